@@ -77,7 +77,7 @@ def open_to_others(path: Path) -> bool:
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
-SECRET_SETTING = re.compile(rb"accounts(\.password|\.manifest_key)?\s*=")
+SECRET_SETTING = re.compile(rb"accounts(\.password|\.manifest_key|\.token_command)?\s*=")
 """Settings with a secret value, which the whole section may contain, too."""
 
 

@@ -40,7 +40,7 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 def given_scenario(args: argparse.Namespace) -> Scenario:
     """Read the scenario that the arguments name; warn of exposed passwords on standard error. Raises `ConfigError`."""
     scenario = load_scenario(args.scenario, args.overrides)
-    for warning in (*scenario.exposed, *scenario.in_the_clear):
+    for warning in (*scenario.exposed, *scenario.warnings):
         print(f"loadsim: warning: {printable(warning)}", file=sys.stderr)
     return scenario
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from pydantic import PlainValidator
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
+from loadsim.model.log_on import TokenSource, fill, is_pattern, problem_of_pattern
 from loadsim.model.ports import Account
 from loadsim.model.schema import Text, strict
 from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
@@ -58,6 +60,41 @@ def address_problem(address: str, domain: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """The ways in which accounts log on other than by their own names and passwords.
+
+    `master` is the name to which all passwords belong. It follows `separator` in the log-on name (Dovecot's
+    `user*master`). Without one, the user is the authorisation identity. `authzid` is a pattern for that identity.
+    `token_file` and `token_command` are patterns for the sources of tokens.
+    """
+
+    master: str | None = None
+    separator: str | None = None
+    authzid: str | None = None
+    token_file: str | None = None
+    token_command: tuple[str, ...] = ()
+
+    def of(self, account: Account) -> Account:
+        """Return an account with what this states."""
+        number, login = account.number, account.login
+        authcid, authzid = self.master, None if self.authzid is None else fill(self.authzid, number, login)
+        if self.master is not None and self.separator is not None:
+            authcid = f"{login}{self.separator}{self.master}"
+        elif self.master is not None and authzid is None:
+            authzid = login
+        token = None
+        if self.token_file is not None:
+            token = TokenSource(file=fill(self.token_file, number, login))
+        elif self.token_command:
+            token = TokenSource(command=tuple(fill(word, number, login) for word in self.token_command))
+        return replace(account, authcid=authcid, authzid=authzid, token=token)
+
+
+OWN = Identity()
+"""Each user logs on by their own name and password."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccountPattern:
     """Names and passwords as functions of the user's number (from 1), which replaces `{index}`.
 
@@ -67,11 +104,13 @@ class AccountPattern:
     user: str = "user{index:05d}"
     password: str = field(default="secret-{index}", repr=False)
     manifest_key: str | None = field(default=None, repr=False)
+    identity: Identity = OWN
 
     def account(self, index: int, domain: str) -> Account:
         """Return the account of user `index`."""
         login = _fill(self.user, index)
-        return Account(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key)
+        account = Account(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key)
+        return account if self.identity == OWN else self.identity.of(account)
 
     def number(self, address: str, domain: str) -> int | None:
         """Return the user with this address, or None. The inverse of `account`."""
@@ -97,6 +136,7 @@ class AccountTable:
 
     csv: str
     rows: tuple[Account, ...] = field(repr=False)
+    identity: Identity = OWN
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +145,8 @@ class AccountTable:
 
     def account(self, index: int, domain: str) -> Account:
         """Return the account in row `index` (from 1)."""
-        return self.rows[index - 1]
+        account = self.rows[index - 1]
+        return account if self.identity == OWN else self.identity.of(account)
 
     def number(self, address: str, domain: str) -> int | None:
         return self._numbers.get(address.lower())
@@ -161,6 +202,14 @@ PASSWORDS = ("password", "password_file", "password_env", "password_command")
 """Keys that say where the pattern of the passwords comes from."""
 
 
+def _pattern(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise mismatch("a text of printable characters")
+    if problem := problem_of_pattern(value):
+        raise mismatch(problem)
+    return value
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class AccountsSection:
@@ -173,6 +222,11 @@ class AccountsSection:
     password_command: Text | None = None
     csv: Text | None = None
     manifest_key: Text | None = None
+    token_file: Annotated[str, PlainValidator(_pattern)] | None = None
+    token_command: Annotated[str, PlainValidator(_pattern)] | None = None
+    master: Text | None = None
+    master_separator: Text | None = None
+    authzid: Annotated[str, PlainValidator(_pattern)] | None = None
 
     def __post_init__(self) -> None:
         sources = [source for source in PASSWORDS if getattr(self, source) is not None]
@@ -180,9 +234,25 @@ class AccountsSection:
             raise mismatch("either csv, or user and password", "both")
         if len(sources) > 1:
             raise mismatch(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
+        if self.token_file is not None and self.token_command is not None:
+            raise mismatch("either token_file or token_command", "both")
+        if self.master_separator is not None and (self.master is None or self.authzid is not None):
+            found = "both" if self.master is not None else "no master"
+            raise mismatch("master with either master_separator or authzid", found)
+        if self.csv is None and self.user is not None and not sources and self.manifest_key is not None:
+            return  # tokens or certificates in place of passwords
         if self.csv is None and (self.user is None or not sources):
             found = "only a password" if sources else "only a user" if self.user else "neither"
-            raise mismatch("either csv, or user and password", found)
+            expected = "either csv, or user and password"
+            if self.token_file is not None or self.token_command is not None:
+                expected = "a user, and a manifest_key (which signs manifests where there is no password)"
+                found = "no manifest_key" if self.user else "no user"
+            raise mismatch(expected, found)
+
+    @property
+    def has_password(self) -> bool:
+        """Return whether the accounts have passwords."""
+        return self.csv is not None or any(getattr(self, source) is not None for source in PASSWORDS)
 
 
 def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
@@ -202,21 +272,48 @@ def resolve_accounts(
 
     Without `passwords`, no password is fetched. Raises `ConfigError` for fewer accounts than users.
     """
+    identity = _identity(section, users, origin, directory)
     if section.csv is not None:
         table = read_table(resolve_path(section.csv, directory), domain, section.manifest_key)
+        table = replace(table, identity=identity)
         if len(table.rows) < users:
             found = f"{len(table.rows)} rows"
             raise origin.error_saying(("accounts", "csv"), f"a row for each of {users} users", found)
         return table
     password = _password(section, origin, directory, passwords)
-    pattern = AccountPattern(section.user or "", password, section.manifest_key)
+    pattern = AccountPattern(section.user or "", password, section.manifest_key, identity)
     if problem := pattern.problem(domain, users):
         raise origin.error(("accounts", "user"), problem, pattern.user)
     return pattern
 
 
+def _identity(section: AccountsSection, users: int, origin: Origin, directory: Path) -> Identity:
+    """Return how the accounts of a section log on. A path without a field must be that of a file."""
+    path, words = None, None
+    if section.token_file is not None:
+        path = resolve_path(section.token_file, directory)
+        if not is_pattern(section.token_file) and not path.is_file():
+            raise origin.error(("accounts", "token_file"), "a file", section.token_file)
+    if section.token_command is not None:
+        try:
+            words = shlex.split(section.token_command)
+        except ValueError:
+            words = []
+        if not words:
+            raise origin.error_saying(("accounts", "token_command"), "a command", "none, or open quotation marks")
+    return Identity(
+        section.master,
+        section.master_separator,
+        section.authzid,
+        None if path is None else str(path.absolute()),
+        tuple(words or ()),
+    )
+
+
 def _password(section: AccountsSection, origin: Origin, directory: Path, fetched: bool) -> str:
     """Return the pattern of the passwords from the source that the scenario names."""
+    if not section.has_password:
+        return ""
     if section.password is not None or not fetched:
         return section.password or MASK
     if section.password_file is not None:
@@ -232,8 +329,8 @@ def exposed_passwords(section: AccountsSection | None, origin: Origin, directory
     if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
         others = ", ".join(PASSWORDS[1:])
         found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
-    for key in ("password_file", "csv"):
+    for key in ("password_file", "csv", "token_file"):
         named = section and getattr(section, key)
-        if named and open_to_others(path := resolve_path(named, directory)):
+        if named and not is_pattern(named) and open_to_others(path := resolve_path(named, directory)):
             found.append(f"accounts.{key}: {path}: others can read it; chmod 600 ends that")
     return tuple(found)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from loadsim.model.log_on import TokenSource
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import MailFields, TaskFields
 
@@ -69,7 +70,9 @@ class Structure(NamedTuple):
 class Account:
     """The account of user `number` (from 1). The password never reaches a log, a report or an error.
 
-    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does.
+    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
+    name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
+    if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
     """
 
     number: int
@@ -77,6 +80,14 @@ class Account:
     address: str
     password: str
     manifest_key: str | None = None
+    authcid: str | None = None
+    authzid: str | None = None
+    token: TokenSource | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that is sent with the password or token."""
+        return self.login if self.authcid is None else self.authcid
 
     @property
     def domain(self) -> str:
@@ -223,7 +234,10 @@ class Endpoint:
     `ca_file` has the trusted authorities; None means the system's. `authorities` is its content (PEM certificates), for
     machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept. `auth` (SMTP):
     authenticate if the server offers it. `sources` are the local addresses to connect from; if empty, the system
-    chooses. `resumes`: clients offer their last TLS session when they connect again.
+    chooses. `resumes`: clients offer their last TLS session when they connect again. `methods` are the log-on methods
+    in order of preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `tls_server_name` is the name that is sent (SNI)
+    and verified in place of `host`. `tls_min_version` is 1.2 or 1.3. `client_certificate` and `client_key` are patterns
+    for paths of PEM files; without a key, the certificate's file has it.
     """
 
     host: str
@@ -235,6 +249,17 @@ class Endpoint:
     sources: tuple[str, ...] = ()
     resumes: bool = True
     authorities: str | None = None
+    methods: tuple[str, ...] = ()
+    tls_server_name: str | None = None
+    tls_min_version: str = "1.2"
+    tls_verify: bool = True
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def tls_name(self) -> str:
+        """The server's name in the TLS handshake."""
+        return self.tls_server_name or self.host
 
     def source(self, user: int) -> str | None:
         """Return the local address for this user's connections; None if the system chooses."""
@@ -363,17 +388,6 @@ class Stored(NamedTuple):
     message_id: str = ""
 
 
-class NewMessage(NamedTuple):
-    """A message to store (RFC 5322, CRLF), with its flags, and its internal date in microseconds since 1970.
-
-    With None, the server sets the date.
-    """
-
-    message: bytes
-    flags: Sequence[Flag] = ()
-    received_us: int | None = None
-
-
 class FolderStatus(NamedTuple):
     """The numbers by which a changed folder is recognised (RFC 9051 section 6.3.11).
 
@@ -385,6 +399,17 @@ class FolderStatus(NamedTuple):
     messages: int
     unseen: int
     modseq: int | None = None
+
+
+class NewMessage(NamedTuple):
+    """A message to store (RFC 5322, CRLF), with its flags, and its internal date in microseconds since 1970.
+
+    With None, the server sets the date.
+    """
+
+    message: bytes
+    flags: Sequence[Flag] = ()
+    received_us: int | None = None
 
 
 class Provisioning(Mailbox, Protocol):

@@ -22,16 +22,19 @@ from loadsim.model.accounts import (
     AccountsSection,
     AccountTable,
     Domain,
+    Identity,
     exposed_passwords,
     prefer_set_password,
     resolve_accounts,
 )
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
+from loadsim.model.log_on import AUTO, TOKEN_METHODS, WITH_AUTHZID, is_pattern
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
-from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
+from loadsim.model.ports import OF_SERVER, Account, Endpoint, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
 from loadsim.model.scenario_sections import (
+    INSECURE,
     AbortOn,
     Client,
     Folders,
@@ -59,6 +62,9 @@ from loadsim.model.yaml_reader import (
 )
 
 EMBEDDED: Literal["embedded"] = "embedded"
+
+DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
+"""The log-on methods of a server for which a scenario states none."""
 
 
 # --- users, lists, time -----------------------------------------------------------------------------------------
@@ -202,8 +208,31 @@ class Scenario:
         return tuple(
             f"passwords go to {service} at {endpoint.host}:{endpoint.port} in the clear (tls: none)"
             for service, endpoint in sent.items()
-            if endpoint.tls == "none" and not is_loopback(endpoint.host)
+            if endpoint.tls == "none" and not is_loopback(endpoint.host) and not _proves_only(endpoint)
         )
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Return a warning for each endpoint whose certificate is not verified."""
+        if not isinstance(self.server, Server):
+            return ()
+        return tuple(
+            f"the certificate of {service} at {endpoint.host}:{endpoint.port} is not verified (tls_verify: {INSECURE}):"
+            " anyone between can read passwords and mail"
+            for service, endpoint in (("IMAP", self.server.imap), ("SMTP", self.server.smtp))
+            if not endpoint.tls_verify
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the warnings that a run's events and result repeat."""
+        return (*self.in_the_clear, *self.unverified)
+
+    @property
+    def log_on(self) -> str | None:
+        """Return the log-on methods of the server's services; None for the default methods, and on no real server."""
+        found = self.server.log_on if isinstance(self.server, Server) else None
+        return None if found == DEFAULT_LOG_ON else found
 
     @property
     def users(self) -> int:
@@ -261,11 +290,18 @@ class Scenario:
         }
         if self.mailbox != PROFILES:  # keeps the digests of versions without this section
             load["mailbox"] = self.mailbox.document()
+        if self.log_on is not None:  # keeps the digests of versions without methods
+            load["log_on"] = self.log_on
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
         """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))
+
+
+def _proves_only(endpoint: Endpoint) -> bool:
+    """Return whether no log-on method of an endpoint sends the password itself."""
+    return bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
 
 
 def _seconds(value: float) -> str:
@@ -283,9 +319,10 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "accounts": (
             {"csv": scenario.accounts.csv}
             if isinstance(scenario.accounts, AccountTable)
-            else {"user": scenario.accounts.user, "password": MASK}
+            else {"user": scenario.accounts.user, **({"password": MASK} if scenario.accounts.password else {})}
         )
-        | ({"manifest_key": MASK} if scenario.account(1).manifest_key is not None else {}),
+        | ({"manifest_key": MASK} if scenario.account(1).manifest_key is not None else {})
+        | _identity_document(scenario.accounts.identity),
         "topology": [
             {"profile": group.reference or group.profile_name, "users": group.users, "protocol": group.protocol}
             for group in scenario.topology
@@ -320,13 +357,31 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
     }
 
 
-def _server_document(server: Server) -> dict[str, Any]:
-    imap, smtp = asdict(server.imap), asdict(server.smtp)
-    where = ("host", "port", "tls", "ca_file")
-    return {
-        "imap": {key: imap[key] for key in where},
-        "smtp": {key: smtp[key] for key in (*where, "connection", "auth")},
+def _identity_document(identity: Identity) -> dict[str, Any]:
+    """Return how accounts log on; a command may have a secret among its words."""
+    keys = {
+        "token_file": identity.token_file,
+        "token_command": MASK if identity.token_command else None,
+        "master": identity.master,
+        "master_separator": identity.separator,
+        "authzid": identity.authzid,
     }
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _server_document(server: Server) -> dict[str, Any]:
+    methods = {"imap": list(server.imap.methods) or AUTO, "smtp": list(server.smtp.methods) or server.smtp.auth}
+    document = {}
+    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
+        values, own = asdict(endpoint), ("connection",) if service == "smtp" else ()
+        document[service] = {
+            **{key: values[key] for key in ("host", "port", "tls", "ca_file", *own)},
+            "auth": methods[service],
+            **{key: values[key] for key in ("tls_server_name", "tls_min_version")},
+            "tls_verify": endpoint.tls_verify or INSECURE,
+            **{key: values[key] for key in ("client_certificate", "client_key")},
+        }
+    return document
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -423,7 +478,52 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
                 key = ("server", service, "tls")
                 raise origin.error(key, "starttls or implicit where there is a ca_file", endpoint.tls)
             found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
-    return Server(**found)
+        found[service] = _with_certificate(found[service], service, origin, directory)
+    checked = Server(**found)
+    _check_methods(document.accounts, checked, origin)
+    return checked
+
+
+def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
+    """Return an endpoint with absolute paths of its client certificate. A path without a field must be a file's."""
+    for name in ("client_certificate", "client_key"):
+        path = getattr(endpoint, name)
+        if path is None:
+            continue
+        found = resolve_path(path, directory)
+        if not is_pattern(path) and not found.is_file():
+            raise origin.error(("server", service, name), "a file", path)
+        changed: dict[str, Any] = {name: str(found.absolute())}
+        endpoint = replace(endpoint, **changed)
+    return endpoint
+
+
+def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin) -> None:
+    """Raise `ConfigError` for a log-on method whose secret the scenario does not have."""
+    if accounts is None:
+        return
+    tokens = accounts.token_file is not None or accounts.token_command is not None
+    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
+    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
+        key = ("server", service, "auth")
+        if not endpoint.auth:
+            continue
+        for method in endpoint.methods:
+            if method in TOKEN_METHODS and not tokens:
+                raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
+            if method == "external" and endpoint.client_certificate is None:
+                raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
+            if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
+                raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
+            if method.endswith("-plus") and endpoint.tls == "none":
+                raise origin.error_saying(key, f"TLS for {method}", "tls: none")
+            if as_another and method not in WITH_AUTHZID:
+                expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
+                raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)
+        if not endpoint.methods and not (accounts.has_password or tokens or endpoint.client_certificate):
+            raise origin.error_saying(
+                ("accounts",), "a password, a token or a client_certificate", f"none for {service}"
+            )
 
 
 def _accounts(
@@ -433,6 +533,8 @@ def _accounts(
         if document.server != EMBEDDED:
             raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
+    if document.server == EMBEDDED and not document.accounts.has_password:
+        raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
     return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 

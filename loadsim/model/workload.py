@@ -328,20 +328,16 @@ class Workload:
         drawn from all users. The scenario's `mailbox` determines the rest, if there is one.
         """
         digest = sha256(f"{self.seed}\n".encode())
+        if self.scenario.mailbox != PROFILES:
+            digest.update(f"{json.dumps(self.scenario.mailbox.document(), sort_keys=True)}\n".encode())
         for user in range(1, len(self.population) + 1):
             digest.update(f"{self.user_start_state(user)}\n".encode())
         return digest.hexdigest()
 
     def user_start_state(self, user: int) -> str:
-        """Return a text that determines the start state of one mailbox, next to the seed and the population."""
-        profile = self.profile(user)
-        if self.scenario.mailbox == PROFILES:
-            return f"{self.start_state(user)} {profile.messages}"
-        return f"{self._mailbox_section} {profile.start_state} {profile.messages}"
-
-    @cached_property
-    def _mailbox_section(self) -> str:
-        return json.dumps(self.scenario.mailbox.document(), sort_keys=True)
+        """Return a text that determines the start state of one mailbox, next to seed, population and `mailbox`."""
+        counts = self.start_state(user) if self.scenario.mailbox == PROFILES else self.profile(user).start_state
+        return f"{counts} {self.profile(user).messages}"
 
 
 def may_be_made(folder: str) -> bool:

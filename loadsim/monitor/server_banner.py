@@ -10,6 +10,7 @@ import os
 import re
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from io import BufferedRWPair
 from typing import Any
 
@@ -60,7 +61,9 @@ def greetings(services: Services) -> dict[str, Any]:
 
 def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
     """Connect. Raises `OSError` (`ssl.SSLError` is a subclass), or `ConfigError` for a bad file of authorities."""
-    context = tls_context(endpoint) if endpoint.tls == "implicit" else None
+    # Greetings need no client certificate, and a pattern of one has no file.
+    anonymous = replace(endpoint, client_certificate=None, client_key=None)
+    context = tls_context(anonymous) if endpoint.tls == "implicit" else None
     source = endpoint.source(0)
     connection = socket.create_connection(
         (endpoint.host, endpoint.port), limit_s, source_address=(source, 0) if source else None
@@ -68,7 +71,7 @@ def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
     if context is None:
         return connection
     try:
-        return context.wrap_socket(connection, server_hostname=endpoint.host)
+        return context.wrap_socket(connection, server_hostname=endpoint.tls_name)
     except BaseException:
         connection.close()
         raise

@@ -42,7 +42,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     tls: dict[str, Any] = {"ssl": context}
     if context:
-        tls |= {"server_hostname": endpoint.host, "ssl_handshake_timeout": limit_s}
+        tls |= {"server_hostname": endpoint.tls_name, "ssl_handshake_timeout": limit_s}
     source = endpoint.source(user)
     with handshakes_of(user):
         if source is None:

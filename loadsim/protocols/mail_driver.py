@@ -9,7 +9,7 @@ from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services,
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
-from loadsim.protocols.tls import tls_context
+from loadsim.protocols.tls import TlsContexts
 
 SUBMISSION: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] = {
     "aiosmtplib": LibrarySubmission,
@@ -19,7 +19,7 @@ SUBMISSION: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] =
 
 
 class MailDriver:
-    """Composes the session of each user (`ports.Driver`). All users share the TLS contexts."""
+    """Composes the session of each user (`ports.Driver`). Users share TLS contexts, unless each has a certificate."""
 
     supported_tasks = ALL_TASKS
 
@@ -29,16 +29,16 @@ class MailDriver:
         services: Services,
         mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
     ) -> None:
-        """`mailbox` makes a user's mailbox. Raises `ConfigError` if an authorities' file cannot be read."""
+        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read."""
         self.name = name
         self._services = services
         self._mailbox = mailbox
-        self._imap_tls = tls_context(services.imap)
-        self._smtp_tls = tls_context(services.smtp)
+        self._imap_tls = TlsContexts(services.imap)
+        self._smtp_tls = TlsContexts(services.smtp)
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session of one user; nothing is connected yet."""
         services, submission = self._services, SUBMISSION[self._services.submission]
-        mailbox = self._mailbox(self._imap_tls, account, observer)
-        sending = submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls)
+        mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
+        sending = submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls.of(account))
         return Session(mailbox, sending, MailboxCalendar(mailbox))

@@ -1,4 +1,4 @@
-"""The TLS context of an endpoint: certificates and host names are always verified, sessions are resumed.
+"""The TLS contexts of an endpoint: certificates and names are verified by default, sessions are resumed.
 
 A mail program keeps its last TLS session with a service, and offers it when it connects again. The server then
 neither signs nor sends its certificate (RFC 8446 section 2.2, RFC 5077). Each simulated user does so, too, with their
@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Endpoint
+from loadsim.model.log_on import fill, is_pattern
+from loadsim.model.ports import Account, Endpoint
 
 _CONNECTING: ContextVar[int | None] = ContextVar("the user who connects", default=None)
 
@@ -63,11 +64,42 @@ def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
             secured.context.sessions[user] = session
 
 
+class TlsContexts:
+    """The TLS contexts of an endpoint: one for all users, or one each if each has a client certificate."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Raises `ConfigError` if a file of the endpoint cannot be read."""
+        self._endpoint = endpoint
+        paths = (endpoint.client_certificate or "", endpoint.client_key or "")
+        self._apart = any(map(is_pattern, paths))
+        self._own: dict[int, ssl.SSLContext] = {}
+        self._common = None if self._apart else tls_context(endpoint)
+
+    def of(self, account: Account) -> ssl.SSLContext | None:
+        """Return the context of a user; None without TLS. Raises `ConfigError` for an unreadable certificate."""
+        if not self._apart:
+            return self._common
+        if account.number not in self._own:
+            made = tls_context(_for_user(self._endpoint, account))
+            assert made is not None
+            self._own[account.number] = made
+        return self._own[account.number]
+
+
+def _for_user(endpoint: Endpoint, account: Account) -> Endpoint:
+    """Return an endpoint with the paths of a user's client certificate and key."""
+    certificate, key = (
+        None if path is None else fill(path, account.number, account.login)
+        for path in (endpoint.client_certificate, endpoint.client_key)
+    )
+    return replace(endpoint, client_certificate=certificate, client_key=key)
+
+
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     """Return a new context for connections to this endpoint; None without TLS.
 
     It loads the authorities, which is slow: make one per endpoint, not one per connection. Raises `ConfigError` if
-    the authorities' file cannot be read.
+    the authorities' file or the client certificate cannot be read.
     """
     if endpoint.tls == "none":
         return None
@@ -75,6 +107,13 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     context = kind(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     if isinstance(context, ResumingContext):
         context.sessions = {}
+    context.minimum_version = _VERSIONS[endpoint.tls_min_version]
+    if endpoint.client_certificate is not None:
+        _load_certificate(context, endpoint.client_certificate, endpoint.client_key)
+    if not endpoint.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
     authorities = with_authorities(endpoint).authorities
     if authorities is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -84,6 +123,23 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     except (ValueError, ssl.SSLError):  # the first for a file that is empty
         raise _no_authorities(endpoint, "none in it") from None
     return context
+
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    """Load a client certificate and its key. Raises `ConfigError`."""
+    expected = "client_certificate: expected a readable PEM certificate and its key, without a passphrase"
+    named = certificate if key is None else f"{certificate} and {key}"
+    try:
+        # Without this function, OpenSSL asks for a passphrase on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except ssl.SSLError as error:
+        why = "another key" if error.reason == "KEY_VALUES_MISMATCH" else "no such certificate or key in it"
+        raise ConfigError(f"{expected}, found {named}: {why}") from None
+    except OSError as error:
+        raise ConfigError(f"{expected}, found {named}: {error.strerror}") from None
 
 
 def with_authorities(endpoint: Endpoint) -> Endpoint:

@@ -16,7 +16,7 @@ from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, list_own
+from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 
 
@@ -76,20 +76,28 @@ async def clean_mailbox(
         return Cleaned(account, messages, deletable, state.foreign, state.kept)
     deleted = []
     for name, folder in state.folders.items():
+        if name not in deletable and name != manifest.FOLDER:
+            await _expunge_own(account, mailbox, name, folder)
+    for name in deletable:  # folders within others come first
         if name == manifest.FOLDER:
             continue
-        if name in deletable and folder.ours and await _delete_unchanged(mailbox, name, state):
+        if await _delete_unchanged(mailbox, name, state):
             deleted.append(name)
             continue
-        own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
-        if own:
-            await mailbox.expunge([message.ref for message in own])
-        if name in deletable and await delete_empty(mailbox, name):
+        await _expunge_own(account, mailbox, name, state.folders[name])
+        if await delete_empty(mailbox, name):
             deleted.append(name)
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)
     gone = tuple(name for name in deletable if name in deleted)
     return Cleaned(account, messages, gone, state.foreign, state.kept)
+
+
+async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folder: FolderState) -> None:
+    """Expunge our messages of a folder."""
+    own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
+    if own:
+        await mailbox.expunge([message.ref for message in own])
 
 
 async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxState) -> bool:

@@ -161,17 +161,25 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
 
 FORMATS = tuple(_MAKERS)
 
+_WITHOUT_PASSWORDS = ("postfix", "aliases")
+
 
 def export(
     accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, or if the
-    directory cannot be written to.
+    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, for passwords that
+    are not the accounts' own, or if the directory cannot be written to.
     """
     if layout not in _MAKERS:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
+    for account in () if layout in _WITHOUT_PASSWORDS else accounts:
+        if account.authcid is not None or not account.password:
+            found = "that of a master user" if account.authcid is not None else "none"
+            raise ConfigError(
+                f"topology export: accounts: expected each user's own password for format {layout}, found {found}"
+            )
     files = _MAKERS[layout](accounts, lists)
     try:
         directory.mkdir(parents=True, exist_ok=True)

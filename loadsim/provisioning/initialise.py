@@ -6,6 +6,7 @@ are changed, in steps that a second run can finish after an interruption.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -114,9 +115,10 @@ class StartState:
 
     @cached_property
     def _common(self) -> str:
-        """The digest of all that determines the messages of every user: the code, the seed, and all addresses."""
+        """The digest of all that determines the messages of every user: code, seed, `mailbox`, and all addresses."""
         scenario = self._workload.scenario
-        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed}\n".encode())
+        mailbox = json.dumps(scenario.mailbox.document(), sort_keys=True)
+        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed} {mailbox}\n".encode())
         for user in range(1, scenario.users + 1):
             digest.update(scenario.account(user).address.encode() + b"\n")
         return digest.hexdigest()

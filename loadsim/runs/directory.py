@@ -76,7 +76,7 @@ def recorded_events(
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure}") from None
     with closed_at_last(events_file):
         events = Events(events_file, send)
-        for warning in scenario.in_the_clear:
+        for warning in scenario.warnings:
             events.write("warning", what=warning)
         try:
             yield events

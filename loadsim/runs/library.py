@@ -101,7 +101,7 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     watcher = watcher or SILENT
-    for warning in (*scenario.exposed, *scenario.in_the_clear):
+    for warning in (*scenario.exposed, *scenario.warnings):
         watcher.warning(warning)
     directory = None if out is None else Path(out)
     return run_locally(scenario, directory, engines=engines, pin=pin, watcher=watcher)

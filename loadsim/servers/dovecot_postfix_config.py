@@ -25,6 +25,7 @@ class Layout:
         self.dovecot_log = root / "log" / "dovecot.log"
 
         self.dovecot_conf = root / "dovecot" / "dovecot.conf"  # the only configuration file
+        self.dovecot_extra = root / "dovecot" / "extra.conf"  # settings of its user's own
         self.passwords = root / "dovecot" / "passwords"  # passdb
         self.users = root / "dovecot" / "users"  # userdb
         self.dovecot_run = root / "dovecot" / "run"  # sockets and pid file
@@ -123,6 +124,9 @@ service anvil {{
 service auth-worker {{
   process_limit = 1
 }}
+
+# Further settings, such as log-on methods, if this file exists.
+!include_try {layout.dovecot_extra}
 """
 
 

@@ -178,7 +178,7 @@ _HEADER: Mapping[str, Check] = {
     **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
     "mode": word(CANONICAL, STRESS),
     **dict.fromkeys(("users", "engine_users"), _USERS),
-    **dict.fromkeys(("software", "name", "start_at", "server", "submission", "event_loop"), or_none(text)),
+    **dict.fromkeys(("software", "name", "start_at", "server", "submission", "log_on", "event_loop"), or_none(text)),
     **dict.fromkeys(("scenario_digest", "plan_digest", "start_state_digest"), or_none(text)),
     "embedded": switch,
     "rebased": switch,

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 from breaking_network import Network
 
-from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import (
     CALENDAR,
@@ -206,14 +206,6 @@ def test_no_mail_and_no_password_is_logged(
     assert not [record for record in caplog.records if record.name.startswith("aioimaplib")]
 
 
-def test_starttls_is_refused_before_anything_is_connected() -> None:
-    """The library has no STARTTLS: one line says so."""
-    services = Services(Endpoint("127.0.0.1", 143, tls="starttls"), Endpoint("127.0.0.1", 25))
-    with pytest.raises(ConfigError) as error:
-        open_driver(services)
-    assert str(error.value) == "server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls"
-
-
 def test_log_on_lists_folders_and_headers(services: Services, account: Account) -> None:
     """A session begins as the other module's does, and a header holds what the message says."""
     subject = "* ((odd * subject"
@@ -241,7 +233,7 @@ def test_log_on_lists_folders_and_headers(services: Services, account: Account) 
             assert (foreign.evidence, foreign.sender, foreign.seen) == (None, "x@y.test", False)
             assert [copy.evidence for copy in copies] == [None, None]  # another From, another Message-ID
             assert (bare.evidence, bare.sender, bare.to, bare.subject) == (None, "", (), "")
-            assert observer.names() == ["CONNECT", "LOGIN", "CAPABILITY", "LIST", "SELECT", "FETCH"]
+            assert observer.names() == ["CONNECT", "AUTHENTICATE", "CAPABILITY", "LIST", "SELECT", "FETCH"]
         assert observer.names()[-1] == "LOGOUT"
         assert not observer.losses
 
@@ -479,7 +471,7 @@ def test_a_connection_that_breaks_in_a_literal_fails_the_append(services: Servic
     run(scenario)
 
 
-@pytest.mark.parametrize("command", [b" LOGIN ", b" CAPABILITY"])
+@pytest.mark.parametrize("command", [b" AUTHENTICATE ", b" CAPABILITY"])
 def test_a_log_on_that_breaks_is_lost(services: Services, account: Account, command: bytes) -> None:
     """A connection that breaks during log-on raises ServerLost at once."""
 

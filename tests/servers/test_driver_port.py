@@ -147,7 +147,7 @@ class RealStage(Stage):
         super().__init__(open_driver(name, services), account, time.monotonic_ns)
         self._network = network
         self._server = server
-        self.log_on_command = {"imap": "AUTHENTICATE", "aioimaplib": "LOGIN"}[name]
+        self.log_on_command = "AUTHENTICATE"
 
     async def deliver(self, *messages: bytes) -> None:
         def put() -> None:

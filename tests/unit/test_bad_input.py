@@ -617,13 +617,6 @@ def test_a_terminal_hears_nothing_of_its_own(capsys: Capture) -> None:
     assert line.endswith("BAD \\x1b[31mred\\x07 (1 more account failed)")
 
 
-def test_starttls_is_not_for_aioimaplib(capsys: Capture) -> None:
-    """The client module that cannot do STARTTLS says so before it connects."""
-    groups = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "aioimaplib"}]
-    line = refusal(capsys, "run", on(1, 1, topology=groups, endpoints={"imap": {"tls": "starttls"}}))
-    assert line == "loadsim: server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls"
-
-
 def test_somebody_elses_mail(capsys: Capture, embedded_server: StartEmbedded) -> None:
     """A mailbox with mail that is not ours is refused by name, and no mailbox has been changed."""
     scenario = load_scenario(on(1, 1))

@@ -584,7 +584,8 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ("server: {imap: {host: '::1'}}\n" + FEW, "server.smtp: expected a value, found nothing"),
         (
             "server: {imap: {host: '::1', ports: 1}, smtp: {host: '::1'}}\n" + FEW,
-            "server.imap.ports: expected one of the keys host, port, tls, ca_file, found 'ports'",
+            "server.imap.ports: expected one of the keys host, port, tls, ca_file, auth, tls_server_name,"
+            " tls_min_version, tls_verify, client_certificate, client_key, found 'ports'",
         ),
         (
             "server: {imap: {host: '::1', port: 65536}, smtp: {host: '::1'}}\n" + FEW,
@@ -639,7 +640,7 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', pasword: hunter2}\n",
             "accounts.pasword: expected one of the keys user, password, password_file, password_env, password_command,"
-            " csv, manifest_key, found 'pasword'",
+            " csv, manifest_key, token_file, token_command, master, master_separator, authzid, found 'pasword'",
         ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n",
@@ -961,11 +962,16 @@ def keys_of(document: object, path: str = "") -> set[str]:
 def test_the_reference_names_every_key_of_a_scenario() -> None:
     """Each key of a resolved scenario stands in the reference, and none that there is not."""
     keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
+        "accounts.authzid",
         "accounts.csv",
         "accounts.manifest_key",
+        "accounts.master",
+        "accounts.master_separator",
         "accounts.password_command",
         "accounts.password_env",
         "accounts.password_file",
+        "accounts.token_command",
+        "accounts.token_file",
         "server",
         "topology",
         "weights",

@@ -23,7 +23,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.masking import without_password
 
 pytestmark = pytest.mark.slow
 
@@ -306,7 +306,13 @@ def test_an_unknown_error_shows_no_password() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["accounts.password=hunter2", "accounts.manifest_key=hunter2", "accounts={password: hunter2}"]
+    "setting",
+    [
+        "accounts.password=hunter2",
+        "accounts.manifest_key=hunter2",
+        "accounts.token_command=hunter2",
+        "accounts={password: hunter2}",
+    ],
 )
 def test_each_setting_with_a_secret_is_overwritten(setting: str) -> None:
     """Where all users of the machine could see it; where a secret lies is none."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account
+from loadsim.protocols.sasl.exchange import in_base64, login
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Reply, Wire
 
@@ -188,8 +189,10 @@ def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
     """The examples of RFC 4616 section 4 and of AUTH LOGIN, encoded by hand."""
     account = Account(1, "tim", "tim@sim.test", "tanstaaftanstaaf")
     assert commands.auth_plain(account).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
-    login = commands.auth_login(account)
-    assert (login.line, login.further) == (b"AUTH LOGIN\r\n", ((b"dGlt\r\n",), (b"dGFuc3RhYWZ0YW5zdGFhZg==\r\n",)))
+    exchange = login(account)
+    assert commands.auth(exchange.mechanism, exchange.initial()).line == b"AUTH LOGIN\r\n"
+    sent = [in_base64(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]
+    assert sent == [b"dGlt", b"dGFuc3RhYWZ0YW5zdGFhZg=="]
 
 
 # --- messages ---------------------------------------------------------------------------------------------------

@@ -10,16 +10,13 @@ import logging
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import ConfigError
 from loadsim.model.ports import Driver, Services
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.mail_driver import MailDriver
 
 
 def open_driver(services: Services) -> Driver:
-    """Return a new driver (entry point `aioimaplib`). Raises `ConfigError` for STARTTLS, which the library lacks."""
-    if services.imap.tls == "starttls":
-        raise ConfigError("server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls")
+    """Return a new driver (entry point `aioimaplib`)."""
     # At its lower levels the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
     imap, limit_s, folders = services.imap, services.command_limit_s, services.folders

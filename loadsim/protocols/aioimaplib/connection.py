@@ -10,18 +10,24 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import Endpoint, Observer
+from loadsim.model.log_on import LOGIN_COMMAND
+from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
+from loadsim.protocols.imap.authenticate import method_of, offer_of
 from loadsim.protocols.imap.responses import REGISTERED
+from loadsim.protocols.sasl import authenticate as sasl
+from loadsim.protocols.sasl.channel_binding import binding_of
+from loadsim.protocols.sasl.exchange import Exchange
+from loadsim.protocols.tls import handshakes_of
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
@@ -41,6 +47,14 @@ class _FetchCommand(library.FetchCommand):
         return self.wait_literal_data()
 
 
+class _AuthenticateCommand(library.Command):
+    """AUTHENTICATE, which the library has for XOAUTH2 only. `challenged` gets the text of each continuation."""
+
+    def __init__(self, tag: str, words: Sequence[str], challenged: Callable[[str], None]) -> None:
+        super().__init__("AUTHENTICATE", tag, *words)
+        self.challenged = challenged
+
+
 class _Protocol(library.IMAP4ClientProtocol):
     """The library's protocol. It also counts bytes, passes untagged lines on, and ends the connection on an error."""
 
@@ -53,6 +67,7 @@ class _Protocol(library.IMAP4ClientProtocol):
         self._framing = Framing()
         self._greeted = False
         self._on_line = on_line
+        self._sealed = False  # after the OK to STARTTLS: no more may come in the clear
 
     def data_received(self, data: bytes) -> None:
         if self.failure is not None:
@@ -60,7 +75,11 @@ class _Protocol(library.IMAP4ClientProtocol):
         self.received_bytes += len(data)
         with self._breaking_off():
             for response in self._framing.feed(data):
+                if self._sealed:
+                    raise _injected()
                 self._take(response)
+            if self._sealed and self._framing.held_bytes:
+                raise _injected()
 
     def send(self, line: str, scrub: str | None = None) -> None:
         self.sent_bytes += len(line.encode()) + 2
@@ -72,6 +91,45 @@ class _Protocol(library.IMAP4ClientProtocol):
     ) -> library.Response:
         prefix = "UID" if by_uid else ""
         return await self.execute(_FetchCommand(self.new_tag(), message_set, message_parts, prefix=prefix))
+
+    async def authenticate(self, words: Sequence[str], challenged: Callable[[str], None]) -> library.Response:
+        """Send AUTHENTICATE; `send_response` answers its challenges."""
+        response = await self.execute(_AuthenticateCommand(self.new_tag(), words, challenged))
+        if response.result == "OK":
+            self.state = library.AUTH
+        return response
+
+    def send_response(self, line: bytes) -> None:
+        """Send the response to a challenge. The framing keeps counting: the answer is that to AUTHENTICATE."""
+        self.sent_bytes += len(line) + 2
+        self.transport.write(line + b"\r\n")
+
+    async def start_tls(self, context: ssl.SSLContext, host: str, user: int, limit_s: float) -> library.Response:
+        """Send STARTTLS, which the library lacks, and make the handshake (RFC 9051 section 6.2.1)."""
+        response = await self.execute(library.Command("STARTTLS", self.new_tag()))
+        if response.result == "OK" and self.failure is None:
+            with handshakes_of(user):
+                transport = await asyncio.get_running_loop().start_tls(
+                    self.transport, self, context, server_hostname=host, ssl_handshake_timeout=limit_s
+                )
+            if transport is None:
+                raise ServerLost("connection lost")
+            self.transport, self._sealed = transport, False
+        return response
+
+    def _response_done(self, line: bytes) -> None:
+        securing = self.pending_sync_command is not None and self.pending_sync_command.name == "STARTTLS"
+        super()._response_done(line)
+        if securing and line.split(b" ", 2)[1:2] == [b"OK"]:
+            self._sealed = True
+            self.transport.pause_reading()
+
+    def _continuation(self, line: bytes) -> None:
+        command = self.pending_sync_command
+        if isinstance(command, _AuthenticateCommand):
+            command.challenged(line[1:].decode("utf-8", "replace").strip())
+        else:
+            super()._continuation(line)
 
     async def welcome(self, command: bytes) -> None:
         with self._breaking_off():
@@ -138,7 +196,8 @@ class _Client(library.IMAP4):
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.protocol = self._made
-        connecting = connect(lambda: self._made, self._endpoint, self._user, ssl_context, None)
+        implicit = ssl_context if self._endpoint.tls == "implicit" else None
+        connecting = connect(lambda: self._made, self._endpoint, self._user, implicit, None)
         self._client_task = asyncio.get_running_loop().create_task(connecting)
 
     async def hello(self) -> None:
@@ -161,6 +220,9 @@ class Connection:
         on_line: Callable[[bytes], None],
     ) -> None:
         """Begin to connect. `on_line` gets each untagged line; `clean` removes the password from a text."""
+        self._endpoint = endpoint
+        self._user = user
+        self._context = context
         self._limit_s = limit_s
         self._observer = observer
         self._clean = clean
@@ -209,6 +271,55 @@ class Connection:
         if not isinstance(failure, ServerRefused):
             self.close()
         raise failure
+
+    async def start_tls(self) -> None:
+        """Secure the connection. The capabilities that the server sent in the clear are discarded."""
+        if self.protocol.state != library.NONAUTH:
+            raise ServerRefused("PREAUTH before STARTTLS", "this connection cannot be secured")
+        if "STARTTLS" not in self.capabilities:
+            raise ServerRefused("STARTTLS not offered")
+        assert self._context is not None
+        name = self._endpoint.tls_name
+        await self.run("STARTTLS", self.protocol.start_tls(self._context, name, self._user, self._limit_s))
+        await self.run("CAPABILITY", self.protocol.capability())
+
+    async def log_on(self, account: Account) -> None:
+        """Log on by the chosen method: the command LOGIN, or AUTHENTICATE."""
+        if self.protocol.state != library.NONAUTH:
+            return  # PREAUTH
+        capabilities = frozenset(map(str.upper, self.capabilities))
+        offer = offer_of(capabilities, self._endpoint, binding_of(self.protocol.transport))
+        method = method_of(self._endpoint, account, capabilities, offer)
+        if method == LOGIN_COMMAND:
+            await self.run("LOGIN", self.client.login(library.quoted(account.name), account.password))
+            return
+
+        async def perform(exchange: Exchange) -> None:
+            await self.run("AUTHENTICATE", self._exchange(exchange, "SASL-IR" in capabilities))
+
+        await sasl.log_on(method, self._endpoint, account, offer, perform)
+
+    async def _exchange(self, exchange: Exchange, initial_responses: bool) -> library.Response:
+        """Send AUTHENTICATE and the responses to its challenges."""
+        first, words = sasl.initial_response(exchange), [exchange.mechanism]
+        if first is not None and initial_responses:
+            words.append(first.decode())
+            first = None
+        challenges: asyncio.Queue[str] = asyncio.Queue(1)
+        answer = asyncio.ensure_future(self.protocol.authenticate(words, challenges.put_nowait))
+        try:
+            while (challenge := await sasl.next_challenge(challenges, answer)) is not None:
+                if first is not None:
+                    response, first = b"" if first == b"=" else first, None
+                else:
+                    response = await sasl.response_to(exchange, challenge)
+                self.protocol.send_response(response)
+            response_to_command = await answer
+        finally:
+            answer.cancel()
+        if first is not None and response_to_command.result == "OK":
+            raise ProtocolError("IMAP AUTHENTICATE", "OK before the initial response")
+        return response_to_command
 
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177), which the server must offer, and wait for its "+"."""
@@ -261,6 +372,8 @@ class Connection:
         if task.cancelled():
             self.check()
             raise ServerLost("connection lost")
+        if isinstance(error, TaskFailed):
+            raise again(error) from None
         if isinstance(error, OSError):
             raise connection_failure(error, "connect") from None
         if isinstance(error, _LIBRARY_ERRORS):
@@ -303,3 +416,7 @@ class Connection:
         if match := _BYE.match(line):
             self._bye = self._clean(match[1].decode("utf-8", "replace"))
         self._on_line(line)
+
+
+def _injected() -> ProtocolError:
+    return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")

@@ -74,6 +74,11 @@ class Framing:
             if data[end - 1] == _LF and self._ends():
                 yield self._whole()
 
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of an incomplete response."""
+        return len(self._response)
+
     def _ends(self) -> bool:
         """Return whether the line that has just ended is the last of its response. Else a literal follows."""
         line = bytes(self._response[self._line :])

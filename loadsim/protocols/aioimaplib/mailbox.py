@@ -38,7 +38,7 @@ from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.imap.session import IDLE_AGAIN_S, POLL_S
 from loadsim.protocols.imap.sets import NumberSet
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
@@ -83,7 +83,7 @@ class AioimaplibMailbox:
     # --- the session ---
 
     async def log_on(self) -> None:
-        """Connect (greeting and CAPABILITY are part of it), LOGIN, CAPABILITY (RFC 9051 section 6.2.3)."""
+        """Connect (greeting and CAPABILITY are part of it), STARTTLS if stated, authenticate, CAPABILITY."""
         self.abandon()
         connection = self._connection = Connection(
             self.endpoint,
@@ -94,15 +94,16 @@ class AioimaplibMailbox:
             self._clean,
             self._on_line,
         )
-        client, account = connection.client, self.account
-        await connection.run("CONNECT", client.hello())
+        await connection.run("CONNECT", connection.client.hello())
         try:
-            await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
+            if self.endpoint.tls == "starttls":
+                await connection.start_tls()
+            await connection.log_on(self.account)
             await connection.run("CAPABILITY", connection.protocol.capability())
             if self._names is PLAIN:
                 self._names = await read_names(self._ask, connection.capabilities, self.folders_on_server)
-            remember(account.number, connection.protocol.transport)
-        except ServerRefused:
+            remember(self.account.number, connection.protocol.transport)
+        except TaskFailed:
             self.abandon()
             raise
 

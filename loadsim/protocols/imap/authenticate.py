@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import sys
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import ProtocolError, ServerRefused
+from loadsim.model.log_on import LOGIN_COMMAND
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability
-from loadsim.protocols.sasl import plain
+from loadsim.protocols.sasl import authenticate as sasl
+from loadsim.protocols.sasl.choice import Offer, chosen, missing
+from loadsim.protocols.sasl.exchange import Exchange
+from loadsim.protocols.sasl.scram import Binding
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
@@ -33,10 +38,11 @@ async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLCon
                 raise ServerRefused("PREAUTH before STARTTLS", "this connection cannot be secured")
             if "STARTTLS" not in (offered or await _capabilities(connection)):
                 raise ServerRefused("STARTTLS not offered")
-            await connection.start_tls(context, endpoint.host)
+            await connection.start_tls(context, endpoint.tls_name)
             offered = None  # discard what was sent in the clear (RFC 9051 section 6.2.1)
         if greeting.status != "PREAUTH":
-            await _authenticate(connection, connection.account, offered or await _capabilities(connection))
+            offered = offered or await _capabilities(connection)
+            await _authenticate(connection, endpoint, connection.account, offered)
         return await _capabilities(connection)
     except BaseException:
         connection.abort()
@@ -54,14 +60,57 @@ async def _capabilities(connection: Connection) -> frozenset[str]:
     return offered
 
 
-async def _authenticate(connection: Connection, account: Account, offered: frozenset[str]) -> None:
-    """Send AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; with SASL-IR of RFC 4959), or otherwise LOGIN."""
-    if "AUTH=PLAIN" in offered:
-        if "SASL-IR" in offered:
-            await connection.send("AUTHENTICATE", b"PLAIN", plain(account))
-        else:
-            await connection.send("AUTHENTICATE", b"PLAIN", after=plain(account))
-    elif "LOGINDISABLED" in offered:
-        raise ServerRefused("LOGINDISABLED", "the server takes neither AUTHENTICATE PLAIN nor LOGIN here")
-    else:
-        await connection.send("LOGIN", astring(account.login), astring(account.password))
+async def _authenticate(connection: Connection, endpoint: Endpoint, account: Account, offered: frozenset[str]) -> None:
+    """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
+    offer = offer_of(offered, endpoint, connection.binding())
+    method = method_of(endpoint, account, offered, offer)
+    if method == LOGIN_COMMAND:
+        await connection.send("LOGIN", astring(account.name), astring(account.password))
+        return
+
+    async def perform(exchange: Exchange) -> None:
+        await _exchange(connection, exchange, "SASL-IR" in offered)
+
+    await sasl.log_on(method, endpoint, account, offer, perform)
+
+
+def offer_of(capabilities: frozenset[str], endpoint: Endpoint, binding: Binding | None) -> Offer:
+    """Return the log-on methods among a server's capabilities (RFC 9051 section 7.2.2)."""
+    return Offer.of(
+        (name.removeprefix("AUTH=") for name in capabilities if name.startswith("AUTH=")),
+        login_command="LOGINDISABLED" not in capabilities,
+        encrypted=endpoint.tls != "none",
+        binding=binding,
+    )
+
+
+def method_of(endpoint: Endpoint, account: Account, capabilities: frozenset[str], offer: Offer) -> str:
+    """Return the chosen log-on method. Raises `ServerRefused` if the server offers none."""
+    method = chosen(endpoint, account, offer)
+    if method is None:
+        disabled = "LOGINDISABLED" in capabilities and not endpoint.methods
+        raise ServerRefused("LOGINDISABLED" if disabled else "no AUTHENTICATE", missing(endpoint, account, offer))
+    return method
+
+
+async def _exchange(connection: Connection, exchange: Exchange, initial_responses: bool) -> None:
+    """Send AUTHENTICATE and the responses to its challenges; the initial response with it, if SASL-IR (RFC 4959) is."""
+    first = sasl.initial_response(exchange)
+    arguments = [exchange.mechanism.encode()]
+    if first is not None and initial_responses:
+        arguments.append(first)
+        first = None
+    challenges: asyncio.Queue[str] = asyncio.Queue()
+    answer = connection.send("AUTHENTICATE", *arguments, challenged=challenges.put_nowait)
+    try:
+        while (challenge := await sasl.next_challenge(challenges, answer)) is not None:
+            if first is not None:
+                response, first = b"" if first == b"=" else first, None
+            else:
+                response = await sasl.response_to(exchange, challenge)
+            connection.respond(response)
+    finally:
+        answer.cancel()
+    await answer
+    if first is not None:
+        raise ProtocolError("IMAP AUTHENTICATE", "OK before the initial response")

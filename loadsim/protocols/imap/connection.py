@@ -34,7 +34,9 @@ from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command
 from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.channel_binding import binding_of
+from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.tls import handshakes_of, remember
 
 RESPONSES_A_TURN = 32
@@ -89,6 +91,7 @@ class Connection(asyncio.Protocol):
     _held_back: list[Command] = field(default_factory=list, init=False)
     _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+", or DONE
     _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
+    _challenged: Command | None = field(default=None, init=False)  # the command that owes a response (SASL)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
     _bye: str | None = field(default=None, init=False)
@@ -156,19 +159,32 @@ class Connection(asyncio.Protocol):
         self,
         name: str,
         *arguments: Argument,
-        after: bytes | None = None,
+        challenged: Callable[[str], None] | None = None,
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> asyncio.Future[Answer]:
         """Send a command at once, or behind the one that waits for "+". The future gets the answer, or a `TaskFailed`.
 
-        `after` is a line to send after the server's "+" (SASL). `then` is called on success, before any later response
-        is read. `resets` means that data before the end of this command (SELECT) cannot belong to a later one. Raises
-        `ServerLost` if the connection is over.
+        `challenged` gets the text of each "+" (SASL); the caller then calls `respond`. `then` is called on success,
+        before any later response is read. `resets` means that data before the end of this command (SELECT) cannot
+        belong to a later one. Raises `ServerLost` if the connection is over.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self._submit(name, arguments, future, after, then, resets)
+        self._submit(name, arguments, future, challenged, then, resets)
         return future
+
+    def respond(self, line: bytes) -> None:
+        """Send the response to a challenge."""
+        command = self._challenged
+        if command is None or self._transport is None:
+            return  # the command has ended meanwhile
+        self._challenged = None
+        command.sent_bytes += len(line) + 2
+        self._transport.write(line + b"\r\n")
+
+    def binding(self) -> Binding | None:
+        """Return the connection's channel binding; None if it has none."""
+        return binding_of(self._transport)
 
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""
@@ -216,7 +232,7 @@ class Connection(asyncio.Protocol):
         name: str,
         arguments: Sequence[Argument],
         future: asyncio.Future[Answer] | None,
-        after: bytes | None = None,
+        challenged: Callable[[str], None] | None = None,
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> None:
@@ -227,9 +243,7 @@ class Connection(asyncio.Protocol):
         self._last_tag += 1
         tag = f"t{self._last_tag}"
         pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
-        if after is not None:
-            pieces.append(after + b"\r\n")
-        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [])
+        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [], challenged)
         if self._idling is not None:
             self._end_idle(self._idling)
         if self._awaiting is None:
@@ -246,7 +260,7 @@ class Connection(asyncio.Protocol):
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         self._under_way[command.tag] = command
-        if command.pieces or command.name == "IDLE":
+        if command.pieces or command.name == "IDLE" or command.challenged is not None:
             self._awaiting = command
         self._write(command, line)
 
@@ -400,7 +414,7 @@ class Connection(asyncio.Protocol):
         if kind is Tagged:
             self._end(cast(Tagged, response))
         elif kind is Continuation:
-            self._continue()
+            self._continue(cast(Continuation, response))
         elif self._greeting is not None and not self._greeting.done():
             self._greet(response)
         else:
@@ -436,7 +450,10 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
         done = tagged.status == "OK"
         if command is self._awaiting:
-            if done and command.name != "DONE":
+            if done and self._challenged is not None:
+                raise ProtocolError("IMAP AUTHENTICATE", "OK before the response to a challenge")
+            self._challenged = None
+            if done and command.challenged is None and command.name != "DONE":
                 kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
                 raise ProtocolError(kind, "OK to a command that was not complete")
             self._awaiting = None
@@ -466,10 +483,14 @@ class Connection(asyncio.Protocol):
         elif self._held_back:
             self._send_held_back()
 
-    def _continue(self) -> None:
+    def _continue(self, response: Continuation) -> None:
         command = self._awaiting
-        if command is None or command.name == "DONE":
+        if command is None or self._challenged is not None or command.name == "DONE":
             raise ProtocolError("IMAP continuation", "no command waits for it")
+        if command.challenged is not None:
+            self._challenged = command
+            command.challenged(response.text)
+            return
         if command.name == "IDLE":
             self._awaiting = None
             self._report(command, "ok")
@@ -520,7 +541,7 @@ class Connection(asyncio.Protocol):
         self._under_way.clear()
         self._held_back.clear()
         self._arrived.clear()
-        self._awaiting = self._idling = None
+        self._awaiting = self._idling = self._challenged = None
         for command in commands:
             if command is not idling:
                 self._report(command, failure.outcome)

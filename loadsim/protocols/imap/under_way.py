@@ -55,6 +55,7 @@ class Command:
     resets: bool
     wanted: tuple[type[Response], ...]
     data: list[Response]
+    challenged: Callable[[str], None] | None = None  # gets the text of each continuation (SASL)
     since_weight: int = 0  # `Connection._weight` when it was sent
     deadline_s: float = 0.0
     since_ns: int = 0

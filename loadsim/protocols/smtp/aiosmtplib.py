@@ -22,8 +22,12 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import internal, shortage
-from loadsim.protocols.sasl import without_password
-from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
+from loadsim.protocols.sasl import authenticate as sasl
+from loadsim.protocols.sasl.channel_binding import binding_of
+from loadsim.protocols.sasl.exchange import Exchange
+from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.smtp.codes import CHALLENGE, SERVICE_CLOSING, accepts_message, kind_of
+from loadsim.protocols.smtp.commands import method_of, offer_of
 from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -105,14 +109,16 @@ class LibrarySubmission:
             if self.endpoint.tls == "starttls":
                 # RFC 3207 section 4.2: discard what the server sent in the clear.
                 with handshakes_of(self.account.number):
-                    await self._run(client, "STARTTLS", client.starttls())
+                    await self._run(client, "STARTTLS", client.starttls(server_hostname=self.endpoint.tls_name))
                 await self._greet(client)
             remember(self.account.number, client.transport)
-            if self.endpoint.auth and client.supports_extension("auth"):
-                await self._authenticate(client)
+            await self._authenticate(client)
         except ServerRefused:
             if client.is_connected:
                 self._leave(client)
+            raise
+        except BaseException:
+            client.close()
             raise
         return client
 
@@ -132,11 +138,17 @@ class LibrarySubmission:
         await self._run(client, "EHLO", client.ehlo(hostname=_address_literal(client)))
 
     async def _authenticate(self, client: _Client) -> None:
-        """AUTH (RFC 4954): PLAIN, one round trip, if it is offered; otherwise the library's choice."""
-        login, password = self.account.login, self.account.password
-        one_step = "plain" in client.server_auth_methods
-        command = client.auth_plain(login, password) if one_step else client.login(login, password)
-        await self._run(client, "AUTH", command)
+        """AUTH (RFC 4954) by the chosen method. The library knows some mechanisms only."""
+        offered = {"AUTH": " ".join(client.server_auth_methods).upper()} if client.supports_extension("auth") else {}
+        offer = offer_of(offered, self.endpoint, binding_of(client.transport))
+        method = method_of(self.endpoint, self.account, offered, offer)
+        if method is None:
+            return
+
+        async def perform(exchange: Exchange) -> None:
+            await self._run(client, "AUTH", _exchange(client, exchange))
+
+        await sasl.log_on(method, self.endpoint, self.account, offer, perform)
 
     async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
         """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""
@@ -180,6 +192,8 @@ class LibrarySubmission:
         if own := shortage(error) or shortage(error.__cause__):
             return own
         match error:
+            case TaskFailed():
+                return type(error)(error.kind, self._clean(error.line))
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code >= 400:
                 return ServerRefused(kind_of(code, verb), self._clean(f"{code} {text}"))
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code > 0:
@@ -321,6 +335,19 @@ class _Client(aiosmtplib.SMTP):
         if self.guard.transport is not None:
             self.guard.transport.abort()
         super().close()
+
+
+async def _exchange(client: _Client, exchange: Exchange) -> SMTPResponse:
+    """Send AUTH and the responses to its challenges (RFC 4954 section 4)."""
+    initial = sasl.initial_response(exchange)
+    words = [b"AUTH", exchange.mechanism.encode(), *([] if initial is None else [initial])]
+    reply = await client.execute_command(*words)
+    while reply.code == CHALLENGE:
+        # An empty word is an empty line.
+        reply = await client.execute_command(await sasl.response_to(exchange, " ".join(reply.message.split())))
+    if reply.code // 100 != 2:
+        raise aiosmtplib.SMTPAuthenticationError(reply.code, reply.message)
+    return reply
 
 
 async def _quit(client: _Client) -> None:

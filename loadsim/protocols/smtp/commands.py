@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from loadsim.model.ports import Account
-from loadsim.protocols.sasl import plain
+from loadsim.errors import ServerRefused
+from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.sasl.choice import Offer, chosen, missing
+from loadsim.protocols.sasl.exchange import in_base64, plain
+from loadsim.protocols.sasl.scram import Binding
 
 _LONG_BYTES = 8192
 """From this size on, numpy searches a message several times as fast as the methods of `bytes` do."""
@@ -22,11 +24,15 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Command(NamedTuple):
-    """A command by its name in the sub-timings. Each of `further` goes out when the server asks for more (3yz)."""
+    """A command by its name in the sub-timings. Each of `further` goes out when the server asks for more (3yz).
+
+    `challenged` gets the text of each 334; the caller then calls `Connection.respond`.
+    """
 
     verb: str
     line: bytes
     further: tuple[tuple[bytes, ...], ...] = ()
+    challenged: Callable[[str], None] | None = None
 
 
 GREETING = Command("CONNECT", b"")
@@ -57,15 +63,31 @@ def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
     return MappingProxyType(offered)
 
 
+def auth(mechanism: str, initial: bytes | None, challenged: Callable[[str], None] | None = None) -> Command:
+    """Return AUTH (RFC 4954 section 4), with an initial response in Base64 if there is one."""
+    words = [b"AUTH", mechanism.encode(), *([] if initial is None else [initial])]
+    return Command("AUTH", b" ".join(words) + b"\r\n", challenged=challenged)
+
+
 def auth_plain(account: Account) -> Command:
-    """Return AUTH PLAIN with an initial response (RFC 4954 section 4, RFC 4616)."""
-    return Command("AUTH", b"AUTH PLAIN %b\r\n" % plain(account))
+    """Return AUTH PLAIN with an initial response (RFC 4616)."""
+    return auth("PLAIN", in_base64(plain(account)))
 
 
-def auth_login(account: Account) -> Command:
-    """Return AUTH LOGIN: name and password on request. No standard describes it; some servers offer nothing else."""
-    login, password = (b64encode(text.encode()) + b"\r\n" for text in (account.login, account.password))
-    return Command("AUTH", b"AUTH LOGIN\r\n", ((login,), (password,)))
+def offer_of(offered: Mapping[str, str], endpoint: Endpoint, binding: Binding | None) -> Offer:
+    """Return the log-on methods among a server's extensions."""
+    encrypted = endpoint.tls != "none"
+    return Offer.of(offered.get("AUTH", "").split(), login_command=False, encrypted=encrypted, binding=binding)
+
+
+def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str], offer: Offer) -> str | None:
+    """Return the chosen log-on method; None for no log-on. Raises `ServerRefused` if the server offers none."""
+    if not endpoint.auth or ("AUTH" not in offered and not endpoint.methods):
+        return None
+    method = chosen(endpoint, account, offer)
+    if method is None:
+        raise ServerRefused("no AUTH", missing(endpoint, account, offer))
+    return method
 
 
 def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> Command:

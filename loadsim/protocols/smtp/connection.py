@@ -25,7 +25,9 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.channel_binding import binding_of
+from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
 from loadsim.protocols.smtp.wire import Reply, Wire
@@ -51,6 +53,7 @@ class _Pending:
     further: tuple[tuple[bytes, ...], ...]
     since_ns: int
     sent_bytes: int
+    challenged: Callable[[str], None] | None
     received_bytes: int = 0
 
 
@@ -81,6 +84,7 @@ class Connection(asyncio.Protocol):
     _due: Callable[[], None] | None = field(default=None, init=False)  # sends the next packet after all data is read
     _pending: list[_Pending] = field(default_factory=list, init=False)
     _refusal: ServerRefused | None = field(default=None, init=False)  # the first one of the present packet
+    _challenged: bool = field(default=False, init=False)  # a command owes the response to a challenge (SASL)
     _last: bool = field(default=False, init=False)  # the connection ends with this conversation
     _leaving: bool = field(default=False, init=False)  # further replies are ignored
     _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
@@ -139,6 +143,23 @@ class Connection(asyncio.Protocol):
         self.offered = NOTHING  # discard what was sent in the clear (RFC 3207 section 4.2)
         self._pending.clear()
         self._report(agreed, "ok")
+
+    def keep_open(self) -> None:
+        """Do not QUIT after the present conversation: another follows."""
+        self._last = False
+
+    def respond(self, line: bytes) -> None:
+        """Send the response to a challenge (RFC 4954 section 4)."""
+        if not self._challenged or self._transport is None:
+            return  # the connection has ended meanwhile
+        self._challenged = False
+        self._pending[0].sent_bytes += len(line) + 2
+        self._transport.write(line + b"\r\n")
+        self._wait()
+
+    def binding(self) -> Binding | None:
+        """Return the connection's channel binding; None if it has none."""
+        return binding_of(self._transport)
 
     @property
     def own_address(self) -> str:
@@ -216,7 +237,7 @@ class Connection(asyncio.Protocol):
     def _send(self, packet: Sequence[Command]) -> None:
         now = self.observer.now()
         for command in packet:
-            self._pending.append(_Pending(command.verb, command.further, now, len(command.line)))
+            self._pending.append(_Pending(command.verb, command.further, now, len(command.line), command.challenged))
         if self._transport is not None:  # GREETING comes before there is one, and sends nothing
             self._transport.write(packet[0].line if len(packet) == 1 else b"".join([each.line for each in packet]))
         self._wait()
@@ -279,7 +300,7 @@ class Connection(asyncio.Protocol):
                 self._take(reply)
                 if self.failure is not None or self._leaving:
                     return
-            if self._wire.held_bytes and (self._sealed or self._due or not self._pending):
+            if self._wire.held_bytes and (self._sealed or self._due or self._challenged or not self._pending):
                 raise _injected() if self._sealed else ProtocolError("unasked reply")
             self._send_due()
         except ProtocolError as error:
@@ -298,7 +319,7 @@ class Connection(asyncio.Protocol):
     def _take(self, reply: Reply) -> None:
         if self._sealed:
             raise _injected()
-        if self._due is not None or not self._pending:
+        if self._due is not None or self._challenged or not self._pending:
             if reply.code != SERVICE_CLOSING:
                 raise ProtocolError("unasked reply", self._text_of(reply))
             self._fail(ServerLost(str(SERVICE_CLOSING), self._text_of(reply)))
@@ -314,6 +335,11 @@ class Connection(asyncio.Protocol):
                 self._fail(self._refusal)
                 return
             self._report(self._pending.pop(0), "refused")
+        elif kind == 3 and pending.challenged is not None:
+            self._challenged = True
+            self._deadline_s = self._loop.time() + self.limit_s
+            pending.challenged(b" ".join(reply.lines).decode("utf-8", "replace"))
+            return
         elif kind == 3 and pending.further:
             if self._refusal is not None:
                 # Some recipients were accepted, others refused. The accepted ones would get the message, or an empty
@@ -392,6 +418,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._stop_timer()
+        self._challenged = False
         pending, self._pending = self._pending, []
         for each in pending:
             self._report(each, failure.outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from itertools import chain
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.sasl import authenticate as sasl
+from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.commands import Command
 from loadsim.protocols.smtp.connection import Connection, Conversation
@@ -96,37 +99,63 @@ class PipeliningSubmission:
         return Connection(self.account, self.observer, self.limit_s, self._open)
 
     async def _connect(self, connection: Connection, then: Conversation, *, last: bool) -> None:
-        """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT."""
+        """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT.
+
+        PLAIN, one round trip, is part of the conversation. Another method follows it, and the rest follows that.
+        """
         endpoint, context = self.endpoint, self.tls_context
+        chosen: list[str] = []  # a method other than PLAIN
         try:
             if endpoint.tls != "starttls":
-                await connection.connect(endpoint, context, chain(self._welcome(connection), then), last=last)
+                welcome = chain([[commands.GREETING]], self._introduction(connection, then, chosen))
+                await connection.connect(endpoint, context, welcome, last=last)
             else:
                 assert context is not None
                 await connection.connect(endpoint, None, _until_tls(connection), last=False)
-                await connection.secure(context, endpoint.host)
-                await connection.converse(chain(self._introduction(connection), then), last=last)
+                await connection.secure(context, endpoint.tls_name)
+                await connection.converse(self._introduction(connection, then, chosen), last=last)
             connection.remember_tls()
+            for method in chosen:
+                await self._authenticate(connection, method)
+                await connection.converse(then, last=last)
         except ServerRefused:
             connection.leave()
             raise
+        except BaseException:
+            connection.abort()
+            raise
 
-    def _welcome(self, connection: Connection) -> Iterator[Sequence[Command]]:
-        yield [commands.GREETING]
-        yield from self._introduction(connection)
-
-    def _introduction(self, connection: Connection) -> Iterator[Sequence[Command]]:
-        """Yield EHLO, and AUTH if it is offered (RFC 4954): PLAIN, one round trip, otherwise LOGIN."""
+    def _introduction(
+        self, connection: Connection, then: Conversation, chosen: list[str]
+    ) -> Iterator[Sequence[Command]]:
+        """Yield EHLO, and AUTH PLAIN (RFC 4954) and the rest; if another method is chosen, add it to `chosen`."""
         yield [commands.ehlo(connection.own_address)]
-        if not self.endpoint.auth or "AUTH" not in connection.offered:
+        offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
+        method = commands.method_of(self.endpoint, self.account, connection.offered, offer)
+        if method not in (None, "plain"):
+            chosen.append(method)
+            connection.keep_open()
             return
-        mechanisms = connection.offered["AUTH"].split()
-        if "PLAIN" in mechanisms:
+        if method is not None:
             yield [commands.auth_plain(self.account)]
-        elif "LOGIN" in mechanisms:
-            yield [commands.auth_login(self.account)]
-        else:
-            raise ServerRefused("no AUTH", f"neither PLAIN nor LOGIN among {' '.join(mechanisms)}")
+        yield from then
+
+    async def _authenticate(self, connection: Connection, method: str) -> None:
+        """AUTH by a method of several messages, or with a token that may be renewed."""
+
+        async def perform(exchange: Exchange) -> None:
+            challenges: asyncio.Queue[str] = asyncio.Queue()
+            command = commands.auth(exchange.mechanism, sasl.initial_response(exchange), challenges.put_nowait)
+            end = asyncio.ensure_future(connection.converse(iter([[command]]), last=False))
+            try:
+                while (challenge := await sasl.next_challenge(challenges, end)) is not None:
+                    connection.respond(await sasl.response_to(exchange, challenge))
+                await end
+            finally:
+                end.cancel()
+
+        offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
+        await sasl.log_on(method, self.endpoint, self.account, offer, perform)
 
 
 def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:

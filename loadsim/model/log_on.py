@@ -1,0 +1,58 @@
+"""Log-on methods, and where the users' tokens come from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TOKEN_METHODS = ("oauthbearer", "xoauth2")
+"""Methods whose secret is a token (RFC 7628; Google's and Microsoft's XOAUTH2)."""
+
+SCRAM_METHODS = ("scram-sha-256-plus", "scram-sha-256", "scram-sha-1-plus", "scram-sha-1")
+"""RFC 5802 and RFC 7677; `-plus` binds the log-on to the TLS connection."""
+
+LOGIN_COMMAND = "login-command"
+"""IMAP's command LOGIN; `login` is the SASL mechanism of that name."""
+
+METHODS = ("external", *TOKEN_METHODS, *SCRAM_METHODS, "plain", "login", LOGIN_COMMAND, "cram-md5")
+"""All log-on methods by their names in a scenario: SASL mechanisms in lower case, and `login-command`."""
+
+WITH_AUTHZID = frozenset((*SCRAM_METHODS, "external", "oauthbearer", "plain"))
+"""Methods that carry an authorisation identity."""
+
+AUTO = "auto"
+"""Choose the strongest method that the server offers and the account's secret allows."""
+
+_FIELD = re.compile(r"\{(index|user)(?::(0?[1-9]?)d?)?\}")
+"""{index}, {index:05d} and {user}: the number and the log-on name of a user."""
+
+
+def fill(pattern: str, index: int, user: str) -> str:
+    """Return a pattern with the user's number for `{index}` and the log-on name for `{user}`."""
+    return _FIELD.sub(
+        lambda match: user if match[1] == "user" else format(index, f"{match[2] or ''}d"),
+        pattern,
+    )
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text differs from user to user."""
+    return _FIELD.search(text) is not None
+
+
+def problem_of_pattern(text: str) -> str | None:
+    """Return what is expected if a pattern has another field than `{index}` and `{user}`, else None."""
+    return "no other fields than {index} and {user}" if re.search(r"[{}]", _FIELD.sub("", text)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSource:
+    """Where a user's token comes from: the contents of a file, or the output of a command (its words)."""
+
+    file: str | None = None
+    command: tuple[str, ...] = ()
+
+
+def described(methods: tuple[str, ...]) -> str:
+    """Return the setting `auth` as text."""
+    return " or ".join(methods) or AUTO

@@ -1,0 +1,110 @@
+"""One log-on, from the choice of a method to success, for all drivers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from loadsim.errors import ServerRefused
+from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
+from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.sasl import exchange as messages
+from loadsim.protocols.sasl import tokens
+from loadsim.protocols.sasl.choice import Offer
+from loadsim.protocols.sasl.exchange import Exchange
+from loadsim.protocols.sasl.scram import Scram
+
+_CALCULATOR = ThreadPoolExecutor(1, "calculator")
+"""One thread: an engine has a core to itself, and several threads would keep its event loop from it."""
+
+_NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
+"""Methods that an error does not name: they are the usual ones."""
+
+
+async def log_on(
+    method: str,
+    endpoint: Endpoint,
+    account: Account,
+    offer: Offer,
+    perform: Callable[[Exchange], Awaitable[None]],
+) -> None:
+    """Log on by a SASL method. `perform` sends the messages of an exchange, and raises `ServerRefused` for a refusal.
+
+    After the refusal of a token, its source is read again. A new token is tried once.
+    """
+    if method not in TOKEN_METHODS:
+        await _perform(method, exchange_of(method, endpoint, account, offer), perform)
+        return
+    assert account.token is not None
+    token = await tokens.current(account.token)
+    try:
+        await _perform(method, exchange_of(method, endpoint, account, offer, token), perform, token)
+    except ServerRefused:
+        fresh = await tokens.renewed(account.token, token)
+        if fresh == token:
+            raise
+        await _perform(method, exchange_of(method, endpoint, account, offer, fresh), perform, fresh)
+
+
+async def _perform(
+    method: str, exchange: Exchange, perform: Callable[[Exchange], Awaitable[None]], token: str | None = None
+) -> None:
+    """Make one attempt; a refusal gets the method, and the reasons that the exchange and the token have."""
+    try:
+        await perform(exchange)
+    except ServerRefused as refusal:
+        reasons = [method, exchange.reason(), tokens.expiry_note(token) if token is not None else ""]
+        if method in _NAMED and not exchange.reason():
+            raise
+        raise ServerRefused(refusal.kind, f"({': '.join(filter(None, reasons))}) {refusal.line}") from None
+    exchange.succeed()
+
+
+def exchange_of(method: str, endpoint: Endpoint, account: Account, offer: Offer, token: str = "") -> Exchange:
+    """Return a new exchange of a SASL method."""
+    match method:
+        case "plain":
+            return messages.Messages("PLAIN", messages.plain(account))
+        case "login":
+            return messages.login(account)
+        case "cram-md5":
+            return messages.cram_md5(account)
+        case "external":
+            return messages.Messages("EXTERNAL", (account.authzid or "").encode())
+        case "xoauth2":
+            return messages.Bearer("XOAUTH2", messages.xoauth2(account, token), b"")
+        case "oauthbearer":
+            return messages.Bearer("OAUTHBEARER", messages.oauthbearer(account, token, endpoint), b"\1")
+        case _:
+            bound = method.endswith("-plus")
+            could_bind = offer.binding is not None and f"{method.upper()}-PLUS" not in offer.mechanisms
+            return Scram(method.upper(), account, offer.binding if bound else None, could_bind and not bound)
+
+
+async def response_to(exchange: Exchange, challenge: str) -> bytes:
+    """Return the response to a challenge, both in Base64. Slow calculations run in a thread. Raises `TaskFailed`."""
+    decoded = messages.decoded(challenge, exchange.mechanism)
+    work = exchange.work(decoded)
+    if work is not None:
+        await asyncio.get_running_loop().run_in_executor(_CALCULATOR, work)
+    return messages.in_base64(exchange.respond(decoded))
+
+
+def initial_response(exchange: Exchange) -> bytes | None:
+    """Return the initial response in Base64, or "=" for an empty one (RFC 4954 section 4); None if there is none."""
+    message = exchange.initial()
+    return None if message is None else messages.in_base64(message) or b"="
+
+
+async def next_challenge(challenges: asyncio.Queue[str], end: asyncio.Future[Any]) -> str | None:
+    """Return the next challenge; None if the command has ended before."""
+    if end.done():
+        return None
+    waiting = asyncio.ensure_future(challenges.get())
+    try:
+        await asyncio.wait({waiting, end}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else None
+    finally:
+        waiting.cancel()

@@ -1,0 +1,185 @@
+"""One log-on as messages: an initial response, then a response to each challenge (RFC 4422 section 3). No I/O.
+
+A server's challenge is hostile until checked. More challenges than a mechanism has, and challenges above
+`LONGEST_CHALLENGE`, are a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loadsim.errors import ProtocolError
+from loadsim.model.ports import Account, Endpoint
+
+LONGEST_CHALLENGE = 8192
+"""The most characters of a challenge in Base64; those of SCRAM have about a hundred."""
+
+
+class Exchange(Protocol):
+    """The client's side of one log-on; it cannot be used again."""
+
+    mechanism: str
+    """The name by IANA's register, such as SCRAM-SHA-256."""
+
+    def initial(self) -> bytes | None:
+        """Return the initial response; None if the server sends first."""
+        ...
+
+    def work(self, challenge: bytes) -> Callable[[], object] | None:
+        """Return a calculation of milliseconds that `respond` needs, which may run in a thread; None if there is none.
+
+        Raises `ProtocolError`.
+        """
+        ...
+
+    def respond(self, challenge: bytes) -> bytes:
+        """Return the response to a challenge. Raises `ProtocolError`, if the server is not one to log on to."""
+        ...
+
+    def succeed(self) -> None:
+        """Check that the server may end the exchange with success now. Raises `ProtocolError`."""
+        ...
+
+    def reason(self) -> str:
+        """Return the server's reason for a refusal, as the mechanism states it; else an empty text."""
+        ...
+
+
+def decoded(challenge: str, mechanism: str) -> bytes:
+    """Return a challenge, which servers send in Base64. Raises `ProtocolError`."""
+    if len(challenge) > LONGEST_CHALLENGE:
+        raise ProtocolError(f"{mechanism} challenge", f"more than {LONGEST_CHALLENGE} characters")
+    try:
+        return b64decode(challenge, validate=True)
+    except (NotBase64, ValueError):
+        raise ProtocolError(f"{mechanism} challenge", "expected Base64") from None
+
+
+@dataclass(slots=True, repr=False)
+class Messages:
+    """An exchange without a proof of the server: PLAIN, EXTERNAL, LOGIN, CRAM-MD5.
+
+    `first` is the initial response, or None. `responses` make the answers to the challenges, one each, of which all
+    must have been sent before success.
+    """
+
+    mechanism: str
+    first: bytes | None
+    responses: list[Callable[[bytes], bytes]] = field(default_factory=list)
+
+    def initial(self) -> bytes | None:
+        return self.first
+
+    def work(self, challenge: bytes) -> Callable[[], object] | None:
+        return None
+
+    def respond(self, challenge: bytes) -> bytes:
+        if not self.responses:
+            raise surplus(self.mechanism)
+        return self.responses.pop(0)(challenge)
+
+    def succeed(self) -> None:
+        if self.responses:
+            raise ProtocolError(f"{self.mechanism} success", "the server accepted a log-on without the password")
+
+    def reason(self) -> str:
+        return ""
+
+
+@dataclass(slots=True, repr=False)
+class Bearer:
+    """A token in one message: OAUTHBEARER (RFC 7628), XOAUTH2. A challenge is the reason for a refusal, in JSON."""
+
+    mechanism: str
+    message: bytes
+    acknowledgement: bytes  # of the reason, for which the server waits before it refuses
+    _reason: str = ""
+
+    def initial(self) -> bytes | None:
+        return self.message
+
+    def work(self, challenge: bytes) -> Callable[[], object] | None:
+        return None
+
+    def respond(self, challenge: bytes) -> bytes:
+        if self._reason:
+            raise surplus(self.mechanism)
+        self._reason = _status(challenge)
+        return self.acknowledgement
+
+    def succeed(self) -> None:
+        if self._reason:
+            raise ProtocolError(f"{self.mechanism} success", "the server refused the token, and accepted it")
+
+    def reason(self) -> str:
+        return self._reason
+
+
+def _status(challenge: bytes) -> str:
+    """Return the status in an error's JSON. All else may repeat the token."""
+    try:
+        found = json.loads(challenge)
+        status = str(found.get("status") or found.get("error") or "") if isinstance(found, dict) else ""
+    except (ValueError, RecursionError):
+        status = ""
+    return status if re.fullmatch(r"[A-Za-z0-9_-]{1,40}", status) else "the token was refused"
+
+
+def surplus(mechanism: str) -> ProtocolError:
+    """Return the failure of a server that sends more challenges than the mechanism has."""
+    return ProtocolError(f"{mechanism} challenge", "expected the end of the exchange, found another challenge")
+
+
+# --- the messages -------------------------------------------------------------------------------------------------
+
+
+def plain(account: Account) -> bytes:
+    """Return the message of PLAIN (RFC 4616): the identity to act as, the name, the password."""
+    authzid = (account.authzid or "").encode()
+    return b"%b\0%b\0%b" % (authzid, account.name.encode(), account.password.encode())
+
+
+def xoauth2(account: Account, token: str) -> bytes:
+    """Return the message of XOAUTH2, which Google and Microsoft document: the mailbox's name and the token."""
+    return f"user={account.name}\1auth=Bearer {token}\1\1".encode()
+
+
+def oauthbearer(account: Account, token: str, endpoint: Endpoint) -> bytes:
+    """Return the message of OAUTHBEARER (RFC 7628 section 3.1)."""
+    identity = escaped_name(account.authzid or account.name)
+    return f"n,a={identity},\1host={endpoint.host}\1port={endpoint.port}\1auth=Bearer {token}\1\1".encode()
+
+
+def escaped_name(name: str) -> str:
+    """Return a name without the two signs that separate attributes (RFC 5801 section 4)."""
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def login(account: Account) -> Messages:
+    """Return LOGIN: name and password on request (draft-murchison-sasl-login). The requests' texts are ignored."""
+    name, password = account.name.encode(), account.password.encode()
+    return Messages("LOGIN", None, [lambda _: name, lambda _: password])
+
+
+def cram_md5(account: Account) -> Messages:
+    """Return CRAM-MD5 (RFC 2195): the name, and a digest of the challenge keyed with the password."""
+
+    def respond(challenge: bytes) -> bytes:
+        if not challenge:
+            raise ProtocolError("CRAM-MD5 challenge", "expected one, found an empty text")
+        digest = hmac.digest(account.password.encode(), challenge, "md5").hex()
+        return f"{account.name} {digest}".encode()
+
+    return Messages("CRAM-MD5", None, [respond])
+
+
+def in_base64(message: bytes) -> bytes:
+    """Return a message as it is sent."""
+    return b64encode(message)

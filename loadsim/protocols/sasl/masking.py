@@ -1,0 +1,44 @@
+"""The removal of passwords and tokens from a server's texts, in each form in which a log-on method sends them."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+
+from loadsim.model.ports import Account
+from loadsim.protocols.sasl import tokens
+
+MASK = "***"
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
+_PROOF = re.compile(rb"c=[A-Za-z0-9+/=]+,r=.*,p=|.+ [0-9a-f]{32}\Z", re.DOTALL)
+"""The responses of SCRAM and CRAM-MD5, against which passwords can be tried."""
+
+
+def without_password(text: str, account: Account) -> str:
+    """Return a text with `***` for the password and tokens in each form in which they are sent, or may be repeated."""
+    secrets = [secret for secret in (account.password, *tokens.known(account.token)) if secret]
+    if not secrets:
+        return text
+    forms: set[str] = set()
+    for secret in secrets:
+        escaped = secret.replace("\\", "\\\\")
+        encoded = b64encode(secret.encode()).decode()
+        forms |= {secret, escaped, escaped.replace('"', '\\"'), encoded, encoded.rstrip("=")}
+    text = _BASE64.sub(lambda match: _masked(match[0], secrets), text)
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, MASK)
+    return text
+
+
+def _masked(word: str, secrets: list[str]) -> str:
+    """Return a word that may be Base64; `***` if it is a message with a secret: of PLAIN, a token's, or a proof."""
+    bare = word.rstrip("=")
+    try:
+        message = b64decode(bare + "=" * (-len(bare) % 4))
+    except (NotBase64, ValueError):  # a message that was cut
+        message = b64decode(bare[: len(bare) // 4 * 4])
+    if _PROOF.match(message) or any(secret.encode() in message for secret in secrets):
+        return MASK
+    return word

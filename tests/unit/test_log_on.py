@@ -1,0 +1,328 @@
+"""Log-on over a connection, through all drivers: servers that cheat, and what Google's and Microsoft's services send.
+
+The dialogues of the services are from their documentation and from logs that users published
+(developers.google.com/gmail/imap/xoauth2-protocol; issues 178 and 460 of MailKit). None was recorded from the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from imap_script import PATIENCE_S
+
+from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
+from loadsim.model.log_on import TokenSource
+from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.sessions import NullObserver
+
+IMAP = ("imap", "aioimaplib")
+EACH = (*IMAP, *SUBMISSIONS)
+USER = Account(1, "user", "user@sim.test", "pencil")
+TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
+
+Step = tuple[str, str]
+"""A pattern of a line from the client, and the answer: `%t` is the line's first word, lines end with |."""
+
+
+@asynccontextmanager
+async def served(greeting: str, steps: Sequence[Step]) -> AsyncIterator[Services]:
+    """A server that plays these steps, and whatever ends a session; a line that is not expected fails the test."""
+    left, wrong = list(steps), list[str]()
+    running: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        tag = ""
+        try:
+            writer.write(f"{greeting}\r\n".encode())
+            async with asyncio.timeout(PATIENCE_S):
+                while line := (await reader.readline()).decode():
+                    line = line.removesuffix("\r\n")
+                    if re.fullmatch(r"(\w+ LOGOUT|QUIT)", line):
+                        writer.write(
+                            b"* BYE\r\n%b OK bye\r\n" % line.split()[0].encode() if "OUT" in line else b"221 \r\n"
+                        )
+                        break
+                    if not left or not re.fullmatch(left[0][0], line):
+                        wrong.append(f"{line!r} in place of {left[:1]}")
+                        break
+                    tag = line.split(" ")[0] if " " in line else tag
+                    writer.write(left.pop(0)[1].replace("%t", tag).replace("|", "\r\n").encode())
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            running.discard(task)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        yield Services(endpoint, endpoint)
+    finally:
+        server.close()
+        if running:
+            await asyncio.wait(running, timeout=PATIENCE_S)
+        await server.wait_closed()
+        assert not wrong, wrong
+    assert not left, left
+
+
+def log_on(
+    driver: str, greeting: str, steps: Sequence[Step], account: Account = USER, methods: tuple[str, ...] = ()
+) -> TaskFailed | None:
+    """Log on to such a server; the failure, or None."""
+
+    async def session() -> TaskFailed | None:
+        async with served(greeting, steps) as services:
+            imap, smtp = (replace(endpoint, methods=methods) for endpoint in (services.imap, services.smtp))
+            services = replace(services, imap=imap, smtp=smtp)
+            submission = driver if driver in SUBMISSIONS else SUBMISSIONS[0]
+            name = driver if driver in IMAP else "imap"
+            made = open_driver(name, replace(services, submission=submission)).session(account, NullObserver())
+            try:
+                if driver in IMAP:
+                    await made.mailbox.log_on()
+                    await made.mailbox.log_off()
+                else:
+                    await made.submission.check()
+            except TaskFailed as failure:
+                return failure
+            finally:
+                made.mailbox.abandon()
+                await made.submission.close()
+        return None
+
+    return asyncio.run(session())
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def dialogue(
+    driver: str, mechanism: str, challenges: Sequence[Step], *, initial: bool = True
+) -> tuple[str, list[Step]]:
+    """Greeting and steps up to the log-on's end: the initial response, and each challenge with its answer's pattern."""
+    imap = driver in IMAP
+    capabilities = f"* CAPABILITY IMAP4rev1{' SASL-IR' * initial} AUTH={mechanism}|%t OK done|"
+    steps = [(r"\w+ CAPABILITY", capabilities)] if imap else [(r"EHLO .*", f"250-mail|250 AUTH {mechanism}|")]
+    command = rf"\w+ AUTHENTICATE {mechanism}" if imap else f"AUTH {mechanism}"
+    first = challenges[0]
+    steps.append((f"{command}{' ' * bool(first[0])}{first[0]}", first[1]))
+    steps += challenges[1:]
+    return "* OK ready" if imap else "220 mail", steps
+
+
+def plus(driver: str, text: str) -> str:
+    """A challenge."""
+    return f"{'+' if driver in IMAP else '334'} {in_base64(text)}|"
+
+
+def end(driver: str, done: bool) -> str:
+    """The server's end of the exchange."""
+    if driver in IMAP:
+        return "%t OK done|" if done else "%t NO [AUTHENTICATIONFAILED] no|"
+    return "235 2.7.0 done|" if done else "535 5.7.8 no|"
+
+
+AFTER: Step = (r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1|%t OK done|")
+
+
+# --- servers that cheat ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        ("r=abc,s=c2FsdA==,i=4096", "SCRAM-SHA-256 nonce: expected ours, extended by the server's"),
+        ("r=%n,s=c2FsdA==,i=4096", "SCRAM-SHA-256 nonce: expected ours, extended by the server's"),
+        ("r=%nx,s=c2FsdA==,i=1", "SCRAM-SHA-256 iterations: expected 4096 to 1000000, found 1"),
+        ("r=%nx,s=c2FsdA==,i=2000000000", "SCRAM-SHA-256 iterations: expected"),
+        ("", "SCRAM-SHA-256 message: expected the attributes r, s, i"),
+    ],
+)
+def test_a_false_challenge(driver: str, first: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the connection: no proof, against which passwords could be tried, is sent."""
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
+    challenge = plus(driver, first.replace("%n", "nonce"))
+    failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", [(r"biws?\S*|\S+", challenge)]))
+    assert isinstance(failure, ProtocolError) and says in str(failure)
+
+
+@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        (
+            lambda driver: plus(driver, "v=AAAA"),
+            "SCRAM-SHA-256 server signature: the server does not know the password",
+        ),
+        (lambda driver: end(driver, True), "SCRAM-SHA-256 without a signature: the server did not prove"),
+    ],
+)
+def test_a_server_without_the_password(driver: str, last: object, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a wrong signature nor none is success."""
+    assert callable(last)
+    monkeypatch.setattr("secrets.token_urlsafe", lambda size: "nonce")
+    steps = [(r"\S+", plus(driver, "r=noncex,s=c2FsdA==,i=4096")), (r"\S+", last(driver))]
+    failure = log_on(driver, *dialogue(driver, "SCRAM-SHA-256", steps))
+    assert isinstance(failure, ProtocolError) and says in str(failure)
+
+
+@pytest.mark.parametrize("driver", EACH)
+def test_a_challenge_too_many(driver: str) -> None:
+    """Neither the password nor anything else is sent to it."""
+    failure = log_on(driver, *dialogue(driver, "PLAIN", [(r"\S+", plus(driver, "more?"))]))
+    assert isinstance(failure, ProtocolError)
+    if driver != "pipelining":  # there, PLAIN is part of a packet
+        assert "PLAIN challenge: expected the end of the exchange" in str(failure)
+
+
+@pytest.mark.parametrize("driver", EACH)
+@pytest.mark.parametrize("mechanism", ["LOGIN", "CRAM-MD5"])
+def test_success_without_the_password(driver: str, mechanism: str) -> None:
+    """A server that accepts a log-on before the password is not the one."""
+    steps = [("", end(driver, True))]
+    failure = log_on(driver, *dialogue(driver, mechanism, steps), methods=(mechanism.lower(),))
+    assert isinstance(failure, ProtocolError) and f"{mechanism} success" in str(failure)
+
+
+@pytest.mark.parametrize("driver", IMAP)
+def test_without_initial_responses(driver: str) -> None:
+    """Without SASL-IR, the message waits for the server (RFC 4422 section 3); an empty one is an empty line."""
+    steps = [("", "+ |"), (in_base64("\0user\0pencil"), end(driver, True)), AFTER]
+    assert log_on(driver, *dialogue(driver, "PLAIN", steps, initial=False)) is None
+
+
+@pytest.mark.parametrize("driver", EACH)
+def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
+    """A scenario's method that is not offered: nothing is sent, the error names both sides."""
+    greeting, steps = dialogue(driver, "PLAIN", [("", "")])
+    failure = log_on(driver, greeting, steps[:1], methods=("scram-sha-1",))
+    assert isinstance(failure, ServerRefused)
+    assert "expected scram-sha-1, the server offers PLAIN" in failure.line
+
+
+# --- STARTTLS with aioimaplib ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("%t OK begin|* CAPABILITY IMAP4rev1 AUTH=PLAIN|", "data in the clear behind the server's OK"),
+        ("%t OK begin|* CAP", "data in the clear behind the server's OK"),
+        ("%t NO not now|", "NO STARTTLS"),
+    ],
+)
+def test_starttls_with_aioimaplib(answer: str, says: str) -> None:
+    """Data in the clear is not taken for the answer through TLS (CVE-2011-0411), and no password is sent."""
+
+    async def session() -> None:
+        steps = [(r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1 STARTTLS|%t OK done|"), (r"\w+ STARTTLS", answer)]
+        async with served("* OK ready", steps) as services:
+            services = replace(services, imap=replace(services.imap, tls="starttls"))
+            mailbox = open_driver("aioimaplib", services).session(USER, NullObserver()).mailbox
+            with pytest.raises(TaskFailed, match=says):
+                await mailbox.log_on()
+            mailbox.abandon()
+
+    asyncio.run(session())
+
+
+@pytest.mark.parametrize(
+    ("greeting", "steps", "says"),
+    [
+        ("* OK ready", [(r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1 AUTH=PLAIN|%t OK done|")], "STARTTLS not offered"),
+        ("* PREAUTH ready", [(r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1 STARTTLS|%t OK done|")], "PREAUTH before"),
+    ],
+)
+def test_no_starttls_with_aioimaplib(greeting: str, steps: Sequence[Step], says: str) -> None:
+    """Where TLS is asked for and not to be had, nothing goes in the clear."""
+
+    async def session() -> None:
+        async with served(greeting, steps) as services:
+            services = replace(services, imap=replace(services.imap, tls="starttls"))
+            mailbox = open_driver("aioimaplib", services).session(USER, NullObserver()).mailbox
+            with pytest.raises(ServerRefused, match=says):
+                await mailbox.log_on()
+            mailbox.abandon()
+
+    asyncio.run(session())
+
+
+# --- services that cannot be tried here --------------------------------------------------------------------------
+
+GOOGLE_IMAP = (
+    "* CAPABILITY IMAP4rev1 UNSELECT IDLE NAMESPACE QUOTA ID XLIST CHILDREN X-GM-EXT-1 XYZZY SASL-IR AUTH=XOAUTH2"
+    " AUTH=PLAIN AUTH=PLAIN-CLIENTTOKEN AUTH=OAUTHBEARER|%t OK Thats all she wrote! v6mb4|"
+)
+GOOGLE_SMTP = "250-smtp.gmail.com at your service|250-SIZE 35882577|250 AUTH LOGIN PLAIN XOAUTH2 OAUTHBEARER|"
+GOOGLE_ERROR = '{"status":"401","schemes":"bearer mac","scope":"https://mail.google.com/"}'
+MICROSOFT_IMAP = (
+    "* CAPABILITY IMAP4 IMAP4rev1 AUTH=PLAIN AUTH=XOAUTH2 SASL-IR UIDPLUS MOVE ID UNSELECT CHILDREN IDLE NAMESPACE"
+    " LITERAL+|%t OK CAPABILITY completed.|"
+)
+MICROSOFT_SMTP = "250-AM0PR04CA0029.outlook.office365.com Hello|250-SIZE 157286400|250 AUTH LOGIN XOAUTH2|"
+MICROSOFT_GREETING = "* OK The Microsoft Exchange IMAP4 service is ready. [UwBOADEAUABSADAAMgBDAEEAMAAwADEANQ==]"
+
+
+@pytest.fixture
+def with_token(tmp_path: Path) -> Account:
+    """An account with a token only."""
+    (tmp_path / "token").write_text(TOKEN)
+    return replace(USER, login="u@sim.test", password="", token=TokenSource(file=str(tmp_path / "token")))
+
+
+XOAUTH2 = re.escape(in_base64(f"user=u@sim.test\1auth=Bearer {TOKEN}\1\1"))
+
+
+@pytest.mark.parametrize("driver", EACH)
+def test_googles_dialogue(driver: str, with_token: Account) -> None:
+    """The token is accepted; a refused one is acknowledged by an empty line, and its status is part of the error."""
+    if driver in IMAP:
+        greeting, offer, command = (
+            "* OK Gimap ready for requests from 127.0.0.1 v6mb4",
+            GOOGLE_IMAP,
+            r"\w+ AUTHENTICATE",
+        )
+        done, refused = "* CAPABILITY IMAP4rev1 IDLE|%t OK u@sim.test authenticated (Success)|", "+ "
+        no, begin = "%t NO [AUTHENTICATIONFAILED] Invalid credentials (Failure)|", r"\w+ CAPABILITY"
+    else:
+        greeting, offer, command = "220 smtp.gmail.com ESMTP v6mb4 - gsmtp", GOOGLE_SMTP, "AUTH"
+        done, refused, begin = "235 2.7.0 Accepted|", "334 ", "EHLO .*"
+        no = "535-5.7.8 Username and Password not accepted.|535 5.7.8 v6mb4 - gsmtp|"
+    first = (rf"{command} XOAUTH2 {XOAUTH2}", done)
+    after = [AFTER] if driver in IMAP else []
+    assert log_on(driver, greeting, [(begin, offer), first, *after], with_token, ("xoauth2",)) is None
+    steps = [(begin, offer), (first[0], f"{refused}{in_base64(GOOGLE_ERROR)}|"), ("", no)]
+    failure = log_on(driver, greeting, steps, with_token, ("xoauth2",))
+    assert isinstance(failure, ServerRefused) and failure.line.startswith("(xoauth2: 401) ")
+    assert TOKEN not in str(failure)
+
+
+@pytest.mark.parametrize("driver", EACH)
+def test_microsofts_dialogue(driver: str, with_token: Account) -> None:
+    """By default, as no other method takes a token; a refusal comes without a reason."""
+    if driver in IMAP:
+        greeting, offer, command = MICROSOFT_GREETING, MICROSOFT_IMAP, r"\w+ AUTHENTICATE"
+        done, no, begin = "%t OK AUTHENTICATE completed.|", "%t NO AUTHENTICATE failed.|", r"\w+ CAPABILITY"
+    else:
+        greeting, offer, command = "220 AM0PR04CA0029.outlook.office365.com ESMTP", MICROSOFT_SMTP, "AUTH"
+        done, no = "235 2.7.0 Authentication successful|", "535 5.7.3 Authentication unsuccessful [AM0PR04CA0029]|"
+        begin = "EHLO .*"
+    first = rf"{command} XOAUTH2 {XOAUTH2}"
+    after = [AFTER] if driver in IMAP else []
+    assert log_on(driver, greeting, [(begin, offer), (first, done), *after], with_token) is None
+    failure = log_on(driver, greeting, [(begin, offer), (first, no)], with_token)
+    assert isinstance(failure, ServerRefused) and failure.line.startswith("(xoauth2) ")

@@ -1,0 +1,280 @@
+"""The keys of a scenario about log-on and TLS: what they mean, what is rejected, and what they change in a result."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
+
+from loadsim.analysis.summary import summarise
+from loadsim.errors import ConfigError, LogError
+from loadsim.model.log_on import TokenSource
+from loadsim.model.ports import Endpoint
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_sections import Server
+from loadsim.protocols.tls import TlsContexts, tls_context
+from loadsim.timinglog.merge import read_logs
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scenario(imap: Any = None, smtp: Any = None, accounts: Any = None) -> Scenario:
+    """A scenario on loopback with these settings."""
+    document = {
+        "server": {
+            "imap": {"host": "127.0.0.1", **(imap or {})},
+            "smtp": {"host": "127.0.0.1", **(smtp or {})},
+        },
+        "accounts": accounts or {"user": "user{index}", "password": "hunter2"},
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return load_scenario("own.yaml")
+
+
+def endpoints(found: Scenario) -> tuple[Endpoint, Endpoint]:
+    assert isinstance(found.server, Server)
+    return found.server.imap, found.server.smtp
+
+
+# --- methods -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("auth", "methods"),
+    [("auto", ()), ("plain", ("plain",)), (["scram-sha-256", "plain"], ("scram-sha-256", "plain"))],
+)
+def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
+    """One, or several in order of preference; they survive the file of the run directory."""
+    found = scenario({"auth": auth}, {"auth": auth})
+    assert [endpoint.methods for endpoint in endpoints(found)] == [methods] * 2
+    Path("again.yaml").write_text(found.to_yaml())
+    assert endpoints(load_scenario("again.yaml")) == endpoints(found)
+
+
+@pytest.mark.parametrize(("auth", "expected"), [(True, True), (False, False)])
+def test_yes_and_no_for_submission(auth: bool, expected: bool) -> None:
+    """As before: `yes` is auto, `no` no log-on."""
+    _, smtp = endpoints(scenario(smtp={"auth": auth}))
+    assert (smtp.auth, smtp.methods) == (expected, ())
+
+
+TOKEN_ACCOUNTS = {"user": "u{index}", "token_command": "mint {user}", "manifest_key": "x"}
+TLS = {"tls": "implicit"}
+
+
+@pytest.mark.parametrize(
+    ("imap", "smtp", "accounts", "says"),
+    [
+        ({"auth": "ntlm"}, {}, None, "server.imap.auth: expected auto, or of external, oauthbearer"),
+        ({"auth": ["plain", "ntlm"]}, {}, None, "server.imap.auth[1]: expected auto, or of"),
+        ({"auth": []}, {}, None, "server.imap.auth: expected a list of methods, each once, found an empty list"),
+        ({"auth": ["plain", "plain"]}, {}, None, "expected a list of methods, each once, found one twice"),
+        ({"auth": False}, {}, None, "server.imap.auth: expected auto, or of"),
+        ({}, {"auth": "login-command"}, None, "server.smtp.auth: expected auto, or of"),
+        ({"auth": "xoauth2"}, {}, None, "expected accounts.token_file or accounts.token_command for xoauth2"),
+        (
+            {"auth": "plain"},
+            {},
+            TOKEN_ACCOUNTS,
+            "server.imap.auth: expected passwords in accounts for plain, found none",
+        ),
+        ({"auth": "external"}, {}, None, "expected server.imap.client_certificate for external, found none"),
+        ({"auth": "scram-sha-256-plus"}, {}, None, "expected TLS for scram-sha-256-plus, found tls: none"),
+        (
+            {"auth": "login"},
+            {},
+            {"user": "u{index}", "password": "hunter2", "master": "admin"},
+            "server.imap.auth: expected a method with an authorisation identity (external, oauthbearer, plain, scram",
+        ),
+        (
+            {"tls_verify": "insecure-none"},
+            {},
+            None,
+            "server.imap.tls: expected starttls or implicit where there is a tls",
+        ),
+        (
+            {"tls_server_name": "x"},
+            {},
+            None,
+            "expected starttls or implicit where there is a tls_server_name, found none",
+        ),
+        ({**TLS, "tls_verify": False}, {}, None, "server.imap.tls_verify: expected yes, or insecure-none, which lets"),
+        ({**TLS, "tls_verify": "none"}, {}, None, "server.imap.tls_verify: expected yes, or insecure-none, which lets"),
+        ({**TLS, "tls_min_version": 1.1}, {}, None, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
+        (
+            {**TLS, "client_key": "x"},
+            {},
+            None,
+            "server.imap.client_certificate: expected a client_certificate with the",
+        ),
+        ({**TLS, "client_certificate": "none.pem"}, {}, None, "server.imap.client_certificate: expected a file"),
+        ({**TLS, "client_certificate": "{name}.pem"}, {}, None, "expected no other fields than {index} and {user}"),
+        (
+            {**TLS, "tls_verify": "insecure-none", "ca_file": "x"},
+            {},
+            None,
+            "server.imap.tls_verify: expected either ca_file or tls_verify: insecure-none, found both",
+        ),
+        ({}, {}, {"user": "u{index}", "token_file": "x"}, "expected a user, and a manifest_key (which signs manifests"),
+        ({}, {}, {**TOKEN_ACCOUNTS, "token_file": "x"}, "accounts: expected either token_file or token_command"),
+        ({}, {}, {**TOKEN_ACCOUNTS, "token_command": "a {name}"}, "no other fields than {index} and {user}"),
+        ({}, {}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command, found none"),
+        (
+            {},
+            {},
+            {"user": "u{index}", "manifest_key": "x", "token_file": "none"},
+            "accounts.token_file: expected a file, found",
+        ),
+        (
+            {},
+            {},
+            {"user": "u{index}", "manifest_key": "x"},
+            "accounts: expected a password, a token or a client_certif",
+        ),
+        (
+            {},
+            {},
+            {"user": "u{index}", "password": "hunter2", "master_separator": "*"},
+            "accounts: expected master with either master_separator or authzid, found no master",
+        ),
+    ],
+)
+def test_what_does_not_fit(imap: Any, smtp: Any, accounts: Any, says: str) -> None:
+    """One line with the key, before any load; no secret in it."""
+    with pytest.raises(ConfigError) as failed:
+        scenario(imap, smtp, accounts)
+    assert says in str(failed.value) and "hunter2" not in str(failed.value)
+
+
+def test_the_embedded_server_needs_passwords() -> None:
+    """It takes no tokens."""
+    document = {
+        "server": "embedded",
+        "accounts": TOKEN_ACCOUNTS,
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(ConfigError, match="accounts: expected passwords, which the embedded server needs, found none"):
+        load_scenario("own.yaml")
+
+
+# --- accounts ----------------------------------------------------------------------------------------------------
+
+
+def test_a_master_user() -> None:
+    """By an identity to act as, or in the log-on name; addresses and mailboxes stay those of the users."""
+    accounts = {"user": "user{index}", "password": "hunter2", "master": "admin"}
+    account = scenario(accounts=accounts).account(2)
+    assert (account.login, account.name, account.authzid) == ("user2", "admin", "user2")
+    account = scenario(accounts={**accounts, "master_separator": "*"}).account(2)
+    assert (account.login, account.name, account.authzid) == ("user2", "user2*admin", None)
+    account = scenario(accounts={**accounts, "authzid": "{user}@mail.test"}).account(2)
+    assert (account.name, account.authzid, account.address) == ("admin", "user2@mail.test", "user2@loadsim.test")
+
+
+def test_tokens_for_each_user() -> None:
+    """Names cannot become words of the command; the command itself, which may hold a secret, is not written."""
+    accounts = {**TOKEN_ACCOUNTS, "token_command": "mint --key hunter2 '{user} {index:03d}'"}
+    found = scenario(accounts=accounts)
+    assert found.account(2).token == TokenSource(command=("mint", "--key", "hunter2", "u2 002"))
+    assert found.account(2).password == "" and "hunter2" not in found.to_yaml()
+    files = scenario(accounts={"user": "u{index}", "manifest_key": "x", "token_file": "tokens/{user}"})
+    assert files.account(1).token == TokenSource(file=str(Path("tokens/u1").absolute()))
+    Path("users.csv").write_text("user,password\na,b\nc,d\n")
+    table = scenario(accounts={"csv": "users.csv", "token_file": "tokens/{user}"})
+    assert table.account(2).token == TokenSource(file=str(Path("tokens/c").absolute()))
+
+
+def test_accounts_travel() -> None:
+    """Engines and client machines get what the log-on needs."""
+    found = scenario({"auth": "xoauth2"}, accounts={**TOKEN_ACCOUNTS, "master": "m", "master_separator": "*"})
+    again = pickle.loads(pickle.dumps(found))
+    assert again.account(1) == found.account(1) and again.server == found.server
+    assert (again.account(1).name, again.account(1).token) == ("u1*m", TokenSource(command=("mint", "u1")))
+
+
+def test_a_readable_file_of_a_token() -> None:
+    """loadsim warns of it, as of a file with a password."""
+    Path("token").write_text("x")
+    accounts = {"user": "u{index}", "manifest_key": "x", "token_file": "token"}
+    for mode, warnings in ((0o644, 1), (0o600, 0)):
+        Path("token").chmod(mode)
+        assert len(scenario(accounts=accounts).exposed) == warnings
+
+
+# --- results -----------------------------------------------------------------------------------------------------
+
+
+def test_an_unverified_certificate_is_a_warning() -> None:
+    """As passwords in the clear are: also on loopback, since the word is never needed without a reason."""
+    found = scenario({**TLS, "tls_verify": "insecure-none"})
+    (warning,) = found.warnings
+    assert warning.startswith("the certificate of IMAP at 127.0.0.1:993 is not verified (tls_verify: insecure-none)")
+    log = write_sample(
+        Path("c1.tlog"), tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED, header={"in_the_clear": [warning]}
+    )
+    assert summarise([log]).verdict.warnings[0] == warning
+
+
+def test_proofs_are_no_passwords_in_the_clear() -> None:
+    """SCRAM and CRAM-MD5 do not send the password, and so nothing is warned of."""
+    document = {
+        "server": {
+            "imap": {"host": "mail.example", "auth": ["scram-sha-256", "cram-md5"]},
+            "smtp": {"host": "mail.example", "auth": ["scram-sha-256", "plain"]},
+        },
+        "accounts": {"user": "u{index}", "password": "x"},
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+        "allow_hosts": ["mail.example"],
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    (warning,) = load_scenario("own.yaml").warnings
+    assert warning.startswith("passwords go to SMTP")
+
+
+def test_other_methods_are_another_load() -> None:
+    """The digest of a scenario changes, but not by stating the default; logs with different methods are not merged."""
+    default, stated = scenario(), scenario({"auth": "auto"}, {"auth": True})
+    other = scenario({"auth": "scram-sha-256"})
+    assert default.digest() == stated.digest() != other.digest()
+    assert (default.log_on, other.log_on) == (None, "IMAP scram-sha-256, SMTP auto")
+    assert scenario(smtp={"auth": False}).log_on == "IMAP auto, SMTP none"
+    for name, header in (("a", {}), ("b", {"log_on": other.log_on})):
+        write_sample(Path(name) / f"{name}.tlog", tasks=[LOGGED_ON], mails=[], header={"run": name, **header})
+    with pytest.raises(
+        LogError, match=r"merge: log_on: expected the same in all logs, found 'nothing' in .* and 'IMAP scram"
+    ):
+        read_logs([Path("a"), Path("b")], rebase=True)
+
+
+# --- TLS contexts ------------------------------------------------------------------------------------------------
+
+
+def test_certificates_that_cannot_be_used(place: Path) -> None:
+    """One line, and no question for a passphrase on the terminal."""
+    (place / "empty.pem").write_text("")
+    endpoint = Endpoint("127.0.0.1", 1, "implicit", client_certificate="none.pem")
+    with pytest.raises(ConfigError, match=r"client_certificate: .*found none.pem: No such file"):
+        tls_context(endpoint)
+    with pytest.raises(ConfigError, match=r"found empty.pem: no such certificate or key in it"):
+        tls_context(Endpoint("127.0.0.1", 1, "implicit", client_certificate="empty.pem"))
+
+
+def test_users_share_a_context() -> None:
+    """It is slow to make, and holds each user's own session."""
+    account = scenario().account(1)
+    contexts = TlsContexts(Endpoint("127.0.0.1", 1, "implicit"))
+    assert contexts.of(account) is contexts.of(account) is not None
+    assert TlsContexts(Endpoint("127.0.0.1", 1)).of(account) is None
