@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -140,10 +140,15 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
     return done
 
 
-def _claim(workload: Workload, target: Target, accounts: Iterable[Account]) -> None:
+def _claim(workload: Workload, target: Target, accounts: Sequence[Account]) -> None:
     """Record the start state in the target's directory, or check that it is the recorded one. Raises `ConfigError`."""
     record = target.directory / RECORD
-    wanted = {"start_state": workload.start_state_digest(), "mailbox_path": target.pattern, "paths": {**target.paths}}
+    wanted = {
+        "start_state": workload.start_state_digest(),
+        "messages": StartState(workload).digest(accounts[0].number),  # also of addresses, and of loadsim's version
+        "mailbox_path": target.pattern,
+        "paths": {**target.paths},
+    }
     try:
         if record.exists():
             try:

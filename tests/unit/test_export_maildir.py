@@ -102,9 +102,10 @@ def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["u4"]
     foreign.rmdir()
     export_maildir(scenario, Target(tmp_path / "out"), quiet, 1)
-    other = load_scenario(str(tmp_path / "five.yaml"), ["run.seed=2"])
-    with pytest.raises(ConfigError, match=rf"{RECORD}: expected an empty directory, or the same start state"):
-        export_maildir(other, Target(tmp_path / "out"), quiet, 1)
+    for setting in ("run.seed=2", "domain=elsewhere.test", "mailbox.inbox=4"):
+        other = load_scenario(str(tmp_path / "five.yaml"), [setting])
+        with pytest.raises(ConfigError, match=rf"{RECORD}: expected an empty directory, or the same start state"):
+            export_maildir(other, Target(tmp_path / "out"), quiet, 1)
 
 
 @pytest.mark.parametrize(
