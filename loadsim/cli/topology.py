@@ -59,7 +59,7 @@ def run_export(args: argparse.Namespace) -> int:
 def _export_maildir(args: argparse.Namespace, scenario: Scenario) -> int:
     if args.processes is not None and args.processes < 1:
         raise ConfigError(f"--processes: expected a number of at least 1, found {args.processes}")
-    target = Target(args.out, args.mailbox_path or PATTERN, _owner(args.owner))
+    target = Target(args.out, args.mailbox_path or PATTERN, _owner(args.owner), scenario.folders.paths)
     began_s = time.monotonic()
     with shown_progress() as progress:
         done = export_maildir(scenario, target, progress, args.processes)

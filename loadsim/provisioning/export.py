@@ -155,11 +155,13 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
         "sasldb.sh": (SASLDB_SCRIPT, PROGRAM),
         _SASLDB_SECRETS: (sasldb_secrets(accounts), SECRET),
     },
-    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
     "ldif": lambda accounts, lists: {"loadsim.ldif": (ldif(accounts, lists), SECRET)},
+    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
 }
 
 FORMATS = tuple(_MAKERS)
+
+_WITHOUT_PASSWORDS = ("postfix", "aliases")
 
 
 def export(
@@ -167,11 +169,17 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, or if the
-    directory cannot be written to.
+    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, for passwords that
+    are not the accounts' own, or if the directory cannot be written to.
     """
     if layout not in _MAKERS:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
+    for account in () if layout in _WITHOUT_PASSWORDS else accounts:
+        if account.authcid is not None or not account.password:
+            found = "that of a master user" if account.authcid is not None else "none"
+            raise ConfigError(
+                f"topology export: accounts: expected each user's own password for format {layout}, found {found}"
+            )
     files = _MAKERS[layout](accounts, lists)
     try:
         directory.mkdir(parents=True, exist_ok=True)

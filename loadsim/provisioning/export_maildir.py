@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Target:
     """Where the trees are written: `pattern` gives an account's Maildir in `directory`.
 
     `owner` has the numbers of the user and the group that own all files; None means the user who exports. `paths` are
-    the server's names of folders, by loadsim's, where these differ.
+    the paths of folders, by loadsim's names, where these differ (`FolderSettings.paths`).
     """
 
     directory: Path
@@ -140,10 +140,15 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
     return done
 
 
-def _claim(workload: Workload, target: Target, accounts: Iterable[Account]) -> None:
+def _claim(workload: Workload, target: Target, accounts: Sequence[Account]) -> None:
     """Record the start state in the target's directory, or check that it is the recorded one. Raises `ConfigError`."""
     record = target.directory / RECORD
-    wanted = {"start_state": workload.start_state_digest(), "mailbox_path": target.pattern, "paths": {**target.paths}}
+    wanted = {
+        "start_state": workload.start_state_digest(),
+        "messages": StartState(workload).digest(accounts[0].number),  # also of addresses, and of loadsim's version
+        "mailbox_path": target.pattern,
+        "paths": {**target.paths},
+    }
     try:
         if record.exists():
             try:
@@ -252,7 +257,8 @@ class _Writer:
             for index, wanted in enumerate(self._start.messages(account.number, folder)):
                 size_bytes += self._message(place, wanted, _START_S - count + index)
                 messages += 1
-        evidence, message = manifest.compose(account, folders.keys() - {INBOX})
+        created = [self._target.paths.get(name, name) for name in folders if name != INBOX]
+        evidence, message = manifest.compose(account, created)
         place = self._maildir(root, self._target.folder(manifest.FOLDER))
         self._message(place, Wanted(message, (Flag.SEEN,), evidence), _START_S)
         return Exported(1, 0, messages, size_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 from base64 import b64decode, b64encode
+from dataclasses import replace
 from pathlib import Path
 from shutil import which
 
@@ -55,8 +56,8 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
         ("csv", "accounts.csv", "lists.csv"),
         ("aliases", None, "aliases.addresses"),
         ("sasldb", "sasldb.secrets", "sasldb.sh"),
-        ("james", "james.sh", "james.sh"),
         ("ldif", "loadsim.ldif", "loadsim.ldif"),
+        ("james", "james.sh", "james.sh"),
     ],
 )
 def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: str | None, public: str) -> None:
@@ -87,8 +88,20 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, james, ldif, found 'exim'"):
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, ldif, james, found 'exim'"):
         export(ACCOUNTS, LISTS, "exim", tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["dovecot", "csv", "sasldb", "ldif", "james"])
+def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> None:
+    """A master user's password would open all mailboxes to each user; a token is no password."""
+    master = replace(ACCOUNTS[0], authcid="admin", password="mighty")
+    with pytest.raises(ConfigError, match=r"expected each user's own password .*, found that of a master user"):
+        export([master], {}, layout, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"expected each user's own password .*, found none"):
+        export([replace(ACCOUNTS[0], password="")], {}, layout, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert export([master], LISTS, "aliases", tmp_path / "out")
 
 
 def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

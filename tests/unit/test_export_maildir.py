@@ -12,6 +12,7 @@ from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning import export_maildir as module
+from loadsim.provisioning import manifest
 from loadsim.provisioning.export_maildir import RECORD, Exported, Target, export_maildir
 from loadsim.provisioning.initialise import StartState
 
@@ -101,9 +102,10 @@ def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["u4"]
     foreign.rmdir()
     export_maildir(scenario, Target(tmp_path / "out"), quiet, 1)
-    other = load_scenario(str(tmp_path / "five.yaml"), ["run.seed=2"])
-    with pytest.raises(ConfigError, match=rf"{RECORD}: expected an empty directory, or the same start state"):
-        export_maildir(other, Target(tmp_path / "out"), quiet, 1)
+    for setting in ("run.seed=2", "domain=elsewhere.test", "mailbox.inbox=4"):
+        other = load_scenario(str(tmp_path / "five.yaml"), [setting])
+        with pytest.raises(ConfigError, match=rf"{RECORD}: expected an empty directory, or the same start state"):
+            export_maildir(other, Target(tmp_path / "out"), quiet, 1)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,22 @@ def test_other_places(tmp_path: Path, scenario: Scenario, capsys: pytest.Capture
     ):
         assert main([*arguments, *refused]) == 2
         assert expected in capsys.readouterr().err
+
+
+def test_the_names_of_the_scenario_s_folders(tmp_path: Path, scenario: Scenario) -> None:
+    """The section `folders` names them, in the trees and in the manifest."""
+    settings = ["folders={sent: Mail/Sent}"]
+    arguments = ["topology", "export", str(tmp_path / "five.yaml"), "--set", *settings, "--out", str(tmp_path)]
+    assert main([*arguments, "--format", "maildir", "--processes", "1"]) == 0
+    maildir = tmp_path / "u2" / "Maildir"
+    assert (maildir / ".Mail.Sent" / "cur").is_dir()
+    assert not (maildir / ".Sent Items").exists()
+    (written,) = (maildir / ".LoadSim" / "cur").iterdir()
+    body = written.read_bytes().partition(b"\n\n")[2].replace(b"\n", b"\r\n")
+    paths = {"Mail/Sent": "Sent Items"}
+    found = manifest.parse(body, scenario.account(2), lambda path: paths.get(path, path))
+    assert found.signed
+    assert found.names == StartState(Workload(scenario)).folders(2).keys() - {"INBOX"}
 
 
 def test_a_full_or_closed_disk_is_one_line(tmp_path: Path, scenario: Scenario) -> None:

@@ -10,12 +10,14 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import live, quiet, scenario_of
 
+from loadsim.dryrun.plan_engine import PlannedContents, plan_users
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import layout
@@ -244,3 +246,19 @@ SIZES = {"2K": "50%", "30K": "50%"}
 def test_an_empty_section_is_none(tmp_path: Path) -> None:
     assert scenario("mailbox={}").mailbox == Mailbox()
     assert scenario("mailbox={}").digest() == scenario().digest()
+
+
+def test_a_plan_knows_such_mailboxes() -> None:
+    """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
+    made = scenario("mailbox={inbox: 90, folders: 8, fan_out: 2, sizes: {2K: 50%, 30K: 50%}}")
+    planned = plan_users(made, 0, 1, None)
+    assert sum(planned.tally.tasks["BROWSE"]) > 0
+    assert sum(planned.tally.tasks["LOAD ATTACHMENT"]) > 0
+    assert not planned.tally.failures
+    for size_bytes in (2048, 40_000):
+        arguments: dict[str, Any] = {
+            "user": 3, "address": "u3@loadsim.test", "sender": 9, "sender_address": "u9@loadsim.test",
+            "folder": "INBOX", "index": 1, "kind": "sized", "domain": "loadsim.test", "size_bytes": size_bytes,
+        }  # fmt: skip
+        structures = [parse_mail(each.initial(**arguments)).structure for each in (contents, PlannedContents(1))]
+        assert structures[0] == structures[1]

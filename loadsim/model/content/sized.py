@@ -69,7 +69,7 @@ class SizedContents:
     def _text(self, size_bytes: int, u: float) -> bytes:
         """Return lines of exactly this size."""
         source = self._texts
-        begin = source.index(b"\n", pick(u, len(source) // 2)) + 1
+        begin = source.find(b"\n", pick(u, len(source) // 2)) + 1  # a plan's fillers have no lines
         cut = _from(source, begin, size_bytes - 2)
         return cut.rstrip(b"\r\n ").ljust(len(cut), b".") + b"\r\n"
 
