@@ -1,7 +1,7 @@
 """The same scenario on each mail server that loadsim can start, through both drivers, from empty accounts and back.
 
-Initialise, run, initialise again and clean; imaplib reads all mailboxes between the steps. The embedded server is part
-of each test run, the others are part of `make nightly-servers`.
+Initialise, run, initialise again and clean; imaplib reads all mailboxes between the steps. A short run on the embedded
+server is part of each test run, all servers are part of `make nightly-servers`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,15 @@ def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [name if name == "embedded" else pytest.param(name, marks=pytest.mark.nightly) for name in KINDS]
+    ("name", "users", "day_s"),
+    [
+        pytest.param("embedded", 2, 8, id="embedded-short"),
+        *(pytest.param(name, 5, 25, id=name, marks=pytest.mark.nightly) for name in KINDS),
+    ],
 )
-def test_a_run_from_empty_accounts_and_back(name: str, tmp_path: Path) -> None:
+def test_a_run_from_empty_accounts_and_back(name: str, users: int, day_s: int, tmp_path: Path) -> None:
     """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours."""
-    with started(name, tmp_path, users=5, day_s=25) as site:
+    with started(name, tmp_path, users, day_s) as site:
         empty = site.mailboxes()
 
         # Initialise twice: the second time finds nothing to do.
