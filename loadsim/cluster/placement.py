@@ -23,7 +23,6 @@ from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
-from loadsim.provisioning.sessions import AT_ONCE
 from loadsim.timinglog.json_checks import each_in, having, or_none, switch, whole
 
 BYTES_FOR_ACTIVITY = 3_500
@@ -224,7 +223,7 @@ class WorkerAssignment:
         There are as many processes as engines, or fewer if each would get few mailboxes.
         """
         processes = max(1, min(len(self.per_engine), len(self.assignment) // MAILBOXES_OF_A_PROCESS))
-        at_once = max(1, AT_ONCE // processes)
+        at_once = max(1, self.services.imap.preparation_connections // processes)
         return {
             f"process {number} of {processes}": PrepareRequest(self.scenario, self.services, users, at_once)
             for number, users in enumerate(self.assignment.cut([1] * processes), 1)

@@ -238,6 +238,8 @@ class Endpoint:
     in order of preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `tls_server_name` is the name that is sent (SNI)
     and verified in place of `host`. `tls_min_version` is 1.2 or 1.3. `client_certificate` and `client_key` are patterns
     for paths of PEM files; without a key, the certificate's file has it.
+    `preparation_connections` (IMAP) is the most connections that a machine makes at once to initialise or clean
+    mailboxes. `ignored` (IMAP) are capabilities that are not used, in capitals.
     """
 
     host: str
@@ -255,6 +257,8 @@ class Endpoint:
     tls_verify: bool = True
     client_certificate: str | None = None
     client_key: str | None = None
+    preparation_connections: int = 32
+    ignored: frozenset[str] = frozenset()
 
     @property
     def tls_name(self) -> str:

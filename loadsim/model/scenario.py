@@ -290,6 +290,8 @@ class Scenario:
         }
         if self.mailbox != PROFILES:  # keeps the digests of versions without this section
             load["mailbox"] = self.mailbox.document()
+        if isinstance(self.server, Server) and self.server.imap.ignored:
+            load["ignored_capabilities"] = sorted(self.server.imap.ignored)
         if self.log_on is not None:  # keeps the digests of versions without methods
             load["log_on"] = self.log_on
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
@@ -381,6 +383,8 @@ def _server_document(server: Server) -> dict[str, Any]:
             "tls_verify": endpoint.tls_verify or INSECURE,
             **{key: values[key] for key in ("client_certificate", "client_key")},
         }
+    document["imap"]["preparation_connections"] = server.imap.preparation_connections
+    document["imap"]["ignore_capabilities"] = sorted(server.imap.ignored)
     return document
 
 

@@ -97,6 +97,19 @@ def _pattern(value: object) -> str:
 Pattern = Annotated[str, PlainValidator(_pattern)]
 
 
+IGNORABLE = (
+    *("CONDSTORE", "IDLE", "LIST-EXTENDED", "LIST-STATUS", "LITERAL+", "LITERAL-", "MOVE", "MULTIAPPEND"),
+    *("NAMESPACE", "SASL-IR", "SPECIAL-USE", "UIDPLUS", "UNSELECT"),
+)
+"""The capabilities that loadsim uses if the server offers them, and can do without."""
+
+
+def _capability(value: object) -> str:
+    if not isinstance(value, str) or value.upper() not in IGNORABLE:
+        raise mismatch(f"one of {', '.join(IGNORABLE)}")
+    return value.upper()
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class _Imap:
@@ -110,6 +123,8 @@ class _Imap:
     tls_verify: Annotated[bool, PlainValidator(_verify)] = True
     client_certificate: Pattern | None = None
     client_key: Pattern | None = None
+    preparation_connections: Annotated[int, whole(1, 1000)] = 32
+    ignore_capabilities: tuple[Annotated[str, PlainValidator(_capability)], ...] = ()
 
     def __post_init__(self) -> None:
         _check_tls(self)
@@ -166,7 +181,12 @@ def _endpoint(section: _Imap | _Smtp, ports: Mapping[str, int]) -> Endpoint:
 
 
 def _imap(section: _Imap) -> Endpoint:
-    return replace(_endpoint(section, _IMAP_PORTS), methods=section.auth)
+    return replace(
+        _endpoint(section, _IMAP_PORTS),
+        methods=section.auth,
+        preparation_connections=section.preparation_connections,
+        ignored=frozenset(section.ignore_capabilities),
+    )
 
 
 def _smtp(section: _Smtp) -> Endpoint:

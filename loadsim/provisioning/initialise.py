@@ -36,7 +36,7 @@ from loadsim.model.ports import (
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
-from loadsim.provisioning.sessions import AT_ONCE, Progress, accounts_on_server, all_done, name_of, visit
+from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, name_of, visit
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
@@ -248,10 +248,10 @@ async def inspect(
     mode: str,
     progress: Progress,
     users: Iterable[int] | None = None,
-    at_once: int = AT_ONCE,
+    at_once: int | None = None,
     accept_unsigned: bool = False,
 ) -> Inspected:
-    """Inspect the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
+    """Inspect the mailboxes of these users (None: of all), `at_once` at a time at most; nothing is changed.
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
     state. Raises `ConfigError` if a visit fails, or an account holds mail of others.
@@ -283,7 +283,7 @@ async def restore(
     mode: str,
     inspected: Inspected,
     progress: Progress,
-    at_once: int = AT_ONCE,
+    at_once: int | None = None,
     accept_unsigned: bool = False,
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
@@ -14,6 +15,7 @@ from loadsim.model.scenario_sections import Server
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
+from loadsim.provisioning.connection_gate import ConnectionGate, about_limit
 
 T = TypeVar("T")
 
@@ -23,11 +25,12 @@ Progress = Callable[[str, int, int], None]
 DRIVER = "imap"
 """The driver that provisions, also for users of other drivers."""
 
-AT_ONCE = 32
-"""The number of mailboxes that a machine visits at a time."""
-
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
+
+
+class LogOnRefused(ConfigError):
+    """A server refused a log-on, perhaps because of the number of connections from this address."""
 
 
 class NullObserver:
@@ -80,34 +83,49 @@ async def visit(
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
     progress: Callable[[int, int], None],
-    at_once: int = AT_ONCE,
+    at_once: int | None = None,
 ) -> list[T | ConfigError]:
-    """Log on to every account, `at_once` at a time, do the work, log off. Return the results in the accounts' order.
+    """Log on to every account, do the work, log off. Return the results in the accounts' order.
 
-    The result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
+    At most `at_once` are visited at a time (None: what the scenario allows); fewer if the server refuses that many. The
+    result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
     the remaining accounts are not tried, and get the last failure as their result. `progress` is called with the number
     of accounts done, and of all.
     """
     if not accounts:
         return []
     driver = open_driver(DRIVER, services)
+    most = min(at_once or services.imap.preparation_connections, len(accounts))
+    gate = ConnectionGate(most)
     results: dict[int, T | ConfigError] = {}
-    waiting = iter(accounts)
+    waiting = deque(accounts)
     in_a_row = 0
 
     async def visitor() -> None:
         nonlocal in_a_row
-        for account in waiting:
-            result = results[account.number] = await _visit(account, driver, services, work)
+        while waiting:
+            await gate.enter()
+            if not waiting:
+                await gate.leave(refused=None)
+                return
+            account, alone = waiting.popleft(), gate.visiting == 1
+            result = await _visit(account, driver, services, work)
+            refused = isinstance(result, LogOnRefused)
+            await gate.leave(refused=refused)
+            if refused and not alone:
+                waiting.append(account)
+                continue
+            results[account.number] = result
             in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
             if in_a_row >= HOPELESS:
                 results.update(dict.fromkeys((left.number for left in waiting), result))
+                waiting.clear()
             progress(len(results), len(accounts))
 
     progress(0, len(accounts))
     try:
         async with asyncio.TaskGroup() as visitors:
-            for _ in range(min(at_once, len(accounts))):
+            for _ in range(most):
                 visitors.create_task(visitor())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
@@ -118,9 +136,12 @@ async def visit(
 
 def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
     """Return a result; a failure names its account, since other accounts succeeded on this server."""
-    if isinstance(result, ConfigError) and not str(result).startswith(name_of(account)):
-        return ConfigError(f"{name_of(account)}: {result}")
-    return result
+    if not isinstance(result, ConfigError):
+        return result
+    text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
+    if isinstance(result, LogOnRefused):
+        text += "; other accounts could log on: does the server limit the connections from one address?"
+    return ConfigError(text)
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:
@@ -148,7 +169,8 @@ async def _visit(
                 try:
                     await mailbox.log_on()
                 except TaskFailed as failure:
-                    raise no_access("imap", services.imap, account, "log on", failure) from None
+                    refusal = no_access("imap", services.imap, account, "log on", failure)
+                    raise LogOnRefused(str(refusal)) if about_limit(failure) else refusal from None
                 result = await work(account, mailbox)
                 await mailbox.log_off()
                 return result

@@ -125,7 +125,7 @@ class Courier:
             b"* %d FETCH (UID %d FLAGS () RFC822.SIZE %d" % (number, uid, len(message))
             + b" ENVELOPE (NIL %b %b NIL NIL NIL NIL NIL NIL %b)" % (said(subject), sender, identity)
             + b' BODYSTRUCTURE ("text" "plain" NIL NIL NIL "7bit" %d 1)' % len(text)
-            + b" BODY[HEADER.FIELDS (X-LOADSIM)] %b BODY[1] %b)" % (said(header), said(text))
+            + b" BODY[HEADER.FIELDS (X-LOADSIM)] %b BODY[1] %b BODY[TEXT] %b)" % (said(header), said(text), said(text))
         )
 
 

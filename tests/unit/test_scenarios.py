@@ -585,7 +585,8 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         (
             "server: {imap: {host: '::1', ports: 1}, smtp: {host: '::1'}}\n" + FEW,
             "server.imap.ports: expected one of the keys host, port, tls, ca_file, auth, tls_server_name,"
-            " tls_min_version, tls_verify, client_certificate, client_key, found 'ports'",
+            " tls_min_version, tls_verify, client_certificate, client_key, preparation_connections,"
+            " ignore_capabilities, found 'ports'",
         ),
         (
             "server: {imap: {host: '::1', port: 65536}, smtp: {host: '::1'}}\n" + FEW,

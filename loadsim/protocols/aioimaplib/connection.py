@@ -236,7 +236,8 @@ class Connection:
 
     @property
     def capabilities(self) -> set[str]:
-        return self.protocol.capabilities
+        """The server's capabilities without those that the scenario ignores."""
+        return self.protocol.capabilities - self._endpoint.ignored
 
     @property
     def has_idle(self) -> bool:

@@ -36,26 +36,30 @@ async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLCon
             assert context is not None
             if greeting.status == "PREAUTH":
                 raise ServerRefused("PREAUTH before STARTTLS", "this connection cannot be secured")
-            if "STARTTLS" not in (offered or await _capabilities(connection)):
+            if "STARTTLS" not in (offered or await _capabilities(connection, endpoint)):
                 raise ServerRefused("STARTTLS not offered")
             await connection.start_tls(context, endpoint.tls_name)
             offered = None  # discard what was sent in the clear (RFC 9051 section 6.2.1)
         if greeting.status != "PREAUTH":
-            offered = offered or await _capabilities(connection)
+            offered = offered or await _capabilities(connection, endpoint)
             await _authenticate(connection, endpoint, connection.account, offered)
-        return await _capabilities(connection)
+        return await _capabilities(connection, endpoint)
     except BaseException:
         connection.abort()
         raise
 
 
-async def _capabilities(connection: Connection) -> frozenset[str]:
-    """Send CAPABILITY (RFC 9051 section 6.1.1), and set the literals that the connection may send."""
+async def _capabilities(connection: Connection, endpoint: Endpoint) -> frozenset[str]:
+    """Send CAPABILITY (RFC 9051 section 6.1.1), and set the literals that the connection may send.
+
+    Capabilities that the scenario ignores are left out.
+    """
     answer = await connection.send("CAPABILITY")
     names = [response.names for response in answer.data if isinstance(response, Capability)]
     offered = names[-1] if names else frozenset()
     if "IMAP4REV2" in offered and "IMAP4REV1" not in offered:
         offered |= _IN_REV2
+    offered -= endpoint.ignored
     connection.free_literal_bytes = sys.maxsize if "LITERAL+" in offered else 4096 if "LITERAL-" in offered else -1
     return offered
 
