@@ -86,8 +86,9 @@ fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) o
 nightly: audit bench nightly-servers ## audit, bench, tests on other mail servers and an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
 
-nightly-servers: $(VENV)/.installed-dev ## run the tests on Cyrus and Courier; as root on Debian, unpack them first
+nightly-servers: $(VENV)/.installed-dev ## run the tests on Cyrus, Courier, James and GreenMail, and fetch these first
 	sh tests/install-other-servers.sh || [ $$? -eq 3 ]
+	sh tests/install-java-servers.sh || [ $$? -eq 3 ]
 	$(BIN)/python -m pytest -q -m nightly tests/servers
 
 bench: $(VENV)/.installed-dev ## measure loadsim's cost here; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path

@@ -1,4 +1,4 @@
-"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, sasldb, LDIF, CSV."""
+"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, sasldb, James, LDIF, CSV."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
+from loadsim.provisioning.export_james import james_script
 from loadsim.provisioning.export_ldif import ldif
 
 ACCOUNTS_CSV = "accounts.csv"
@@ -154,6 +155,7 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
         "sasldb.sh": (SASLDB_SCRIPT, PROGRAM),
         _SASLDB_SECRETS: (sasldb_secrets(accounts), SECRET),
     },
+    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
     "ldif": lambda accounts, lists: {"loadsim.ldif": (ldif(accounts, lists), SECRET)},
 }
 

@@ -47,10 +47,11 @@ def find_programs(server: str, artifact: str, series: str, given: Path | None) -
     versions = sorted(found[1] for file in directory.glob("*.jar") if (found := name.fullmatch(file.name)))
     if len(versions) == 1:
         return Programs(directory, versions[0])
-    pom = shlex.quote(str(POMS / f"{server}.xml"))
+    pom, place = (shlex.quote(str(path)) for path in (POMS / f"{server}.xml", programs.resolve()))
+    remove = f"rm -r {shlex.quote(str(directory))} && " if versions else ""
     raise ConfigError(
         f"server: {server}: expected {artifact} {series} in {directory}, found {' and '.join(versions) or 'none'}:"
-        f" mvn -q -f {pom} dependency:copy-dependencies -Dprograms={shlex.quote(str(programs.resolve()))}"
+        f" {remove}mvn -q -f {pom} dependency:copy-dependencies -Dprograms={place}"
     )
 
 

@@ -55,6 +55,7 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
         ("csv", "accounts.csv", "lists.csv"),
         ("aliases", None, "aliases.addresses"),
         ("sasldb", "sasldb.secrets", "sasldb.sh"),
+        ("james", "james.sh", "james.sh"),
         ("ldif", "loadsim.ldif", "loadsim.ldif"),
     ],
 )
@@ -86,7 +87,7 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, ldif, found 'exim'"):
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, james, ldif, found 'exim'"):
         export(ACCOUNTS, LISTS, "exim", tmp_path)
 
 
