@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import imaplib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import pytest
 from agreement import differences, mailboxes_by_log
 from any_server import Site, started
 from hiding_proxy import EXTENSIONS, HidingProxy
-from mailservers import StartDovecotPostfix, numbered_accounts
+from mailservers import StartDovecotPostfix, logged_on, numbered_accounts
 from patience import PATIENCE_S
 from provisioning import USERS, Lab, MakeLab, lab_maker, own_message, put, quiet
 from whole_mailboxes import Mailbox as ReadMailbox
@@ -133,12 +133,15 @@ def test_the_proxy_hides(make_lab: MakeLab) -> None:
     commands = ("IDLE", "NAMESPACE", "UNSELECT", "UID MOVE 1 INBOX", "UID EXPUNGE 1", "STATUS INBOX (HIGHESTMODSEQ)")
     lists = ('LIST "" * RETURN (SPECIAL-USE)', 'LIST "" * RETURN (STATUS (MESSAGES))')
     account = lab.accounts[0]
+    with logged_on(lab.server, account) as client:
+        not_hidden = {*client.capability()[1][0].decode().split()}
     with (
         proxy.running() as services,
         imaplib.IMAP4(services.imap.host, services.imap.port, timeout=PATIENCE_S) as client,
     ):
         client.login(account.login, account.password)
         assert "IMAP4REV1" in client.capabilities
+        assert not_hidden >= EXTENSIONS.keys() - {"SPECIAL-USE"}  # this Dovecot has none; James has
         offered = {name for each in EXTENSIONS.values() for name in each.capabilities}
         assert not {each.encode() for each in client.capabilities} & offered
         put(client, INBOX, own_message(1))
@@ -158,8 +161,8 @@ def test_the_proxy_hides(make_lab: MakeLab) -> None:
 class States(NamedTuple):
     """The messages after each command but the run, in their order."""
 
-    initialised: list[object]
-    restored: list[object]
+    initialised: list[Mapping[str, object]]
+    restored: list[Mapping[str, object]]
     cleaned: list[ReadMailbox]
 
 
@@ -208,3 +211,28 @@ def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_pa
     assert proxy.refused == []
     assert found == wanted
     assert found.initialised == found.restored
+
+
+@pytest.mark.nightly
+def test_the_same_commands_without_special_uses(tmp_path: Path) -> None:
+    """James has folders for sent and deleted mail. Without SPECIAL-USE, loadsim's own have the same messages."""
+    with started("james", tmp_path, users=2, day_s=6) as site:
+        shown = states(site, site, tmp_path / "shown")
+        proxy = HidingProxy(site.services, ["SPECIAL-USE"])
+        plain = site._replace(kind=site.kind._replace(names={}))
+        with proxy.running() as services:
+            hidden = states(plain, plain.through(services, tmp_path / "scenario.yaml"), tmp_path / "hidden")
+    assert proxy.refused == []
+    for with_uses, without in zip(
+        shown.initialised + shown.restored, hidden.initialised + hidden.restored, strict=True
+    ):
+        assert without_empty(with_uses) == without_empty(without)
+        assert {"Sent", "Trash"} & with_uses.keys() == set()
+        assert {"Sent", "Trash", SENT_ITEMS, DELETED_ITEMS} <= without.keys()
+    assert all(not without_empty(each) and {"Sent", "Trash"} <= each.keys() for each in hidden.cleaned)
+    assert not any(SENT_ITEMS in each or DELETED_ITEMS in each for each in hidden.cleaned)
+
+
+def without_empty(mailbox: Mapping[str, object]) -> dict[str, object]:
+    """Return the folders that hold messages."""
+    return {folder: messages for folder, messages in mailbox.items() if messages}
