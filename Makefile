@@ -86,7 +86,7 @@ fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) o
 nightly: audit bench nightly-servers ## audit, bench, tests on other mail servers and an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
 
-nightly-servers: $(VENV)/.installed-dev ## run the tests on Cyrus, Courier, James and GreenMail, and fetch these first
+nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on each mail server; fetch these first
 	sh tests/install-other-servers.sh || [ $$? -eq 3 ]
 	sh tests/install-java-servers.sh || [ $$? -eq 3 ]
 	$(BIN)/python -m pytest -q -m nightly tests/servers

@@ -250,6 +250,25 @@ def test_copies_are_seen_in_ranges() -> None:
         assert (failure is None) is told.startswith(b"9 2:1"), told
 
 
+@pytest.mark.parametrize(("offered", "selects"), [(b"", 2), (b" UNSELECT", 1)])
+def test_no_folder_but_the_inbox_is_open_at_the_end(offered: bytes, selects: int) -> None:
+    """GreenMail 2.1, which lacks UNSELECT, cannot delete a folder that a session had open at its end."""
+    ear = Ear()
+
+    async def leaving(mailbox: AioimaplibMailbox) -> object:
+        await mailbox.open("Other")
+        return await mailbox.log_off()
+
+    async def scenario() -> None:
+        answers = {"CAPABILITY": b"* CAPABILITY IMAP4rev1%b\r\n" % offered}
+        async with server(answers) as (endpoint, sent):
+            assert await called(endpoint, sent, leaving, ear) is None
+
+    run_watched(scenario)
+    names = [name for name, *_ in ear.commands]
+    assert names[-1 - selects :] == [*["IMAP SELECT"] * selects, "IMAP LOGOUT"]
+
+
 FLOODS = {
     "greeting": b"* OK hello again\r\n" * 1000,
     "empty lines": b"\r\n" * 1000,

@@ -332,6 +332,33 @@ def test_a_command_waits_for_the_end_of_idle() -> None:
     asyncio.run(run())
 
 
+def test_a_second_continuation_after_done_is_ignored() -> None:
+    """A busy James 3.8 sends one between DONE and the answer to IDLE. A third one, after the answer, has no command."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        idle = await peer.expect(rb"IDLE")
+        peer.say(b"+ Idling")
+        assert await peer.packet() == b"DONE\r\n"
+        peer.say(b"+ Idling", b"* 31 EXISTS", idle + b" OK")
+        noop = await peer.expect(rb"NOOP")
+        peer.say(noop + b" OK", b"+ Idling")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            await connection.idle()
+            answer = await connection.send("NOOP")
+            assert answer.tagged.status == "OK"
+            await connection.wait_closed()
+            assert isinstance(connection.failure, ProtocolError)
+            assert connection.failure.kind == "IMAP continuation"
+
+    asyncio.run(run())
+
+
 def test_idle_may_last_longer_than_a_command() -> None:
     """While a session idles there is nothing to be late with; the end of it has a time limit again."""
 

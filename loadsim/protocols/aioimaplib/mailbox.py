@@ -108,8 +108,14 @@ class AioimaplibMailbox:
             raise
 
     async def log_off(self) -> None:
-        """LOGOUT (RFC 9051 section 6.1.3) and close."""
+        """LOGOUT (RFC 9051 section 6.1.3) and close.
+
+        The Inbox is opened before if another folder is open: GreenMail 2.1 forgets no open folder of a session that has
+        ended, and then cannot delete it. Servers with UNSELECT are not affected.
+        """
         connection = await self._ready()
+        if self._folder not in (None, INBOX) and "UNSELECT" not in connection.capabilities:
+            await self._select(INBOX, announce=False)
         await connection.run("LOGOUT", connection.client.logout())
         self.abandon()
 

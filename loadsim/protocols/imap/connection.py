@@ -485,7 +485,9 @@ class Connection(asyncio.Protocol):
 
     def _continue(self, response: Continuation) -> None:
         command = self._awaiting
-        if command is None or self._challenged is not None or command.name == "DONE":
+        if command is not None and command.name == "DONE":
+            return  # busy, James 3.8 sends a second "+" between DONE and the answer to IDLE
+        if command is None or self._challenged is not None:
             raise ProtocolError("IMAP continuation", "no command waits for it")
         if command.challenged is not None:
             self._challenged = command

@@ -325,9 +325,22 @@ class ImapMailbox:
         return found
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
-        """UID STORE of these flags in place of all others."""
+        """UID STORE of these flags in place of all others.
+
+        GreenMail 2.1 keeps keywords, and states them in its answer: they are removed by name.
+        """
+        if not refs:
+            return
+        others = [flag for flag in Flag if flag not in flags]
+        names = {flag.value.lower() for flag in others}
         with self.session as connection:
-            await self._store(connection, refs, b"", flags)
+            _, uids = await self._opened_for(connection, refs)
+            answers = await self._over_sets(connection, "UID STORE", uids, b"FLAGS", _flags(flags))
+            stated = [each for answer in answers for each in answer.data if isinstance(each, Fetched) and each.flags]
+            kept = {each.uid for each in stated if any(flag.lower() in names for flag in each.flags or ())}
+            left = [uid for uid in uids if uid in kept]
+            if left:
+                await self._over_sets(connection, "UID STORE", left, b"-FLAGS.SILENT", _flags(others))
 
     # --- pieces of commands ---
 

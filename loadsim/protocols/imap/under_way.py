@@ -32,6 +32,7 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "UID FETCH": (Fetched,),
     "UID MOVE": (Condition, Expunged),
     "UID SEARCH": (Search,),
+    "UID STORE": (Fetched,),
 }
 """The untagged data that is kept for each command. Other commands keep none."""
 

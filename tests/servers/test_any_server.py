@@ -1,0 +1,97 @@
+"""The same scenario on each mail server that loadsim can start, through both drivers, from empty accounts and back.
+
+Initialise, run, initialise again and clean; imaplib reads all mailboxes between the steps. A short run on the embedded
+server is part of each test run, all servers are part of `make nightly-servers`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agreement import deleted_items_emptied, differences, mailboxes_by_log
+from any_server import KINDS, Site, started
+from whole_mailboxes import MANIFESTS, Mailbox, contents, ids_of, looking, others
+
+from loadsim.model.ports import INBOX, SENT_ITEMS
+from loadsim.model.workload import Workload
+from loadsim.timinglog.merge import read_logs
+
+PLANTED = 200
+
+# Flags that any server may keep, one that the owner will expunge, and keywords, which some servers drop.
+FLAGS = ("", r"(\Seen)", r"(\Seen \Flagged)", r"(\Deleted)", r"(\Answered \Seen \Deleted)", "($Forwarded Private)")
+DATES = ("01-Jan-2001 01:02:03 +0000", "29-Feb-2024 23:59:59 +0000", "31-Jul-2025 12:00:00 +0000")
+FOREIGN = (
+    b"From: friend@elsewhere.test\r\nTo: you@example.test\r\nSubject: hello %d\r\n"
+    b"Date: Mon, 01 Jan 2001 01:02:03 +0000\r\nMessage-ID: <%d@elsewhere.test>\r\n\r\nX-LoadSim: not quite %s\r\n"
+)
+NESTED = "Family/Letters"
+
+
+def plant(site: Site) -> None:
+    """Put others' messages into the first account of each driver: in the Inbox, our folders, and a nested one."""
+    for user in (1, site.scenario.users):
+        with looking(site.services, site.scenario.account(user), site.kind.names) as eye:
+            eye.create(NESTED)
+            places = (INBOX, SENT_ITEMS, "Folder 01", NESTED)
+            for number in range(PLANTED // 2):
+                message = FOREIGN % (number, number, b"x" * number)
+                flags, date = FLAGS[number // len(places) % len(FLAGS)], DATES[number % len(DATES)]
+                eye.put(places[number % len(places)], message, flags, date)
+
+
+def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
+    """Return the folders of which any message, flag or UID differs."""
+    return {folder for folder in before.keys() | after.keys() if before.get(folder) != after.get(folder)} - {MANIFESTS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "users", "day_s"),
+    [
+        pytest.param("embedded", 2, 8, id="embedded-short"),
+        *(pytest.param(name, 5, 25, id=name, marks=pytest.mark.nightly) for name in KINDS),
+    ],
+)
+def test_a_run_from_empty_accounts_and_back(name: str, users: int, day_s: int, tmp_path: Path) -> None:
+    """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours."""
+    with started(name, tmp_path, users, day_s) as site:
+        empty = site.mailboxes()
+
+        # Initialise twice: the second time finds nothing to do.
+        site.command("init")
+        start = site.mailboxes()
+        assert "nothing to do" in site.command("init")
+        assert site.mailboxes() == start
+
+        # Run, and compare the mailboxes with the log, message by message.
+        out = tmp_path / "out"
+        site.command("run", "--no-report", "--out", out)
+        score = json.loads((out / "score.json").read_text())
+        assert {each["task"]: each["failed"] for each in score["tasks"] if each["failed"]} == {}
+        assert {name for name, each in score["by_protocol"].items() if each["tasks"]} == {"imap", "aioimaplib"}
+        ran = site.mailboxes()
+        held = {user: ids_of(mailbox) for user, mailbox in enumerate(ran, start=1)}
+        assert differences(mailboxes_by_log(Workload(site.scenario), read_logs([out])), held) == []
+        assert deleted_items_emptied(held)
+
+        # Restore: the start state is back, and folders that the run did not change are untouched.
+        assert "Initialised" in site.command("init")
+        restored = site.mailboxes()
+        assert [contents(each) for each in restored] == [contents(each) for each in start]
+        for before, after, again in zip(start, ran, restored, strict=True):
+            assert changed_folders(before, again) <= changed_folders(before, after)
+
+        # Clean: others' messages are the same, with UIDs, flags and dates, and no folder of ours is left.
+        plant(site)
+        planted = site.mailboxes()
+        assert sum(len(messages) for each in planted for messages in others(each).values()) == PLANTED
+        site.command("clean")
+        for before, with_others, after in zip(empty, planted, site.mailboxes(), strict=True):
+            foreign = others(with_others)
+            assert {folder: messages for folder, messages in after.items() if messages} == foreign
+            parents = {"Family"} if NESTED in with_others else set()
+            assert set(after) <= before.keys() | foreign.keys() | parents
+            assert before.keys() <= after.keys()

@@ -1,0 +1,113 @@
+"""Each mail server that loadsim can start, with a scenario of its accounts, and the commands that tests run there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from mailservers import short_directory
+from small_runs import loadsim, on, population_of, written
+from whole_mailboxes import Mailbox, looking
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import DELETED_ITEMS, SENT_ITEMS, Account, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.servers.courier import start_courier
+from loadsim.servers.cyrus import start_cyrus
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.embedded import start_embedded
+from loadsim.servers.greenmail import start_greenmail
+from loadsim.servers.james import start_james
+from loadsim.servers.running import RunningServer
+
+UNPACKED = Path(os.environ.get("LOADSIM_SERVERS", "/var/cache/loadsim/servers"))
+"""The default directory of tests/install-other-servers.sh."""
+
+
+class Kind(NamedTuple):
+    """A server: the function that starts it, with its options, and where it differs from the others."""
+
+    start: Callable[..., RunningServer]
+    options: Mapping[str, Any] = {}
+    names: Mapping[str, str] = {}
+    """Folders of loadsim by the paths that the server has for their use (RFC 6154)."""
+    changes: Mapping[str, Any] = {}
+    """Changes of the scenario."""
+
+
+KINDS = {
+    "embedded": Kind(start_embedded),
+    "dovecot-maildir": Kind(start_dovecot_postfix, {"mailbox_format": "maildir"}),
+    "dovecot-mdbox": Kind(start_dovecot_postfix, {"mailbox_format": "mdbox"}),
+    "cyrus": Kind(start_cyrus, {"altnamespace": False, "programs": UNPACKED}),
+    "cyrus-altnamespace": Kind(start_cyrus, {"altnamespace": True, "programs": UNPACKED}),
+    "courier": Kind(start_courier, {"programs": UNPACKED}),
+    "james": Kind(start_james, {}, {"Sent": SENT_ITEMS, "Trash": DELETED_ITEMS}),
+    "greenmail": Kind(start_greenmail, {}, {}, {"lists": {"count": 0}}),
+}
+
+
+class Site(NamedTuple):
+    """A running server, with the scenario of its accounts."""
+
+    kind: Kind
+    services: Services
+    path: Path
+    scenario: Scenario
+
+    @property
+    def accounts(self) -> list[Account]:
+        return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
+
+    def through(self, services: Services, path: Path) -> Site:
+        """Return the same accounts behind other services, with their scenario written to this path."""
+        document = yaml.safe_load(self.path.read_text(encoding="utf-8"))
+        path.write_text(yaml.safe_dump(document | {"server": on(services)["server"]}), encoding="utf-8")
+        return self._replace(services=services, path=path, scenario=load_scenario(str(path)))
+
+    def mailboxes(self) -> list[Mailbox]:
+        """Read all accounts by imaplib."""
+        found = []
+        for account in self.accounts:
+            with looking(self.services, account, self.kind.names) as eye:
+                found.append(eye.read())
+        return found
+
+    def command(self, *arguments: str | Path) -> str:
+        """Run `loadsim` with the scenario; return what it prints. It must succeed."""
+        ended = loadsim(arguments[0], self.path, *arguments[1:])
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+
+def scenario_file(directory: Path, users: int, day_s: int, changes: Mapping[str, Any]) -> Path:
+    """Write the scenario: Heavy users, as many for each driver, with small mailboxes and older internal dates."""
+    start = {"inbox": 12, "deleted_items": 2, "folders": 3, "messages_per_folder": 4}
+    profile = directory / "small.yaml"
+    profile.write_text(yaml.safe_dump({"from": "loadsim-5.5/heavy", "name": "small", "start_state": start}))
+    groups = [{"profile": str(profile), "users": users, "protocol": each} for each in ("imap", "aioimaplib")]
+    run = {"day_length": f"{day_s}s", "ramp_up": "1s", "warm_up": "2s", "window": f"{day_s - 2}s"}
+    changed = {"topology": groups, "run": run, "mailbox": {"age_days": 100}, **changes}
+    return written(directory / "scenario.yaml", **changed)
+
+
+@contextmanager
+def started(name: str, directory: Path, users: int, day_s: int) -> Iterator[Site]:
+    """A server of this kind with the scenario's accounts and lists; skips the test if its programs are missing."""
+    kind = KINDS[name]
+    scenario = load_scenario(str(scenario_file(directory, users, day_s, kind.changes)))
+    with short_directory() as place:
+        try:
+            server = kind.start(*population_of(scenario), place, **kind.options)
+        except ConfigError as lacking:
+            if os.environ.get("CI", "").lower() == "true" or "found none" not in str(lacking):
+                raise
+            pytest.skip(f"NOT TESTED on {name}: {lacking}")
+        with server:
+            path = scenario_file(directory, users, day_s, {**kind.changes, **on(server.services)})
+            yield Site(kind, server.services, path, load_scenario(str(path)))
