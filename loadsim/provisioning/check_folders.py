@@ -12,7 +12,6 @@ from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import list_own
 
-
 Before = tuple[frozenset[str], manifest.Record | None]
 """The names and the record in the manifest of an account before a check."""
 

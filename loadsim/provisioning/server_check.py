@@ -75,6 +75,8 @@ class _Check:
     tasks: list[TaskCheck] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
     smtp: ServerOffer | None = None
+    overdue: set[str] = field(default_factory=set)
+    """The ids of messages that were waited for, and did not arrive."""
 
     @property
     def accounts(self) -> list[Account]:
@@ -337,6 +339,7 @@ async def _list(check: _Check) -> None:
     if len(times) == len(accounts):
         check.mail.append(Finding("to a list", f"{found} within {max(times):.2f} s"))
     else:
+        check.overdue.add(outgoing.id)
         advice = f"make {address} deliver to its members (or {missing})" if times else missing
         check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
 
@@ -399,7 +402,7 @@ async def _remove(check: _Check) -> list[str]:
             folders += [name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, place.folder) if name in existing]
         for folder in folders:
             late -= await _expunge(check, mailbox, folder)
-        while late and time.monotonic() < deadline:
+        while late - check.overdue and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
             late -= await _expunge(check, mailbox, INBOX)
         if place is not None:

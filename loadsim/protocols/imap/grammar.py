@@ -230,7 +230,9 @@ def _quota(raw: bytes, at: int) -> QuotaLimits:
     """Parse `* QUOTA root (resource used limit ...)` (RFC 9208 section 5.1)."""
     _check_words(raw, "QUOTA")
     _, at = _value(raw, at)
-    listed, at = _value(raw, at)
+    listed: Value = None
+    if raw[at:].strip():  # Courier 5.0 leaves the list out if there is no limit
+        listed, at = _value(raw, at)
     if listed is not None and (not isinstance(listed, list) or len(listed) % 3):
         raise malformed("QUOTA", "triples of resource, usage and limit", at)
     found = []
