@@ -62,7 +62,7 @@ def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport) -> Ite
         ("smtp_greeting", "SMTP banner"),
     ):
         if greetings.get(fact):
-            yield from _row(label, str(greetings[fact]))
+            yield from _row(label, _shortened(str(greetings[fact])))
     yield from _findings(report.server)
     yield ""
     for driver in dict.fromkeys(task.driver for task in report.tasks):
@@ -105,6 +105,12 @@ def _task(task: TaskFinding) -> Iterator[str]:
         yield from _row(task.task, f"LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.found}")
     else:
         yield from _row(task.task, f"{task.seconds:6.3f} s  {', '.join(task.commands) or 'nothing to send'}")
+
+
+def _shortened(text: str) -> str:
+    """Return a text that takes at most two rows: some servers list their libraries."""
+    most = 2 * (WIDTH - 22)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _row(label: str, text: str) -> Iterator[str]:
