@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,49 @@ def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) 
             return await check_server(lab.workload, services, silent, wait_s)
 
     return asyncio.run(work())
+
+
+def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
+    """The third session is refused, as by a limit for each address; alone, its account can log on."""
+    made = 0
+
+    async def work() -> ServerReport:
+        imap, running = lab.services.imap, set[asyncio.Task[None]]()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal made
+            made += 1
+            if made == USERS:
+                writer.write(b"* BYE Too many connections from your address\r\n")
+                writer.close()
+                return
+            server_reader, server_writer = await asyncio.open_connection(imap.host, imap.port)
+            for pair in ((reader, server_writer), (server_reader, writer)):
+                running.add(asyncio.create_task(forward(*pair)))
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            services = replace(lab.services, imap=replace(imap, port=port))
+            report = await check_server(lab.workload, services, silent)
+            await asyncio.gather(*running)
+            return report
+
+    assert lacks(asyncio.run(work())) == {
+        "sessions": (
+            "2 of 3 at once",
+            "let at least 3 sessions come from one address, now 2 do (the server's limit of connections for each"
+            " address, or of processes): BYE: Too many connections from your address",
+        )
+    }
+
+
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Forward bytes until the end of a stream."""
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 def lacks(report: ServerReport) -> dict[str, Any]:
