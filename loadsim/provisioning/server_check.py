@@ -346,6 +346,8 @@ async def _list(check: _Check) -> None:
 
 async def _clock(check: _Check) -> None:
     """Compare the internal date of a message, appended now, with this machine's clock."""
+    if not check.places:  # a finding says why
+        return
     place = check.places[0]
 
     async def read(account: Account, mailbox: Provisioning) -> float | None:
