@@ -35,6 +35,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
     "plan": "compute the load of a scenario in virtual time, without a server",
+    "check": "try a server out for a scenario: what works, and what to change?",
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",

@@ -48,7 +48,7 @@ from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
-from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
+from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 
 BEGIN_LIMIT_S = 60.0
 """Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
@@ -107,7 +107,9 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
     async with background_tasks(listen(), progress.send_each_beat()):
         # Check the machine and the server, then have processes inspect and change.
         await check(assigned)
-        await check_submission(Workload(assigned.scenario), assigned.services, assigned.assignment)
+        workload = Workload(assigned.scenario)
+        await check_submission(workload, assigned.services, assigned.assignment)
+        await check_server_limits(workload, assigned.services, assigned.assignment)
         channels: dict[str, tuple[Channel, int]] = {}
         try:
             for name, request in assigned.prepare_requests().items():

@@ -416,8 +416,43 @@ class NewMessage(NamedTuple):
     received_us: int | None = None
 
 
+class ServerOffer(NamedTuple):
+    """The offer of a server to a user after log-on.
+
+    `features` are IMAP capabilities or SMTP extensions with their parameters, in capitals. `method` is the log-on
+    method that was used; "" for none.
+    """
+
+    features: frozenset[str]
+    method: str
+
+    def limit(self, *names: str) -> int | None:
+        """Return the number in a feature such as "SIZE 1000" or "APPENDLIMIT=1000"; None if it states none."""
+        for feature in self.features:
+            name, _, value = feature.replace("=", " ").partition(" ")
+            if name in names and value.isascii() and value.isdigit() and int(value):
+                return int(value)
+        return None
+
+
+class Quota(NamedTuple):
+    """A resource of a mailbox, used and at most: STORAGE in KiB, or MESSAGE (RFC 9208 section 5)."""
+
+    resource: str
+    used: int
+    limit: int
+
+
+class Probing(Submission, Protocol):
+    """A submission service that can be asked if it takes a message."""
+
+    async def ask(self, sender: str, recipient: str) -> ServerOffer:
+        """Connect and log on, name sender and recipient, and disconnect without a message. Raises as `send` does."""
+        ...
+
+
 class Provisioning(Mailbox, Protocol):
-    """A mailbox with operations on many messages and on folders, for `init` and `clean`.
+    """A mailbox with operations on many messages and on folders, for `init`, `clean` and `check`.
 
     Reading has no side effects: listing a folder marks no message as seen.
     """
@@ -428,6 +463,23 @@ class Provisioning(Mailbox, Protocol):
 
     def folder_at(self, path: str) -> str:
         """Return the folder with this path: the inverse of `path`."""
+        ...
+
+    def name_on_server(self, folder: str) -> str:
+        """Return the server's name of a folder. Raises `ServerRefused` for a level that the server cannot have."""
+        ...
+
+    @property
+    def offer(self) -> ServerOffer:
+        """The offer of the server at the last log-on."""
+        ...
+
+    async def quotas(self) -> Sequence[Quota]:
+        """Return the limits of the Inbox's quota; none if the server states none."""
+        ...
+
+    async def received_us(self, ref: MessageRef) -> int | None:
+        """Return a message's internal date in microseconds since 1970, to the second; None if it is not readable."""
         ...
 
     async def status(self) -> Mapping[str, FolderStatus | None]:

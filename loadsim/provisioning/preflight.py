@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
+from typing import cast
 
-from loadsim.errors import ConfigError, TaskFailed
-from loadsim.model.ports import Services
+from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.model.ports import Account, Provisioning, Quota, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, no_access
+from loadsim.provisioning.check_limits import quota_finding
+from loadsim.provisioning.findings import Severity
+from loadsim.provisioning.server_check import probe
+from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_access
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -28,6 +33,58 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
             await submission.check()
         except TaskFailed as failure:
             raise no_access("smtp", services.smtp, account, "submit mail", failure) from None
+
+
+async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
+    """Check what is cheap of `loadsim check`, as the first of these users (None: of all): a list, folders, the quota.
+
+    It takes one session of each service and sends no message. Raises `ConfigError` if the scenario cannot run.
+    """
+    for account in accounts_on_server(workload.scenario, users)[:1]:
+        await _check_list(workload, services, account)
+        await _check_mailbox(workload, services, account)
+
+
+async def _check_list(workload: Workload, services: Services, account: Account) -> None:
+    """Name the first list as a recipient, without a message. Only a final refusal counts."""
+    lists = workload.population.lists
+    if not len(lists) or not any(group.profile.new_mail.list_chance for group in workload.scenario.topology):
+        return
+    address = lists.address(0)
+    with suppress(TaskFailed):  # `check_submission` and the run report other failures
+        try:
+            await probe(services, account).ask(account.address, address)
+        except ServerRefused as failure:
+            if not failure.kind.startswith("55") or not failure.kind.endswith(" RCPT"):
+                raise
+            raise ConfigError(
+                f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}; create"
+                " the lists (loadsim topology export), or set lists.count: 0"
+            ) from None
+
+
+async def _check_mailbox(workload: Workload, services: Services, account: Account) -> None:
+    """Look at the names of folders that the plan needs, and at the quota."""
+    mailbox = cast(Provisioning, open_driver(DRIVER, services).session(account, NullObserver()).mailbox)
+    quotas: Sequence[Quota] = ()
+    try:
+        await mailbox.log_on()
+        for folder in workload.own_folders(account.number):
+            try:
+                mailbox.name_on_server(folder)
+            except ServerRefused as failure:
+                raise ConfigError(f"{name_of(account)}: {failure}; set mailbox.folders without nested ones") from None
+        with suppress(ServerRefused):
+            quotas = await mailbox.quotas()
+        await mailbox.log_off()
+    except TaskFailed:
+        return  # `init` reports it
+    finally:
+        mailbox.abandon()
+    for quota in quotas:
+        finding = quota_finding(workload, account, quota)
+        if finding.severity is Severity.LACKS:
+            raise ConfigError(f"{name_of(account)}: expected room for the run, found {finding.found}; {finding.advice}")
 
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

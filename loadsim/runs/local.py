@@ -32,7 +32,7 @@ from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import initialise
-from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
+from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
@@ -144,6 +144,7 @@ class _LocalRun:
         check_drivers(self.scenario, self.services)
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services, self.users)
+        await check_server_limits(self.workload, self.services, self.users)
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         self.watcher.message(prepared.describe())

@@ -72,6 +72,7 @@ async def _authenticate(connection: Connection, endpoint: Endpoint, account: Acc
     """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
     offer = offer_of(offered, endpoint, connection.binding())
     method = method_of(endpoint, account, offered, offer)
+    connection.method = method
     if method == LOGIN_COMMAND:
         await connection.send("LOGIN", astring(account.name), astring(account.password))
         return

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
     on_response: Callable[[Response], None]
     on_lost: Callable[[TaskFailed], None]
     failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    method: str = field(default="", init=False)  # the log-on method that was used
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: Wire = field(default_factory=Wire, init=False)

@@ -28,6 +28,7 @@ from loadsim.protocols.imap.responses import (
     MailboxStatus,
     Namespace,
     Namespaces,
+    QuotaLimits,
     Response,
     Search,
     Tagged,
@@ -225,6 +226,29 @@ def _status(raw: bytes, at: int) -> MailboxStatus:
     return MailboxStatus(decode_name(decoded(name)), items)
 
 
+def _quota(raw: bytes, at: int) -> QuotaLimits:
+    """Parse `* QUOTA root (resource used limit ...)` (RFC 9208 section 5.1)."""
+    _check_words(raw, "QUOTA")
+    _, at = _value(raw, at)
+    listed: Value = None
+    if raw[at:].strip():  # Courier 5.0 leaves the list out if there is no limit
+        listed, at = _value(raw, at)
+    if listed is not None and (not isinstance(listed, list) or len(listed) % 3):
+        raise malformed("QUOTA", "triples of resource, usage and limit", at)
+    found = []
+    for name, *numbers in zip(*[iter(listed or [])] * 3, strict=True):
+        used, most = (
+            _within(int(each), 0, LARGEST_NUMBER64, "QUOTA")
+            if isinstance(each, bytes) and _NUMBER.fullmatch(each)
+            else -1
+            for each in numbers
+        )
+        if not isinstance(name, bytes) or used < 0 or most < 0:
+            raise malformed("QUOTA", "a name and two numbers", at)
+        found.append((decoded(name).upper(), used, most))
+    return QuotaLimits(tuple(found))
+
+
 def _search(raw: bytes, at: int) -> Search:
     # RFC 7162 lets "(MODSEQ n)" follow, which is no result.
     words = raw[at:].partition(b"(")[0].split()
@@ -247,7 +271,7 @@ def _esearch(raw: bytes, at: int) -> Search:
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """Parse `* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
     _within(number, 1, LARGEST_NUMBER, "FETCH")
-    uid = size_bytes = flags = envelope = structure = None
+    uid = size_bytes = flags = envelope = structure = internal_date = None
     sections: dict[str, bytes | bytearray | None] = {}
     if raw[at : at + 1] != b"(":
         raise malformed("FETCH", "(", at)
@@ -280,10 +304,12 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
             value, at = _value(raw, at)
             structure = body_of(value, at)
         else:
-            _, at = _value(raw, at)
+            value, at = _value(raw, at)
+            if name == b"INTERNALDATE" and isinstance(value, bytes):
+                internal_date = decoded(value)
     if raw[at:] != b")" and raw[at:].lstrip(b" ") != b")":
         raise malformed("FETCH", "an item or )", at)
-    return Fetched(number, uid, flags, size_bytes, envelope, structure, sections)
+    return Fetched(number, uid, flags, size_bytes, envelope, structure, sections, internal_date)
 
 
 def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
@@ -396,6 +422,7 @@ _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),
     b"LIST": _list,
     b"NAMESPACE": _namespace,
+    b"QUOTA": _quota,
     b"STATUS": _status,
     b"SEARCH": _search,
     b"ESEARCH": _esearch,

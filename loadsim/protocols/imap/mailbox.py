@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, FolderStatus, Header, NewMessage, Part, Stored, Structure
-from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
+from loadsim.model.ports import (
+    INBOX,
+    Flag,
+    FolderStatus,
+    Header,
+    NewMessage,
+    Part,
+    Quota,
+    ServerOffer,
+    Stored,
+    Structure,
+)
+from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
@@ -27,6 +38,7 @@ from loadsim.protocols.imap.responses import (
     Fetched,
     ListEntry,
     MailboxStatus,
+    QuotaLimits,
     Response,
     Search,
 )
@@ -216,6 +228,34 @@ class ImapMailbox:
     def folder_at(self, path: str) -> str:
         """Return the folder at this path; see `folder_names`."""
         return self.session.names.folder_at(path)
+
+    def name_on_server(self, folder: str) -> str:
+        """Return the server's name of a folder; see `folder_names`."""
+        return self.session.names.on_server(canonical(folder))
+
+    @property
+    def offer(self) -> ServerOffer:
+        """The capabilities after log-on, and the method."""
+        connection = self.session.connection
+        return ServerOffer(self.session.offered, "" if connection is None else connection.method)
+
+    async def quotas(self) -> Sequence[Quota]:
+        """GETQUOTAROOT of the Inbox (RFC 9208 section 4.1.2); none without QUOTA."""
+        if "QUOTA" not in self.session.offered:
+            return []
+        with self.session as connection:
+            answer = await connection.send("GETQUOTAROOT", self.session.argument(INBOX))
+        return [Quota(*limit) for each in answer.data if isinstance(each, QuotaLimits) for limit in each.limits]
+
+    async def received_us(self, ref: Hashable) -> int | None:
+        """UID FETCH of INTERNALDATE (RFC 9051 section 6.4.5)."""
+        with self.session as connection:
+            _, uids = await self._opened_for(connection, (ref,))
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(INTERNALDATE)")
+        for fetched in answer.data:
+            if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.internal_date is not None:
+                return instant_us(fetched.internal_date)
+        return None
 
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.

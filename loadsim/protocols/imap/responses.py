@@ -107,6 +107,12 @@ class MailboxStatus(NamedTuple):
     items: Mapping[str, int]
 
 
+class QuotaLimits(NamedTuple):
+    """The limits of a quota: resources in capitals, each used and at most (RFC 9208 section 5.1)."""
+
+    limits: tuple[tuple[str, int, int], ...]
+
+
 class Search(NamedTuple):
     """The result of SEARCH, from a SEARCH or an ESEARCH response (RFC 3501 7.2.5, RFC 9051 section 7.3.3)."""
 
@@ -184,6 +190,7 @@ class Fetched(NamedTuple):
     envelope: Envelope | None
     structure: Leaf | Multipart | None
     sections: Mapping[str, bytes | bytearray | None]
+    internal_date: str | None = None
 
 
 Response = (
@@ -194,6 +201,7 @@ Response = (
     | ListEntry
     | MailboxStatus
     | Namespaces
+    | QuotaLimits
     | Search
     | Exists
     | Expunged

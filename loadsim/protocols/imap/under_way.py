@@ -16,6 +16,7 @@ from loadsim.protocols.imap.responses import (
     ListEntry,
     MailboxStatus,
     Namespaces,
+    QuotaLimits,
     Response,
     Search,
     Tagged,
@@ -24,6 +25,7 @@ from loadsim.protocols.imap.responses import (
 WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
     "FETCH": (Fetched,),
+    "GETQUOTAROOT": (QuotaLimits,),
     "LIST": (ListEntry, MailboxStatus),
     "NAMESPACE": (Namespaces,),
     "SELECT": (Exists, Condition),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.model.ports import Account, Endpoint, Observer, ServerOffer
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
@@ -19,7 +19,7 @@ from loadsim.protocols.smtp.connection import Connection, Conversation
 
 @dataclass(slots=True, eq=False, repr=False)
 class PipeliningSubmission:
-    """Sends the messages of one user, one at a time; implements `ports.Submission`.
+    """Sends the messages of one user, one at a time; implements `ports.Probing`, which includes `ports.Submission`.
 
     Without PIPELINING it sends one command at a time. It makes, keeps and ends connections as `LibrarySubmission` does,
     and sub-timings have the same names; each of a packet's commands counts from its write.
@@ -32,6 +32,7 @@ class PipeliningSubmission:
     tls_context: ssl.SSLContext | None  # shared: making one is slow
     _kept: Connection | None = field(default=None, init=False)  # set only between two messages
     _open: list[Connection] = field(default_factory=list, init=False)
+    _method: str = field(default="", init=False)  # the log-on method that was used last
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
@@ -61,6 +62,17 @@ class PipeliningSubmission:
             await self._connect(connection, iter(()), last=True)
         finally:
             await self.close()
+
+    async def ask(self, sender: str, recipient: str) -> ServerOffer:
+        """MAIL, RCPT and RSET on a connection of its own, one at a time, then QUIT; see `ports.Probing`."""
+        connection = self._connection()
+        steps = ([each] for each in (commands.mail(sender, b"", {}), commands.rcpt(recipient), commands.RESET))
+        try:
+            await self._connect(connection, steps, last=True)
+        finally:
+            await self.close()
+        features = (f"{name} {parameters}".strip() for name, parameters in connection.offered.items())
+        return ServerOffer(frozenset(features), self._method)
 
     async def close(self) -> None:
         """QUIT a kept connection, and wait until it and those of earlier messages are closed."""
@@ -132,6 +144,7 @@ class PipeliningSubmission:
         yield [commands.ehlo(connection.own_address)]
         offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
         method = commands.method_of(self.endpoint, self.account, connection.offered, offer)
+        self._method = method or ""
         if method == "plain" and len((command := commands.auth_plain(self.account)).line) <= LONGEST_LINE_BYTES:
             yield [command]
         elif method is not None:

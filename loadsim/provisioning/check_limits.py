@@ -1,0 +1,99 @@
+"""The offer and the limits of a server, compared with those that a scenario uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
+from loadsim.model.workload import Workload
+from loadsim.provisioning.check_folders import Place
+from loadsim.provisioning.findings import Finding, Severity
+from loadsim.provisioning.planned_size import largest_message_bytes, mailbox_bytes
+
+CAPABILITIES = (
+    *("IDLE", "MOVE", "UIDPLUS", "LITERAL+", "SPECIAL-USE", "NAMESPACE", "UNSELECT", "CONDSTORE", "LIST-STATUS"),
+    *("MULTIAPPEND", "SASL-IR", "QUOTA"),
+)
+"""IMAP capabilities that loadsim uses if they are offered."""
+
+EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
+"""SMTP extensions that loadsim uses if they are offered."""
+
+
+def offers(services: Services, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Finding]:
+    """Return what the server offers, and how it names folders."""
+    imap, smtp = services.imap, services.smtp
+    found = [Finding("SMTP TLS", smtp.tls)]
+    if smtp_offer is not None:
+        words = [each.partition(" ")[0] for each in smtp_offer.features]
+        found += [
+            Finding("SMTP log-on", smtp_offer.method or "none"),
+            Finding("SMTP offers", " ".join(name for name in EXTENSIONS if name in words) or "none"),
+        ]
+    if not places:
+        return found
+    place = places[0]
+    offered = place.offer.features
+    has = [name for name in CAPABILITIES if name in offered]
+    lacks = [name for name in CAPABILITIES if name not in offered]
+    names = place.names
+    nested = names.get("A/B")
+    separator = "none" if nested is None else nested.rpartition("A")[2].removesuffix("B")
+    prefix = "none" if nested is None else nested.rpartition("A")[0] or "none"
+    mapped = [f"{name} = {names[name]}" for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
+    return [
+        Finding("IMAP TLS", imap.tls),
+        Finding("IMAP log-on", place.offer.method or "none (PREAUTH)"),
+        Finding("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
+        Finding("IMAP lacks", " ".join(lacks) or "none", Severity.NOTE if lacks else Severity.OK),
+        Finding("new mail", "IDLE" if "IDLE" in offered else "NOOP every 30 s"),
+        Finding("folder names", f"prefix {prefix}, separator {separator}"),
+        Finding("folders", "; ".join(mapped)),
+        *found,
+    ]
+
+
+def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Finding]:
+    """Compare quotas and message size limits with what the scenario plans."""
+    found: list[Finding] = []
+    if not places:
+        return found
+    planned = largest_message_bytes(workload)
+    offer = places[0].offer
+    sizes = {"APPENDLIMIT": offer.limit("APPENDLIMIT")}
+    if smtp_offer is not None:
+        sizes["SIZE"] = smtp_offer.limit("SIZE")
+    for name, limit in sizes.items():
+        if limit is not None:
+            found.append(size_finding(name, limit, planned))
+    full = [(place, quota) for place in places for quota in place.quotas]
+    if not full:
+        stated = "none stated" if "QUOTA" in offer.features else "not offered"
+        return [*found, Finding("quota", stated)]
+    for place, quota in full:
+        found.append(quota_finding(workload, place.account, quota))
+    return [*{each.found: each for each in found}.values()]
+
+
+def size_finding(name: str, limit: int, planned: int) -> Finding:
+    """Return the finding about the largest message that a service takes."""
+    shown = f"{limit} bytes; the largest planned message has {planned}"
+    if planned <= limit:
+        return Finding(name, shown)
+    return Finding(name, shown, Severity.LACKS, f"raise the largest message size to at least {planned} bytes")
+
+
+def quota_finding(workload: Workload, account: Account, quota: Quota) -> Finding:
+    """Return the finding about a limit of an account's mailbox."""
+    if quota.resource == "STORAGE":
+        needed = -(-mailbox_bytes(workload, account.number) // 1024)
+        unit = " KiB"
+    elif quota.resource == "MESSAGE":
+        needed, unit = sum(workload.start_state(account.number).values()), ""
+    else:
+        return Finding("quota", f"{quota.resource} {quota.used} of {quota.limit}")
+    shown = f"{quota.resource} {quota.used} of {quota.limit}{unit} used; planned: {needed}{unit}"
+    if quota.used >= quota.limit or needed > quota.limit:
+        advice = f"raise the quota of {account.login} to at least {max(needed, quota.used + 1)}{unit}"
+        return Finding("quota", shown, Severity.LACKS, advice)
+    return Finding("quota", shown)

@@ -1,0 +1,373 @@
+"""The tasks of one user, each done once in a real session, with messages of the check only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from loadsim.errors import GeneratorFailed, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.content.compose import Answered, Attachment, Contents
+from loadsim.model.content.templates import KINDS
+from loadsim.model.criteria import planned_tasks
+from loadsim.model.ports import INBOX, Account, Driver, Flag, Header, Mailbox
+from loadsim.model.records import MailFields, TaskFields
+from loadsim.model.workload import Workload
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.error_mapping import internal
+from loadsim.provisioning.findings import TaskFinding, delay_s, greylisting, lacking
+from loadsim.users.host import Late_s, SessionCounts
+from loadsim.users.mail import UserMail
+from loadsim.users.tasks import TASKS, Outgoing, Read
+
+SMALL = "ups1K"
+"""The kind of the messages of a check, except those with an attachment."""
+
+POLL_S = 1.0
+"""The interval in which the Inbox is listed for mail that the server has not announced."""
+
+FIRST_POLL_S = 3.0
+"""The longest wait for the server's announcement, before the Inbox is listed."""
+
+
+class Recorder:
+    """Ignores measurements: a check is no run."""
+
+    def task(self, record: TaskFields) -> None:
+        """Ignore a task."""
+
+    def mail(self, record: MailFields) -> None:
+        """Ignore an event of a message."""
+
+    def command(self, *_: object) -> None:
+        """Ignore a command: the observer has it."""
+
+
+@dataclass(slots=True)
+class CheckHost:
+    """Runs the users of a check; implements `users.host.Host`."""
+
+    workload: Workload
+    contents: Contents
+    run_id: str
+    start_ns: int = 0
+    counts: SessionCounts = field(default_factory=SessionCounts)
+    log_on_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
+    log_off_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
+    recorder: Recorder = field(default_factory=Recorder)
+    now_ns: Callable[[], int] = time.monotonic_ns
+
+    @property
+    def in_turn(self) -> Callable[[Callable[[], object]], None]:
+        return lambda call: cast(None, call())
+
+    def wall_clock_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def mail_accepted(self, message: str, user: int) -> None:
+        pass
+
+    def mail_seen(self, message: str, user: int, sender: int) -> None:
+        pass
+
+    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
+        pass
+
+    def failed(self, user: int, task: str, failure: TaskFailed) -> str:
+        return failure.kind
+
+    def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
+        return internal(error)
+
+    def user_given_up(self) -> None:
+        pass
+
+
+class Ear:
+    """An observer that keeps the names of commands, and is woken by announcements."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.news = asyncio.Event()
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        self.commands.append(name.partition(" ")[2])
+
+    def arrived(self, messages: int) -> None:
+        self.news.set()
+
+    def lost(self, failure: Exception) -> None:
+        self.news.set()
+
+
+class OwnMail:
+    """A mailbox in which only the messages of one check are listed; all else is the driver's `ports.Mailbox`.
+
+    So no task can act on another message. `seen` has the listed messages by their ids.
+    """
+
+    def __init__(self, mailbox: Mailbox, run: str) -> None:
+        self._mailbox = mailbox
+        self._run = run
+        self.seen: dict[str, Header] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mailbox, name)
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        return self._own(await self._mailbox.headers(folder, newest), folder == INBOX)
+
+    async def arrived(self) -> Sequence[Header]:
+        return self._own(await self._mailbox.arrived(), True)
+
+    def _own(self, headers: Sequence[Header], in_inbox: bool) -> Sequence[Header]:
+        own = [header for header in headers if header.evidence is not None and header.evidence.run == self._run]
+        if in_inbox:
+            self.seen.update({header.evidence.id: header for header in own if header.evidence is not None})
+        return own
+
+
+@dataclass(slots=True)
+class Post:
+    """The mail of a check: ids of its messages, and those that were accepted for each user."""
+
+    host: CheckHost
+    wait_s: float
+    accepted: dict[int, set[str]] = field(default_factory=dict)
+    arrived: dict[int, set[str]] = field(default_factory=dict)
+    retried_s: list[float] = field(default_factory=list)
+    """The delays after which a refused message was accepted."""
+    _last: int = 0
+
+    def compose(
+        self,
+        sender: Account,
+        to: Mapping[int, str],
+        kind: str = SMALL,
+        answers: tuple[Header, Flag, str] | None = None,
+        attachment: Attachment | None = None,
+    ) -> Outgoing:
+        """Return a message to these users, by their addresses. With `answers`, it answers that message."""
+        self._last += 1
+        message_id = f"c{sender.number}.{self._last}"
+        answered = None
+        if answers is not None:
+            header, _, how = answers
+            answered = Answered(message_id=header.message_id, references=(), subject=header.subject, how=how)
+        addresses = list(dict.fromkeys(to.values()))
+        message = self.host.contents.compose(
+            run=self.host.run_id,
+            sender=sender.number,
+            sender_address=sender.address,
+            sender_name=None,
+            to=addresses,
+            id=message_id,
+            kind=kind,
+            sent_us=self.host.wall_clock_us(),
+            domain=self.host.workload.scenario.domain,
+            answers=answered,
+            attachment=attachment,
+        )
+        flagged = None if answers is None else answers[:2]
+        return Outgoing(message, message_id, addresses, set(to), tuple(to), flagged)
+
+    def sent(self, outgoing: Outgoing) -> None:
+        for user in outgoing.reached:
+            self.accepted.setdefault(user, set()).add(outgoing.id)
+
+    async def patiently(self, send: Callable[[], Any]) -> Any:
+        """Send; if the server greylists, send again once, after the delay that it names or `wait_s`."""
+        try:
+            return await send()
+        except ServerRefused as failure:
+            pause_s = delay_s(failure.line) or self.wait_s / 2
+            if not greylisting(failure) or pause_s > self.wait_s:
+                raise
+        await asyncio.sleep(pause_s)
+        done = await send()
+        self.retried_s.append(pause_s)
+        return done
+
+
+@dataclass(slots=True)
+class Arrival:
+    """The time of a message from its acceptance until it was listed, and whether the server announced it."""
+
+    seconds: float
+    announced: bool
+
+
+class TaskCheck:
+    """Does the planned tasks of one user with one driver. `folder` is the check's own; `findings` grow."""
+
+    def __init__(self, host: CheckHost, post: Post, driver: Driver, user: int, partner: int, folder: str) -> None:
+        scenario = host.workload.scenario
+        self.ear = Ear()
+        self.post = post
+        self.driver = driver
+        self.partner = scenario.account(partner)
+        self.user = UserMail(host, scenario.account(user), driver, self.ear, lambda _: None)
+        self.folder = folder
+        self.mail = OwnMail(self.user.mailbox, host.run_id)
+        self.user.mailbox = cast(Mailbox, self.mail)
+        if isinstance(self.user.calendar, MailboxCalendar):
+            self.user.calendar = MailboxCalendar(self.user.mailbox)
+        self.planned = planned_tasks(self.user.profile)
+        self.findings: list[TaskFinding] = []
+        self.arrivals: list[Arrival] = []
+        self.first: Header | None = None
+
+    async def run(self) -> None:
+        """Do each planned task once. A task that fails is a finding; without a session, the rest is left out."""
+        try:
+            if await self._do("LOGON"):
+                self.user.folders = (self.folder,)
+                await self._tasks()
+        except (ServerLost, ServerSilent):
+            pass  # the finding of the task has it
+        finally:
+            self.post.arrived.setdefault(self.user.number, set()).update(self.mail.seen)
+            self.user.mailbox.abandon()
+            await self.user.submission.close()
+
+    async def _tasks(self) -> None:
+        headers = await self._receive()
+        if headers is not None:
+            first, second, third = headers
+            self.first = first
+            structure = await self._do("READ", first)
+            if structure is not None and first.evidence is not None:
+                await self._answer(Read(first, first.evidence, structure))
+            await self._do("COPY", first)
+            await self._do("MOVE", first)
+            await self._do("BROWSE", 0)
+            await self._do("DELETE", second)
+            await self._do("EVICT", [third])
+        if "SEND" in self.planned:
+            await self._submit("SEND", self.post.compose(self.user.account, self._to_partner))
+        await self._do("SCHEDULE", 0)
+        await self._do("LOGOFF")
+
+    @property
+    def _to_partner(self) -> Mapping[int, str]:
+        return {self.partner.number: self.partner.address}
+
+    async def _receive(self) -> list[Header] | None:
+        """Send three messages to the user, and list them; None if they do not arrive."""
+        kinds = [self._attached or SMALL, SMALL, SMALL]
+        submission = self.driver.session(self.partner, Ear()).submission
+        to = {self.user.number: self.user.account.address}
+        ids = []
+        try:
+            for kind in kinds:
+                outgoing = self.post.compose(self.partner, to, kind)
+                self.ear.news.clear()
+                send = partial(submission.send, self.partner.address, outgoing.addresses, outgoing.message)
+                await self.post.patiently(send)
+                self.post.sent(outgoing)
+                ids.append(outgoing.id)
+                if not await self._listed(outgoing.id):
+                    return None
+        except TaskFailed as failure:
+            self._failed("SEND", failure, 0.0, self.partner.address, self.user.account.address)
+            return None
+        finally:
+            await submission.close()
+        return [self.mail.seen[each] for each in ids]
+
+    async def _listed(self, message: str) -> bool:
+        """Wait until a message is listed; SYNC when the server announces mail, and in intervals without it."""
+        since = time.monotonic()
+        pause_s, announced = FIRST_POLL_S, True
+        while message not in self.mail.seen:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self.ear.news.wait()
+            except TimeoutError:
+                announced, pause_s = False, POLL_S
+            self.ear.news.clear()
+            if not await self._do("SYNC", True, again=True):
+                return False
+            if time.monotonic() - since > self.post.wait_s:
+                break
+        if message in self.mail.seen:
+            self.arrivals.append(Arrival(time.monotonic() - since, announced))
+        return message in self.mail.seen
+
+    @property
+    def _attached(self) -> str | None:
+        """The kind of the profile's messages that has an attachment; None if none has, or none is loaded."""
+        kinds = (kind for kind, weight in self.user.profile.messages.items() if weight and KINDS[kind].attached)
+        return next(kinds, None) if self.planned & {"LOAD ATTACHMENT", "FORWARD"} else None
+
+    async def _answer(self, about: Read) -> None:
+        for part in about.structure.attachments[:1]:
+            await self._do("LOAD ATTACHMENT", (about.header, part))
+        for task in ("REPLY", "REPLY ALL"):
+            if task in self.planned:
+                how = (about.header, Flag.ANSWERED, task.lower().replace(" ", "_"))
+                await self._submit(task, self.post.compose(self.user.account, self._to_partner, SMALL, how))
+        if "FORWARD" in self.planned:
+            forward = TASKS["FORWARD"]
+            assert forward.fetch is not None
+            fetch = partial(forward.fetch, self.user, about)
+            fetched = await self._timed("FORWARD", fetch, keep=False)
+            if fetched is not None:
+                how = (about.header, Flag.FORWARDED, "forward")
+                outgoing = self.post.compose(self.user.account, self._to_partner, SMALL, how, fetched[1])
+                await self._submit("FORWARD", outgoing)
+
+    async def _submit(self, task: str, outgoing: Outgoing) -> None:
+        """Submit a message, and save it once."""
+        act = TASKS[task].act
+        if await self._timed(task, lambda: self.post.patiently(lambda: act(self.user, outgoing))) is None:
+            return
+        self.post.sent(outgoing)
+        if not any(each.task == "SAVE SENT" for each in self.findings):
+            await self._do("SAVE SENT", outgoing)
+
+    async def _do(self, task: str, subject: Any = None, again: bool = False) -> Any:
+        """Do a task if it is planned. Return its result, True for none; None if it failed or is not planned."""
+        if task not in self.planned:
+            return None
+        known = TASKS[task]
+        if known.compose is not None:
+            subject = known.compose(self.user, subject)
+        keep = not (again and any(each.task == task for each in self.findings))
+        return await self._timed(task, lambda: known.act(self.user, subject), keep)
+
+    async def _timed(self, task: str, work: Callable[[], Any], keep: bool = True) -> Any:
+        """Do work of a task; `keep` its finding, or only its failure. Raises `ServerLost` and `ServerSilent`."""
+        del self.ear.commands[:]
+        since = time.monotonic()
+        try:
+            result = await work()
+        except TaskFailed as failure:
+            self._failed(task, failure, time.monotonic() - since)
+            if isinstance(failure, ServerLost | ServerSilent):
+                raise
+            return None
+        except Exception as error:  # noqa: BLE001  an error of ours is no finding about the server
+            self._failed(task, internal(error), time.monotonic() - since)
+            return None
+        if keep:
+            used = tuple(dict.fromkeys(self.ear.commands))
+            self.findings.append(TaskFinding(self.driver.name, task, used, time.monotonic() - since))
+        return True if result is None else result
+
+    def _failed(self, task: str, failure: TaskFailed, seconds: float, sender: str = "", recipient: str = "") -> None:
+        used = tuple(dict.fromkeys(self.ear.commands))
+        account = self.user.account
+        finding = lacking(
+            f"{task}, {account.login}",
+            failure,
+            sender=sender or account.address,
+            recipient=recipient or self.partner.address,
+        )
+        self.findings.append(TaskFinding(self.driver.name, task, used, seconds, finding))

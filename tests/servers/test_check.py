@@ -1,0 +1,284 @@
+"""`loadsim check`: what it finds on servers, and that it leaves nothing there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.smtp import SMTP, Envelope, Session
+from mailservers import StartEmbedded, numbered_accounts, submit
+from provisioning import FOREIGN, USERS, Lab, MakeLab, Snapshot, lab_maker, quiet
+from smtp_peers import Accepting, aiosmtpd, endpoint
+
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.model.criteria import planned_tasks
+from loadsim.model.workload import Workload
+from loadsim.provisioning.clean import clean
+from loadsim.provisioning.findings import CAN_RUN, ServerReport, Severity
+from loadsim.provisioning.initialise import initialise
+from loadsim.provisioning.preflight import check_server_limits
+from loadsim.provisioning.server_check import check_server, checked_users
+from loadsim.servers.running import RunningServer
+
+NO_LISTS = ("lists.count=0",)
+WITH_LIST = ("lists.count=1", "lists.size.min=2", "lists.size.average=2", "lists.size.max=2")
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def make_lab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
+) -> MakeLab:
+    """Makes scenarios with accounts that nobody used before, on either server."""
+    accounts = numbered_accounts(USERS * 12)
+    if request.param == "embedded":
+        server: RunningServer = embedded_server(accounts)
+    else:
+        server = request.getfixturevalue("dovecot_postfix")(accounts)
+    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    """A scenario of three users with new accounts, without lists, which the server does not have."""
+    return make_lab().with_settings(*NO_LISTS)
+
+
+def silent(step: str) -> None:
+    """Progress for nobody."""
+
+
+def check(lab: Lab, wait_s: float = 20.0) -> ServerReport:
+    return asyncio.run(check_server(lab.workload, lab.services, silent, wait_s))
+
+
+def contents(snapshots: list[Snapshot]) -> list[dict[str, list[tuple[frozenset[str], bytes]]]]:
+    """The messages and flags in each folder, without UIDs: the manifest is written again."""
+    return [
+        {folder: [(each.flags - {"\\Recent"}, each.message) for each in messages] for folder, messages in one.items()}
+        for one in snapshots
+    ]
+
+
+def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
+    """Also among others' mail, with both drivers."""
+    lab = lab.with_settings(*NO_LISTS, "topology.0.protocol=aioimaplib")
+    lab.put(1, "INBOX", FOREIGN % 1)
+    lab.put(1, "INBOX", FOREIGN % 2, "(\\Seen \\Flagged)")
+    before = lab.snapshots()
+    report = check(lab)
+    assert (report.verdict, report.leftovers) == (CAN_RUN, ())
+    assert report.accounts == tuple(lab.scenario.account(user).login for user in (1, USERS))
+    planned = planned_tasks(lab.scenario.topology[0].profile)
+    for driver in ("imap", "aioimaplib"):
+        assert {task.task for task in report.tasks if task.driver == driver} == planned
+    assert lab.snapshots() == before
+    assert {each.subject: each.found for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
+
+
+def test_an_initialised_mailbox_stays_as_it_is(lab: Lab) -> None:
+    """Also its manifest, so that `clean` knows the folders of `init` afterwards."""
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    before = lab.snapshots()
+    assert check(lab).can_run
+    assert contents(lab.snapshots()) == contents(before)
+    asyncio.run(clean(lab.scenario, lab.services, False, quiet))
+    assert all(not any(folders.values()) for folders in lab.snapshots())
+
+
+@pytest.mark.parametrize("step", ["tasks", "mail"])
+def test_a_cancelled_check_leaves_nothing(lab: Lab, step: str) -> None:
+    """Ctrl-C cancels the task; what is on the server by then is removed."""
+    before = lab.snapshots()
+
+    async def cancelled() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def progress(now: str) -> None:
+            if now == step:
+                task.cancel()
+
+        await check_server(lab.workload, lab.services, progress)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert lab.snapshots() == before
+
+
+def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the check with status 1, and by the preflight of a run with status 2, before any load."""
+    settings = [word for setting in WITH_LIST for word in ("--set", setting)]
+    assert main(["check", str(lab.path), *settings]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    at = next(number for number, line in enumerate(lines) if line.startswith("This scenario"))
+    assert " ".join(lines[at:-1]) == (
+        "This scenario cannot run on this server: create the list list-00001@example.test"
+        " (loadsim topology export writes all lists), or set lists.count: 0 to send to none."
+    )
+    assert any(re.match(r"  to a list +LACKS: 55\d RCPT: 55\d .*", line) for line in lines)
+    listed = lab.with_settings(*WITH_LIST)
+    with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-00001@example\.test,"):
+        asyncio.run(check_server_limits(listed.workload, listed.services))
+
+
+def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0]]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["can_run"] is True
+    assert document["verdict"] == CAN_RUN
+    assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
+
+
+def test_the_embedded_server_is_started(capsys: pytest.CaptureFixture[str]) -> None:
+    """With lists, which it has."""
+    assert main(["check", "quickstart"]) == 0
+    out = capsys.readouterr().out
+    assert CAN_RUN in out
+    assert re.search(r"  to a list       2 of 2 members got it within \d\.\d\d s\n", out)
+
+
+def test_a_wrong_password_is_bad_input(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No check is possible; the line names the account, and has no password."""
+    table = tmp_path / "accounts.csv"
+    table.write_text("user,password\n" + "".join(f"{each.login},wrong-word\n" for each in lab.accounts))
+    table.chmod(0o600)
+    assert main(["check", str(lab.path), "--set", f"accounts.csv={table}"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(rf"account {lab.accounts[0].login} .*: expected to (submit mail|log on), the server answer", error)
+    assert "wrong-word" not in error
+
+
+def test_the_users_of_a_check(make_lab: MakeLab) -> None:
+    """The first, the last, and the first of each group."""
+    lab = make_lab()
+    assert checked_users(Workload(lab.scenario)) == [1, USERS]
+
+
+class Relaying(Accepting):
+    """Relays accepted messages to a real server; `answers` gives the reply to RCPT, None to accept."""
+
+    def __init__(self, server: RunningServer, answers: Callable[[str, str], str | None]) -> None:
+        super().__init__()
+        self._server = server
+        self._answers = answers
+
+    async def handle_RCPT(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        refusal = self._answers(str(envelope.mail_from), address)
+        return refusal or await super().handle_RCPT(server, session, envelope, address, options)
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        message = envelope.content
+        assert isinstance(message, bytes)
+        await asyncio.to_thread(
+            submit, self._server.services, str(envelope.mail_from), list(envelope.rcpt_tos), message
+        )
+        return "250 relayed"
+
+
+def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) -> ServerReport:
+    """Check the lab's server behind an SMTP server that refuses."""
+
+    async def work() -> ServerReport:
+        async with aiosmtpd(Relaying(lab.server, answers)) as (port, _):
+            services = replace(lab.services, smtp=endpoint(port))
+            return await check_server(lab.workload, services, silent, wait_s)
+
+    return asyncio.run(work())
+
+
+def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
+    """The third session is refused, as by a limit for each address; alone, its account can log on."""
+    made = 0
+
+    async def work() -> ServerReport:
+        imap, running = lab.services.imap, set[asyncio.Task[None]]()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal made
+            made += 1
+            if made == USERS:
+                writer.write(b"* BYE Too many connections from your address\r\n")
+                writer.close()
+                return
+            server_reader, server_writer = await asyncio.open_connection(imap.host, imap.port)
+            for pair in ((reader, server_writer), (server_reader, writer)):
+                running.add(asyncio.create_task(forward(*pair)))
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            services = replace(lab.services, imap=replace(imap, port=port))
+            report = await check_server(lab.workload, services, silent)
+            await asyncio.gather(*running)
+            return report
+
+    assert lacks(asyncio.run(work())) == {
+        "sessions": (
+            "2 of 3 at once",
+            "let at least 3 sessions come from one address, now 2 do (the server's limit of connections for each"
+            " address, or of processes): BYE: Too many connections from your address",
+        )
+    }
+
+
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Forward bytes until the end of a stream."""
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def lacks(report: ServerReport) -> dict[str, Any]:
+    """The lines of what is lacking, by subject."""
+    return {each.subject: (each.found, each.advice) for each in report.lacks}
+
+
+def test_greylisting_is_named_and_waited_for(lab: Lab) -> None:
+    """The first try of each sender and recipient is refused; the second is accepted, and all tasks are done."""
+    tried: dict[tuple[str, str], int] = {}
+
+    def answers(sender: str, recipient: str) -> str | None:
+        pair = sender, recipient
+        tried[pair] = tried.get(pair, 0) + 1
+        return "451 4.7.1 Greylisted, try again in 1 seconds" if tried[pair] == 1 else None
+
+    before = lab.snapshots()
+    report = relayed(lab, 20.0, answers)
+    assert lacks(report) == {
+        "greylisting": ("a message was refused, and accepted 1 s later", "exempt this machine from greylisting")
+    }
+    assert not any(task.failure for task in report.tasks)
+    assert lab.snapshots() == before
+
+
+def test_a_long_delay_of_greylisting_is_not_waited_for(lab: Lab) -> None:
+    """The advice names the option that would."""
+    report = relayed(lab, 5.0, lambda sender, recipient: "450 4.2.0 Greylisted, see you in 5 minutes")
+    first = report.lacks[0]
+    assert first.found == "450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes"
+    assert first.advice == (
+        "exempt this machine's address from greylisting; loadsim check --wait 300 waits as long as the server asks"
+    )
+    assert first.severity is Severity.LACKS
+
+
+def test_a_restricted_sender_is_named(lab: Lab) -> None:
+    """Postfix's reject_sender_login_mismatch answers RCPT."""
+    refusal = "553 5.7.1 <{0}>: Sender address rejected: not owned by user"
+    report = relayed(lab, 5.0, lambda sender, recipient: refusal.format(sender))
+    address = lab.scenario.account(1).address
+    assert f"let the account send as {address}, or set accounts.user and domain to what it may use" in {
+        each.advice for each in report.lacks
+    }

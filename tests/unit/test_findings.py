@@ -1,0 +1,133 @@
+"""Findings of `loadsim check`: refusals by what they are, limits, dates and quotas of servers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.ports import ServerOffer
+from loadsim.protocols.imap.commands import date_time, instant_us
+from loadsim.protocols.imap.grammar import parse
+from loadsim.protocols.imap.responses import Fetched, QuotaLimits
+from loadsim.provisioning.check_limits import size_finding
+from loadsim.provisioning.findings import (
+    CAN_RUN,
+    Finding,
+    ServerReport,
+    Severity,
+    TaskFinding,
+    delay_s,
+    greylisting,
+    lacking,
+)
+
+REFUSALS = [
+    (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), "let the account send as me@x"),
+    (ServerRefused("550 DATA", "550 5.7.60 SMTP; client does not have permission to send as this sender"), "let the"),
+    (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), "the server must accept mail for you@x"),
+    (ServerRefused("553 RCPT", "553 5.7.1 <me@x>: Sender address rejected: not owned"), "let the account send as me@x"),
+    (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), "a mailbox is full: raise its quota"),
+    (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), "a mailbox is full: raise its quota"),
+    (ServerRefused("552 MAIL", "552 5.3.4 message size exceeds fixed limit"), "raise the largest message size"),
+    (ServerRefused("450 RCPT", "450 4.2.0 Greylisted, see you in 5 min"), "exempt this machine's address from greyl"),
+    (ServerLost("BYE", "Maximum number of connections from user+IP exceeded"), "raise the server's limit of conn"),
+    (ServerRefused("NO SELECT", "NO Mailbox does not exist"), "the account has no Inbox yet: create it"),
+    (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), "let accounts create folders"),
+]
+
+
+@pytest.mark.parametrize(("failure", "advice"), REFUSALS, ids=[str(failure) for failure, _ in REFUSALS])
+def test_a_refusal_is_named_by_what_it_is(failure: TaskFailed, advice: str) -> None:
+    """The advice says what to change, and the finding has the server's line."""
+    finding = lacking("SEND", failure, sender="me@x", recipient="you@x")
+    assert finding.severity is Severity.LACKS
+    assert failure.line in finding.found
+    assert finding.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("450 4.2.0 Greylisted, see http://postgrey.schweikert.ch/help/ (in 300 seconds)", 300.0),
+        ("451 try again in 5 min", 300.0),
+        ("451 4.7.1 please wait 1 s", 1.0),
+        ("451 4.7.1 later", None),
+        ("451 12 messages", None),
+    ],
+)
+def test_the_delay_of_greylisting_is_read(line: str, seconds: float | None) -> None:
+    """Seconds or minutes; other numbers are no delay."""
+    assert delay_s(line) == seconds
+
+
+def test_greylisting_is_temporary_and_no_full_mailbox() -> None:
+    """A full mailbox is temporary at some servers, too."""
+    assert greylisting(ServerRefused("450 RCPT", "450 4.2.0 Greylisted"))
+    assert greylisting(ServerRefused("451 DATA", "451 later"))
+    assert not greylisting(ServerRefused("450 RCPT", "450 4.2.2 Mailbox full"))
+    assert not greylisting(ServerRefused("550 RCPT", "550 5.1.1 unknown"))
+    assert not greylisting(ServerLost("450 RCPT"))
+
+
+def test_a_limit_is_read_from_an_offer() -> None:
+    """SIZE of SMTP has a blank, APPENDLIMIT of IMAP an equals sign; without a number there is no limit."""
+    offer = ServerOffer(frozenset({"SIZE 1000", "APPENDLIMIT=77", "IDLE"}), "plain")
+    assert (offer.limit("SIZE"), offer.limit("APPENDLIMIT"), offer.limit("IDLE")) == (1000, 77, None)
+    assert ServerOffer(frozenset({"SIZE", "APPENDLIMIT=-1"}), "").limit("SIZE", "APPENDLIMIT") is None
+    assert ServerOffer(frozenset({"SIZE 0"}), "").limit("SIZE") is None  # RFC 1870 section 4: no fixed maximum
+
+
+def test_a_size_limit_is_compared_with_the_plan() -> None:
+    """The advice has the exact number."""
+    assert size_finding("SIZE", 100, 100).severity is Severity.OK
+    assert size_finding("SIZE", 99, 100).advice == "raise the largest message size to at least 100 bytes"
+
+
+def test_the_verdict_is_one_sentence() -> None:
+    """It says what to change first, and how many more there are."""
+    report = ServerReport(("u1",), (), (), ())
+    assert (report.can_run, report.verdict) == (True, CAN_RUN)
+    lacks = Finding("to a list", "refused", Severity.LACKS, "create the list l@x")
+    failed = TaskFinding("imap", "MOVE", (), 0.1, Finding("MOVE, u1", "NO", Severity.LACKS, "allow it"))
+    report = ServerReport(("u1",), (lacks,), (failed,), (lacks,))
+    assert report.verdict == ("This scenario cannot run on this server: create the list l@x (1 more to change, above).")
+
+
+@given(st.integers(min_value=0, max_value=4_000_000_000))
+def test_a_date_time_is_the_inverse_of_ours(at_s: int) -> None:
+    """What APPEND sends is what INTERNALDATE has."""
+    assert instant_us(date_time(at_s * 1_000_000).decode().strip('"')) == at_s * 1_000_000
+
+
+@given(st.datetimes(min_value=datetime(1980, 1, 1), max_value=datetime(2099, 1, 1)), st.integers(-12, 14))
+def test_a_date_time_has_a_zone(at: datetime, hours: int) -> None:
+    """A zone east of Greenwich is ahead of UTC."""
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    text = f"{at.day:2}-{months[at.month - 1]}-{at:%Y %H:%M:%S} {'-' if hours < 0 else '+'}{abs(hours):02}00"
+    expected = round(at.replace(tzinfo=UTC, microsecond=0).timestamp()) - hours * 3600
+    assert instant_us(text) == expected * 1_000_000
+
+
+@pytest.mark.parametrize("text", ["", "32-Jan-2026 00:00:00 +0000", "1-Foo-2026 00:00:00 +0000", "01-Jan-2026"])
+def test_a_malformed_date_time_is_none(text: str) -> None:
+    assert instant_us(text) is None
+
+
+def test_quotas_are_read() -> None:
+    """RFC 9208 section 5.1; Courier leaves out an empty list."""
+    assert parse(b'* QUOTA "" (STORAGE 10 512 message 3 9)') == QuotaLimits((("STORAGE", 10, 512), ("MESSAGE", 3, 9)))
+    assert parse(b'* QUOTA "ROOT"') == parse(b'* QUOTA "" ()') == QuotaLimits(())
+    for raw in (b'* QUOTA "" (STORAGE 10)', b'* QUOTA "" (STORAGE x 5)', b'* QUOTA "" ((a) 1 2)', b'* QUOTA "" 5'):
+        with pytest.raises(ProtocolError):
+            parse(raw)
+
+
+def test_an_internal_date_is_kept() -> None:
+    """The driver asks for it by itself, in `check` only."""
+    fetched = parse(b'* 3 FETCH (UID 7 INTERNALDATE " 1-Nov-2025 10:00:00 +0100")')
+    assert isinstance(fetched, Fetched)
+    assert fetched.internal_date == " 1-Nov-2025 10:00:00 +0100"
