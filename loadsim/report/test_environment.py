@@ -47,6 +47,8 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Window", f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
     yield "Drivers", ", ".join(run.figures.by_protocol)
     yield "Submission", _words(figures.submission)
+    if header.get("programs"):
+        yield "Mail programs", _words(header["programs"])
     if header.get("log_on"):
         yield "Log-on", _words(header["log_on"])
     if not run.figures.stress:
