@@ -29,8 +29,13 @@ class MailDriver:
         name: str,
         services: Services,
         mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
+        takes_programs: bool = False,
     ) -> None:
-        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read."""
+        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read.
+
+        With `takes_programs`, mailboxes behave as `services.program` states.
+        """
+        self.takes_programs = takes_programs
         self.name = module_name(name, services.program)
         self._services = services
         self._mailbox = mailbox
