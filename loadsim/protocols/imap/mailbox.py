@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -385,9 +386,10 @@ class ImapMailbox:
         cached = self.cache.compared(folder, self.session.validity[folder], seen)
         uids = list(seen) if newest is None else list(seen)[-newest:]
         await self._fill(connection, folder, cached, uids)
-        if folder == INBOX and seen:
-            self.session.arrivals.listed(next(reversed(seen)))
-        return [cached[uid] for uid in uids if uid in cached]
+        headers = [cached[uid] for uid in uids if uid in cached]
+        if folder == INBOX and headers:
+            self.session.arrivals.listed(max(uid for uid in uids if uid in cached))
+        return headers
 
     async def _new(self, connection: Connection, first: int) -> dict[int, Header]:
         """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
@@ -432,10 +434,10 @@ class ImapMailbox:
     async def _prefetch(self, connection: Connection, headers: Sequence[Header]) -> None:
         """Fetch new messages with one command, as far as they fit into the store."""
         assert self.store is not None
-        fitting = self.store.fitting(headers)
-        if fitting:
-            refs = {header.ref.uid: header.ref for header in fitting if isinstance(header.ref, Ref)}
-            await self._store_messages(connection, self.store, refs)
+        refs = {each.ref.uid: each.ref for each in self.store.fitting(headers) if isinstance(each.ref, Ref)}
+        if refs:
+            with suppress(ServerRefused):  # the messages are listed all the same, and fetched when they are read
+                await self._store_messages(connection, self.store, refs)
 
     async def _store_messages(self, connection: Connection, store: MessageStore, refs: Mapping[int, Hashable]) -> None:
         items = self.requests.message

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from loadsim.model.ports import Header, Structure
 from loadsim.protocols.imap.reading import leaves_of, structure_of
-from loadsim.protocols.imap.requests import fields_of
+from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, fields_of
 from loadsim.protocols.imap.responses import Leaf, Multipart
 from loadsim.protocols.imap.values import field_value
 
@@ -93,7 +93,7 @@ def _entity(
     else:
         found = raw.find(b"\r\n\r\n", begin, end)
         header_end = found + 2 if found >= 0 else end
-    fields = fields_of(raw[begin:header_end])
+    fields = fields_of(raw[begin : min(header_end, begin + LONGEST_FIELDS_BYTES)])
     body_at = min(header_end + 2, end)
     kind, parameters = field_value(fields.get("content-type", b""))
     content_type = kind if "/" in kind else "text/plain"
