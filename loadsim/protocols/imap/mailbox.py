@@ -394,9 +394,8 @@ class ImapMailbox:
     async def _new(self, connection: Connection, first: int) -> dict[int, Header]:
         """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
         assert self.cache is not None
-        seen = await self._flags(connection, b"%d:*" % first, by_uid=True)
         cached = self.cache.of(INBOX, self.session.validity[INBOX])
-        uids = [uid for uid in seen if uid >= first]
+        uids = [uid for uid in await self._flags(connection, b"%d:*" % first, by_uid=True) if uid >= first]
         await self._fill(connection, INBOX, cached, uids)
         return {uid: cached[uid] for uid in uids if uid in cached}
 
