@@ -35,7 +35,18 @@ UNDECIDED = 4
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
-SAME = ("submission", "log_on", "event_loop", "users", "day_s", "duration_s", "window_s", "weights", "limits")
+SAME = (
+    "submission",
+    "programs",
+    "log_on",
+    "event_loop",
+    "users",
+    "day_s",
+    "duration_s",
+    "window_s",
+    "weights",
+    "limits",
+)
 """Header keys on which all runs must agree."""
 
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")

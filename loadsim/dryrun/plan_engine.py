@@ -100,7 +100,7 @@ def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None
         engine = Engine(
             Dependencies(
                 workload=workload,
-                drivers={group.protocol: driver for group in scenario.topology},
+                drivers={group.module: driver for group in scenario.topology},
                 contents=contents,
                 recorder=tally,
                 events=Events(io.StringIO()),

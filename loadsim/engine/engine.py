@@ -140,7 +140,7 @@ class Engine:
             User(
                 self,
                 workload.scenario.account(number),
-                dependencies.drivers[workload.population.group(number).protocol],
+                dependencies.drivers[workload.population.group(number).module],
             )
             for number in users
         ]

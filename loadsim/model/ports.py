@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.log_on import TokenSource
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import MailFields, TaskFields
 
@@ -232,7 +233,8 @@ class Endpoint:
     """The address of a service, and how to connect. `tls` is none, starttls or implicit.
 
     `ca_file` has the trusted authorities; None means the system's. `authorities` is its content (PEM certificates), for
-    machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept. `auth` (SMTP):
+    machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept; None leaves it to
+    the mail program. `auth` (SMTP):
     authenticate if the server offers it. `sources` are the local addresses to connect from; if empty, the system
     chooses. `resumes`: clients offer their last TLS session when they connect again. `methods` are the log-on methods
     in order of preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `tls_server_name` is the name that is sent (SNI)
@@ -246,7 +248,7 @@ class Endpoint:
     port: int
     tls: str = "none"
     ca_file: str | None = None
-    connection: str = "per-message"
+    connection: str | None = "per-message"
     auth: bool = True
     sources: tuple[str, ...] = ()
     resumes: bool = True
@@ -306,7 +308,7 @@ OF_SERVER = FolderSettings()
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
-    `submission` is one of `SUBMISSIONS`.
+    `submission` is one of `SUBMISSIONS`. `program` is the users' mail program.
     """
 
     imap: Endpoint
@@ -314,6 +316,7 @@ class Services:
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
     folders: FolderSettings = OF_SERVER
+    program: MailProgram = OUTLOOK_LIKE
 
     @property
     def visit_limit_s(self) -> float:
@@ -325,7 +328,8 @@ class Services:
 class Driver(Protocol):
     """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
-    One instance serves all users of an engine; it holds shared objects, such as a TLS context.
+    One instance serves all users of an engine; it holds shared objects, such as a TLS context. A driver that behaves as
+    `Services.program` states has an attribute `takes_programs`, which is true. Others get the default program only.
     """
 
     name: str

@@ -30,9 +30,11 @@ from loadsim.model.accounts import (
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
 from loadsim.model.log_on import AUTO, TOKEN_METHODS, WITH_AUTHZID, is_pattern
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, Endpoint, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
+from loadsim.model.programs import expected_program, load_program
 from loadsim.model.scenario_sections import (
     INSECURE,
     AbortOn,
@@ -72,13 +74,23 @@ DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Users of one profile with one driver; `reference` names the profile in a file."""
+    """Users of one profile with one driver and one mail program.
+
+    `reference` and `program_reference` name the profile and the program in a file.
+    """
 
     profile: Profile
     profile_name: str
     users: int
     protocol: str = "imap"
     reference: str = ""
+    program: MailProgram = OUTLOOK_LIKE
+    program_reference: str = OUTLOOK_LIKE.name
+
+    @property
+    def module(self) -> str:
+        """The name of driver and program in results."""
+        return module_name(self.protocol, self.program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +260,31 @@ class Scenario:
         """Return the length of the profiles' day divided by that of the simulated day."""
         return self.topology[0].profile.day_s / self.run.day_length_s
 
+    @property
+    def submission(self) -> str:
+        """The SMTP drivers of the users; the default program's only one, unless the scenario states another."""
+        return self.client.submission or ", ".join(sorted({group.program.submission for group in self.topology}))
+
+    @property
+    def programs(self) -> str | None:
+        """Return the names of the users' mail programs; None if all use the default one."""
+        if all(group.program == OUTLOOK_LIKE for group in self.topology):
+            return None
+        return ", ".join(sorted({group.program.name for group in self.topology}))
+
     def using(self, services: Services) -> Services:
         """Return services with the settings of the client and of the folders."""
         return replace(self.client.using(services), folders=self.folders)
+
+    def with_program(self, services: Services, program: MailProgram) -> Services:
+        """Return services for users of a program. What the scenario states takes precedence."""
+        stated = self.server.smtp.connection if isinstance(self.server, Server) else None
+        return replace(
+            services,
+            smtp=replace(services.smtp, connection=stated or program.connection),
+            submission=self.client.submission or program.submission,
+            program=program,
+        )
 
     def account(self, index: int) -> Account:
         """Return the account of user `index` (from 1)."""
@@ -270,6 +304,7 @@ class Scenario:
                 },
                 "users": group.users,
                 "protocol": group.protocol,
+                **({"program": group.program.document()} if group.program != OUTLOOK_LIKE else {}),
             }
             for group in self.topology
         ]
@@ -284,7 +319,7 @@ class Scenario:
             "groups": groups,
             "lists": asdict(self.lists),
             "run": run,
-            "submission": self.client.submission,
+            "submission": self.submission,
             "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
         }
@@ -326,7 +361,12 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         | ({"manifest_key": MASK} if scenario.account(1).manifest_key is not None else {})
         | _identity_document(scenario.accounts.identity),
         "topology": [
-            {"profile": group.reference or group.profile_name, "users": group.users, "protocol": group.protocol}
+            {
+                "profile": group.reference or group.profile_name,
+                "users": group.users,
+                "protocol": group.protocol,
+                "program": group.program_reference,
+            }
             for group in scenario.topology
         ],
         **({"mailbox": scenario.mailbox.document()} if scenario.mailbox != PROFILES else {}),
@@ -414,12 +454,13 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
     """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
     topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
     _check_profiles(topology, origin)
+    _check_programs(topology, origin)
     users = sum(group.users for group in topology)
     if users > MOST_USERS:
         raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
     return Scenario(
         name=document.name or path.stem,
-        server=_server(document, origin, path.parent),
+        server=_with_connection(_server(document, origin, path.parent), topology),
         folders=document.folders,
         domain=document.domain,
         accounts=_accounts(document, users, origin, path.parent, passwords),
@@ -427,7 +468,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
         mailbox=_mailbox(document.mailbox, topology, origin),
         lists=_resolve_lists(document.lists, topology, origin),
         run=_resolve_run(document.run, users, topology[0].profile, origin),
-        client=document.client,
+        client=_with_submission(document.client, topology),
         initialise=document.initialise,
         weights=document.weights,
         criteria=_criteria(document, topology, origin),
@@ -445,7 +486,39 @@ def _group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Gro
         raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
     reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
     profile = load_profile(shape.profile, directory)
-    return Group(profile, profile.name, shape.users, shape.protocol, reference)
+    program, program_reference = _program(shape, at, origin, directory)
+    return Group(profile, profile.name, shape.users, shape.protocol, reference, program, program_reference)
+
+
+def _program(shape: GroupSection, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
+    """Return a group's mail program, and its name or absolute path."""
+    found = locate("programs", shape.program, directory)
+    if found is None:
+        raise origin.error(("topology", at, "program"), expected_program(), shape.program)
+    reference = shape.program if shape.program in known("programs") else str(found[0].resolve())
+    return load_program(shape.program, directory), reference
+
+
+def _check_programs(topology: Sequence[Group], origin: Origin) -> None:
+    """Check that each name has one program: results name programs."""
+    named: dict[str, MailProgram] = {}
+    for at, group in enumerate(topology):
+        if named.setdefault(group.program.name, group.program) != group.program:
+            raise origin.error(("topology", at, "program"), "a name for each program", group.program.name)
+
+
+def _with_submission(client: Client, topology: Sequence[Group]) -> Client:
+    """Return the client with the programs' SMTP driver, unless the scenario states one or the programs differ."""
+    drivers = {group.program.submission for group in topology}
+    return client if client.submission or len(drivers) > 1 else replace(client, submission=drivers.pop())
+
+
+def _with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:
+    """Return the server with the programs' way to connect to SMTP, unless the scenario states it or they differ."""
+    ways = {group.program.connection for group in topology}
+    if not isinstance(server, Server) or server.smtp.connection is not None or len(ways) > 1:
+        return server
+    return replace(server, smtp=replace(server.smtp, connection=ways.pop()))
 
 
 def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
@@ -554,7 +627,7 @@ def _mailbox(section: Mailbox, topology: Sequence[Group], origin: Origin) -> Mai
 def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) -> Criteria:
     planned: dict[str, set[str]] = {}
     for group in topology:
-        planned.setdefault(group.protocol, set()).update(planned_tasks(group.profile))
+        planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
     return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin)
 
 

@@ -12,6 +12,7 @@ from pydantic import PlainValidator
 
 from loadsim.model.distribution import CountDistribution
 from loadsim.model.log_on import AUTO, LOGIN_COMMAND, METHODS, described, problem_of_pattern
+from loadsim.model.mail_program import OUTLOOK_LIKE
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, Endpoint, FolderSettings, Services
 from loadsim.model.schema import (
     Amount,
@@ -137,7 +138,7 @@ class _Smtp:
     port: Port | None = None
     tls: Tls = "none"
     ca_file: Text | None = None
-    connection: Annotated[str, word("per-message", "kept")] = "per-message"
+    connection: Annotated[str, word("per-message", "kept")] | None = None
     auth: Annotated[bool | tuple[str, ...], PlainValidator(_read_smtp_auth)] = True
     tls_server_name: Text | None = None
     tls_min_version: Annotated[str, PlainValidator(_tls_version)] = TLS_VERSIONS[0]
@@ -236,12 +237,12 @@ def _source(value: object) -> str:
 class Client:
     """The behaviour of the users' mail programs, with any driver.
 
-    `submission` names the SMTP driver. `tls_resumption`: clients resume TLS sessions. Both change the work of the
-    server, and so are part of the result. The users' connections start from the `source_addresses` in turn; without
-    any, the system chooses.
+    `submission` names the SMTP driver; None leaves it to the users' mail programs. `tls_resumption`: clients resume TLS
+    sessions. Both change the work of the server, and so are part of the result. The users' connections start from the
+    `source_addresses` in turn; without any, the system chooses.
     """
 
-    submission: Annotated[str, word(*SUBMISSIONS)] = SUBMISSIONS[0]
+    submission: Annotated[str, word(*SUBMISSIONS)] | None = None
     tls_resumption: Switch = True
     source_addresses: tuple[Annotated[str, PlainValidator(_source)], ...] = ()
 
@@ -255,7 +256,7 @@ class Client:
             services,
             imap=replace(services.imap, sources=self.source_addresses, resumes=self.tls_resumption),
             smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
-            submission=self.submission,
+            submission=self.submission or services.submission,
         )
 
 
@@ -324,6 +325,7 @@ class GroupSection:
     profile: Text
     users: Positive
     protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
+    program: Text = OUTLOOK_LIKE.name
 
 
 @strict

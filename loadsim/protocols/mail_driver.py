@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 
+from loadsim.model.mail_program import module_name
 from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
@@ -28,9 +29,14 @@ class MailDriver:
         name: str,
         services: Services,
         mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
+        takes_programs: bool = False,
     ) -> None:
-        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read."""
-        self.name = name
+        """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read.
+
+        With `takes_programs`, mailboxes behave as `services.program` states.
+        """
+        self.takes_programs = takes_programs
+        self.name = module_name(name, services.program)
         self._services = services
         self._mailbox = mailbox
         self._imap_tls = TlsContexts(services.imap)

@@ -8,6 +8,7 @@ from typing import Any
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
+from loadsim.model.mail_program import OUTLOOK_LIKE
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -16,6 +17,9 @@ GROUP = "loadsim.protocols"
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""
+
+ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib")
+"""The built-in drivers that have the default mail program only."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
@@ -28,11 +32,19 @@ def open_driver(name: str, services: Services, **options: Any) -> Driver:
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
-    """Return a new driver for each protocol of a scenario's groups, by name."""
-    names = {group.protocol for group in workload.scenario.topology}
+    """Return a new driver for each protocol and mail program of a scenario's groups, by `Group.module`."""
+    scenario: Scenario = workload.scenario
+    found = {group.module: group for group in scenario.topology}
     # The in-memory mail system is itself the server: it has to know its users.
     own: dict[str, Any] = {"workload": workload, "contents": contents}
-    return {name: open_driver(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}
+    return {
+        name: open_driver(
+            group.protocol,
+            scenario.with_program(services, group.program),
+            **(own if group.protocol == IN_THE_ENGINE else {}),
+        )
+        for name, group in sorted(found.items())
+    }
 
 
 def check_protocols(scenario: Scenario) -> None:
@@ -44,10 +56,20 @@ def check_protocols(scenario: Scenario) -> None:
                 f"{scenario.name}: topology[{at}].protocol: expected one of {', '.join(sorted(known))},"
                 f" found {group.protocol!r}"
             )
+        if group.program != OUTLOOK_LIKE and group.protocol in ONE_PROGRAM:
+            raise _without_programs(scenario, at)
+
+
+def _without_programs(scenario: Scenario, at: int) -> ConfigError:
+    group = scenario.topology[at]
+    return ConfigError(
+        f"{scenario.name}: topology[{at}].program: expected {OUTLOOK_LIKE.name}, the only program of the driver"
+        f" {group.protocol}, found {group.program.name}"
+    )
 
 
 def check_drivers(scenario: Scenario, services: Services) -> None:
-    """Raise `ConfigError` if a driver rejects these services or lacks a task that its group's profile plans.
+    """Raise `ConfigError` if a driver rejects these services, or lacks a planned task or its group's mail program.
 
     The in-memory driver is not checked: it supports every task.
     """
@@ -57,9 +79,11 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
         if name == IN_THE_ENGINE:
             continue
         if name not in drivers:
-            drivers[name] = open_driver(name, services)
+            drivers[name] = open_driver(name, scenario.with_program(services, OUTLOOK_LIKE))
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
+        if group.program != OUTLOOK_LIKE and not getattr(drivers[name], "takes_programs", False):
+            raise _without_programs(scenario, at)
         missing = planned_tasks(group.profile) - drivers[name].supported_tasks
         if missing:
             raise ConfigError(

@@ -35,7 +35,6 @@ from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_tasks import Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding, lacking
 from loadsim.provisioning.sessions import (
-    AT_ONCE,
     DRIVER,
     NullObserver,
     accounts_on_server,
@@ -47,6 +46,9 @@ from loadsim.provisioning.sessions import (
 
 WAIT_S = 20.0
 """The longest wait for an answer, for a message, and for a delay that greylisting asks for."""
+
+MOST_SESSIONS = 32
+"""The most sessions at once that are tried. A run needs one for each user, or more."""
 
 MOST_USERS = 6
 """The most users that do the tasks of a check."""
@@ -157,8 +159,8 @@ async def _look(check: _Check) -> None:
 
 
 async def _sessions_at_once(check: _Check) -> None:
-    """Log on to as many mailboxes at once as `init` does. A refused session names the server's limit."""
-    accounts = accounts_on_server(check.workload.scenario)[:AT_ONCE]
+    """Log on to up to `MOST_SESSIONS` mailboxes at once. A refused session names the server's limit."""
+    accounts = accounts_on_server(check.workload.scenario)[:MOST_SESSIONS]
     driver = open_driver(DRIVER, check.services)
     mailboxes = [driver.session(account, NullObserver()).mailbox for account in accounts]
     try:

@@ -47,6 +47,8 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Window", f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
     yield "Drivers", ", ".join(run.figures.by_protocol)
     yield "Submission", _words(figures.submission)
+    if header.get("programs"):
+        yield "Mail programs", _words(header["programs"])
     methods = sorted({used for source in run.log.sources for used in source.facts.get("log_on_methods", ())})
     if methods:
         yield "Log-on", ", ".join(methods)

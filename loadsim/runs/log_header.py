@@ -56,7 +56,8 @@ def run_header(
         "server": server,
         "in_the_clear": list(scenario.warnings),
         "embedded": not isinstance(scenario.server, Server),
-        "submission": scenario.client.submission,
+        "submission": scenario.submission,
+        **({"programs": scenario.programs} if scenario.programs else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),
@@ -66,8 +67,7 @@ def run_header(
         "users": scenario.users,
         "profiles": sorted({group.profile.name for group in scenario.topology}),
         "groups": [
-            {"profile": group.profile.name, "module": group.protocol, "users": group.users}
-            for group in scenario.topology
+            {"profile": group.profile.name, "module": group.module, "users": group.users} for group in scenario.topology
         ],
         "profile_day_s": scenario.topology[0].profile.day_s,
         "day_s": scenario.run.day_length_s,

@@ -361,6 +361,7 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         ({"day_s": 600}, "day_s: expected the same in all runs, found 28800 in"),
         ({"weights": {"READ": 1, "SEND": 1}}, "weights: expected the same in all runs, found"),
         ({"submission": "pipelining"}, "submission: expected the same in all runs, found aiosmtplib in"),
+        ({"programs": "thunderbird"}, "programs: expected the same in all runs, found "),
         ({"event_loop": "asyncio"}, "event_loop: expected the same in all runs, found uvloop in"),
         ({"limits": {"hits": 6}}, "expected a valid run, found an invalid one: READ has too few hits: 5"),
         ({"limits": {"hits": 2}}, "limits: expected the same in all runs, found {'hits': 1} in"),

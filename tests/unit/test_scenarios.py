@@ -536,7 +536,7 @@ def test_settings_apply_in_their_order() -> None:
         ("topology.0.users=many", "--set topology.0.users: expected a whole number of at least 1, found 'many'"),
         (
             "topology.0.user=5",
-            "--set topology.0.user: expected one of the keys profile, users, protocol, found 'user'",
+            "--set topology.0.user: expected one of the keys profile, users, protocol, program, found 'user'",
         ),
         ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: "),
         ("server.imap.tls=ssl", "--set server.imap.tls: expected none or starttls or implicit, found 'ssl'"),
@@ -1012,9 +1012,9 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
-    """A wheel carries profiles and scenarios inside the package; they are found there without a checkout."""
+    """A wheel carries profiles, programs and scenarios inside the package; they are found there without a checkout."""
     shutil.copytree(ROOT / "loadsim", tmp_path / "loadsim", ignore=shutil.ignore_patterns("__pycache__"))
-    for kind in ("profiles", "scenarios"):
+    for kind in ("profiles", "programs", "scenarios"):
         shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
     program = (
         "from loadsim.model.scenario import load_scenario; from loadsim.model.yaml_reader import shipped; "

@@ -823,7 +823,10 @@ def test_a_run_that_was_ended_early_says_so(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["verdict"]["reasons"]) == (3, ["the run was ended early"])
 
 
-@pytest.mark.parametrize(("key", "first", "second"), [("plan_digest", "p1", "p2"), ("submission", "aiosmtplib", "own")])
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [("plan_digest", "p1", "p2"), ("submission", "aiosmtplib", "own"), ("programs", "nothing", "thunderbird")],
+)
 def test_different_plans_and_behaviours_are_not_merged(tmp_path: Path, key: str, first: str, second: str) -> None:
     """Unless forced; the message names the key and both logs."""
     one = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)])

@@ -11,6 +11,8 @@
     folder_names           the server's names of folders, and loadsim's
     new_mail, session      the open folder and new mail in it, over lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
+    requests, header_cache, whole_message
+                           what differs between mail programs
 
 Everything up to `wire` does no I/O.
 """
@@ -20,16 +22,24 @@ from __future__ import annotations
 import ssl
 
 from loadsim.model.ports import Account, Driver, Observer, Services
+from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.whole_message import MessageStore
 from loadsim.protocols.mail_driver import MailDriver
 
 
 def open_driver(services: Services) -> Driver:
     """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
-    imap, limit_s, folders = services.imap, services.command_limit_s, services.folders
+    imap, limit_s, folders, program = services.imap, services.command_limit_s, services.folders, services.program
+    requests = requests_of(program)
 
     def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
-        return ImapMailbox(ImapSession(imap, context, account, observer, limit_s, folders))
+        session = ImapSession(
+            imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
+        )
+        cache = HeaderCache() if requests.flags else None
+        return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
 
-    return MailDriver("imap", services, mailbox)
+    return MailDriver("imap", services, mailbox, takes_programs=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,15 +24,15 @@ from loadsim.model.ports import (
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
+from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.reading import (
-    HEADER_ITEMS,
     LISTING_ITEMS,
     evidence_of,
     has_evidence_section,
-    header_of,
     origin_of,
     structure_of,
 )
+from loadsim.protocols.imap.requests import DEFAULT_REQUESTS, Requests
 from loadsim.protocols.imap.responses import (
     Condition,
     Expunged,
@@ -45,6 +46,7 @@ from loadsim.protocols.imap.responses import (
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.under_way import Answer
+from loadsim.protocols.imap.whole_message import MessageStore, WholeMessage
 
 BATCH_MESSAGES = 16
 BATCH_BYTES = 1 << 20
@@ -64,6 +66,9 @@ class ImapMailbox:
     """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that no other mailbox uses."""
 
     session: ImapSession
+    requests: Requests = DEFAULT_REQUESTS
+    cache: HeaderCache | None = None  # of a program with one
+    store: MessageStore | None = None  # of a program that fetches whole messages
 
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
@@ -103,6 +108,8 @@ class ImapMailbox:
             if not self.session.count or newest == 0:
                 return []
             first = max(1, self.session.count - newest + 1) if newest is not None else 1
+            if self.cache is not None:
+                return await self._compared(connection, folder, newest)
             # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
             found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
             if not found and self.session.count:
@@ -119,24 +126,31 @@ class ImapMailbox:
             if not self.session.count:
                 return []
             first = self.session.arrivals.next_uid
-            found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
+            if self.cache is not None:
+                found = await self._new(connection, first)
+            else:
+                found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
             # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
             for uid in [uid for uid in found if uid < first]:
                 del found[uid]
             if found:
                 self.session.arrivals.listed(next(reversed(found)))
+            if self.requests.prefetch:
+                await self._prefetch(connection, list(found.values()))
         return list(found.values())
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
         with self.session as connection:
             await self.session.select(connection, INBOX)
-            if "IDLE" in self.session.offered:
+            if self.session.waits_by_idle:
                 await connection.idle()
         self.session.keep_watching()
 
     async def structure(self, ref: Hashable) -> Structure:
-        """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
+        """UID FETCH of BODYSTRUCTURE, or of the whole message (RFC 9051 section 6.4.5)."""
+        if self.store is not None:
+            return (await self._whole(self.store, ref)).structure
         with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
@@ -146,7 +160,12 @@ class ImapMailbox:
         raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
-        """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5)."""
+        """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
+        if self.store is not None:
+            data = (await self._whole(self.store, ref)).part(part.name)
+            if data is None:
+                raise ServerRefused("FETCH without data", f"no part {part.name} in the message")
+            return data
         with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
@@ -395,14 +414,14 @@ class ImapMailbox:
 
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
         """Fetch headers. Return them by their UIDs, in ascending order."""
-        answer = await connection.send(command, numbers, HEADER_ITEMS)
-        validity, domain = self.session.validity[folder], self.session.account.domain
+        answer = await connection.send(command, numbers, self.requests.listing(self.session.offered))
+        validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
         found: dict[int, Header] = {}
         last_uid, ascending = 0, True
         for portion in _portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None:
-                    header = header_of(fetched, Ref(folder, validity, fetched.uid), domain)
+                    header = read(fetched, Ref(folder, validity, fetched.uid), domain)
                     if header is not None:
                         found[fetched.uid] = header
                         ascending = ascending and fetched.uid >= last_uid
@@ -410,6 +429,75 @@ class ImapMailbox:
             if answer.data:
                 await asyncio.sleep(0)
         return found if ascending else dict(sorted(found.items()))
+
+    async def _compared(self, connection: Connection, folder: str, newest: int | None) -> Sequence[Header]:
+        """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
+        assert self.cache is not None
+        seen = await self._flags(connection, b"1:*")
+        if not seen and self.session.count:
+            raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
+        cached = self.cache.compared(folder, self.session.validity[folder], seen)
+        uids = list(seen) if newest is None else list(seen)[-newest:]
+        await self._fill(connection, folder, cached, uids)
+        headers = [cached[uid] for uid in uids if uid in cached]
+        if folder == INBOX and headers:
+            self.session.arrivals.listed(max(uid for uid in uids if uid in cached))
+        return headers
+
+    async def _new(self, connection: Connection, first: int) -> dict[int, Header]:
+        """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
+        assert self.cache is not None
+        cached = self.cache.of(INBOX, self.session.validity[INBOX])
+        uids = [uid for uid in await self._flags(connection, b"%d:*" % first, by_uid=True) if uid >= first]
+        await self._fill(connection, INBOX, cached, uids)
+        return {uid: cached[uid] for uid in uids if uid in cached}
+
+    async def _fill(self, connection: Connection, folder: str, cached: dict[int, Header], uids: Sequence[int]) -> None:
+        for numbers in number_sets([uid for uid in uids if uid not in cached]):
+            cached |= await self._headers(connection, folder, "UID FETCH", numbers)
+
+    async def _flags(self, connection: Connection, numbers: bytes, by_uid: bool = False) -> dict[int, bool]:
+        """Fetch flags. Return for each UID, in ascending order, if the message is seen."""
+        items = self.requests.flags
+        assert items is not None
+        by_number = b"UID" in items and not by_uid
+        answer = await connection.send("FETCH" if by_number else "UID FETCH", numbers, items)
+        seen: dict[int, bool] = {}
+        for portion in _portions(answer.data):
+            for fetched in portion:
+                if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.flags is not None:
+                    seen[fetched.uid] = any(flag.lower() == "\\seen" for flag in fetched.flags)
+            if answer.data:
+                await asyncio.sleep(0)
+        return dict(sorted(seen.items()))
+
+    async def _whole(self, store: MessageStore, ref: Hashable) -> WholeMessage:
+        """Return a whole message, from the store or by UID FETCH (RFC 9051 section 6.4.5)."""
+        message = store.get(ref)
+        if message is None:
+            with self.session as connection:
+                folder, uids = await self._opened_for(connection, (ref,))
+                await self._store_messages(connection, store, {uids[0]: ref})
+            message = store.get(ref)
+            if message is None:
+                raise ServerRefused("FETCH without data", f"no BODY[] of UID {uids[0]} in {folder}")
+        return message
+
+    async def _prefetch(self, connection: Connection, headers: Sequence[Header]) -> None:
+        """Fetch new messages with one command, as far as they fit into the store."""
+        assert self.store is not None
+        refs = {each.ref.uid: each.ref for each in self.store.fitting(headers) if isinstance(each.ref, Ref)}
+        if refs:
+            with suppress(ServerRefused):  # the messages are listed all the same, and fetched when they are read
+                await self._store_messages(connection, self.store, refs)
+
+    async def _store_messages(self, connection: Connection, store: MessageStore, refs: Mapping[int, Hashable]) -> None:
+        items = self.requests.message
+        assert items is not None
+        for numbers in number_sets(refs):
+            for fetched in (await connection.send("UID FETCH", numbers, items)).data:
+                if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.uid in refs:
+                    store.take(refs[fetched.uid], fetched.sections.get(""))
 
     async def _listed(self, folder: str, answer: Answer) -> list[Stored]:
         validity = self.session.validity[folder]

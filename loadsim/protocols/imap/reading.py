@@ -17,7 +17,6 @@ from loadsim.model.ports import Header, Part, Structure
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
 EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
-HEADER_ITEMS = b"(UID FLAGS RFC822.SIZE ENVELOPE " + EVIDENCE_ITEM + b")"
 LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + EVIDENCE_ITEM + b")"
 
 LONGEST_TEXT_BYTES = 1000
@@ -82,7 +81,7 @@ def structure_of(body: Leaf | Multipart) -> Structure:
     The text is the first text/plain part that is no attachment, else the first text/html. Everything else is
     attached or embedded, except the other forms of the text in a multipart/alternative.
     """
-    leaves = list(_leaves(body))
+    leaves = list(leaves_of(body))
     shown = next(
         (
             leaf
@@ -139,7 +138,7 @@ def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
             yield intern(f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}")
 
 
-def _leaves(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
+def leaves_of(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
     """Yield the leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1.
 
     It does not recurse, since the sender chooses the depth.

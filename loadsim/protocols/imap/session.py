@@ -42,6 +42,7 @@ class ImapSession:
     limit_s: float  # of each command
     folders: FolderSettings = OF_SERVER
     poll_s: float = POLL_S
+    idles: bool = True  # on servers with IDLE
     idle_again_s: float = IDLE_AGAIN_S
     connection: Connection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
@@ -133,15 +134,20 @@ class ImapSession:
             self._watch.cancel()
             self._watch = None
 
+    @property
+    def waits_by_idle(self) -> bool:
+        """True if the watch is IDLE; otherwise it is NOOP in intervals."""
+        return self.idles and "IDLE" in self.offered
+
     def keep_watching(self) -> None:
         """Renew a watch until the next call: IDLE again, or NOOP."""
         if self.connection is not None and self.connection.failure is None:
-            wait_s = self.idle_again_s if "IDLE" in self.offered else self.poll_s
+            wait_s = self.idle_again_s if self.waits_by_idle else self.poll_s
             self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
     def _renew_watch(self) -> None:
         assert self.connection is not None
-        self.connection.send_quietly("IDLE" if "IDLE" in self.offered else "NOOP")
+        self.connection.send_quietly("IDLE" if self.waits_by_idle else "NOOP")
         self.keep_watching()
 
     # --- names ---

@@ -110,6 +110,11 @@ def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]
         return None, {}
     if isinstance(value, list):
         return _word(value[0], at), _parameters(value[1]) if len(value) > 1 else {}
+    return field_value(value)
+
+
+def field_value(value: bytes) -> tuple[str, Mapping[str, bytes]]:
+    """Return word and parameters of a header field such as Content-Type (RFC 2045 section 5.1)."""
     parameters = {decoded(match[1]).lower(): match[2] or match[3] or b"" for match in _FIELD_PARAMETER.finditer(value)}
     return decoded(value.partition(b";")[0]).strip().lower(), parameters
 

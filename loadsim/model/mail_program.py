@@ -1,0 +1,41 @@
+"""A mail program: the requests by which users list, read and watch their mail, apart from what the users do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailProgram:
+    """The behaviour of a mail program; the defaults are those of `programs/outlook-like.yaml`.
+
+    `list_items` are the items of a FETCH that lists messages, `flags` those of one that compares a header cache with
+    the server. Without `flags`, the program has no cache. `message_items` fetch a whole message to show it; if empty,
+    its structure and its parts are fetched, one at a time. `prefetch`: new messages are fetched when they are listed.
+    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, ask each `poll_s`. `submission` and
+    `connection` apply where the scenario states none.
+    """
+
+    name: str = "outlook-like"
+    list_items: tuple[str, ...] = ("UID", "FLAGS", "RFC822.SIZE", "ENVELOPE")
+    flags: tuple[str, ...] = ()
+    message_items: tuple[str, ...] = ()
+    prefetch: bool = False
+    idle: bool = True
+    poll_s: float = 30.0
+    submission: str = "aiosmtplib"
+    connection: str = "per-message"
+
+    def document(self) -> dict[str, Any]:
+        """Return the values that the digest of a scenario contains."""
+        return asdict(self)
+
+
+OUTLOOK_LIKE = MailProgram()
+"""The default program."""
+
+
+def module_name(protocol: str, program: MailProgram) -> str:
+    """Return the name of a driver and a program in results: the driver's alone for the default program."""
+    return protocol if program == OUTLOOK_LIKE else f"{protocol}/{program.name}"

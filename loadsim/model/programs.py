@@ -1,0 +1,166 @@
+"""Mail programs as files: `programs/*.yaml`, or a file of one's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainValidator, TypeAdapter
+
+from loadsim.errors import ConfigError
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.message_tag import HEADER
+from loadsim.model.ports import SUBMISSIONS
+from loadsim.model.schema import PositiveDuration, Switch, Text, strict, word
+from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse, read_file, show
+
+WHOLE_MESSAGE = "BODY.PEEK[]"
+"""The item that fetches a message as it was sent, and leaves it unread (RFC 9051 section 6.4.5)."""
+
+PARTS = "parts"
+"""The word for a program that fetches the structure of a message, and then the parts that it shows."""
+
+_PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
+"""Items of a FETCH without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
+
+_FIELDS = re.compile(r"BODY\.PEEK\[HEADER\.FIELDS \(([!-9;-~]{1,100}(?: [!-9;-~]{1,100})*)\)\]")
+_ITEM = re.compile(rf"{_FIELDS.pattern}|\S+")
+
+_NEEDED_FIELDS = frozenset(("from", "to", "subject", "message-id"))
+"""Header fields that users need to answer a message; an ENVELOPE has them all."""
+
+
+def field_names(item: str) -> tuple[str, ...]:
+    """Return the names in an item `BODY.PEEK[HEADER.FIELDS (...)]`; none for another item."""
+    match = _FIELDS.fullmatch(item)
+    return tuple(match[1].split(" ")) if match else ()
+
+
+def _items(value: object, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Read items of a FETCH, separated by a space, each once."""
+    if not isinstance(value, str) or not value.strip():
+        raise mismatch("the items of a FETCH, such as UID FLAGS ENVELOPE")
+    items = tuple(match[0] for match in _ITEM.finditer(value))
+    allowed = (*_PLAIN_ITEMS, *more)
+    for item in items:
+        if item not in allowed and not ("HEADER" in item and field_names(item)):
+            raise mismatch(f"items of {', '.join(allowed)} and BODY.PEEK[HEADER.FIELDS (...)]", show(item))
+    if len({item.partition("[")[0] for item in items}) < len(items):
+        raise mismatch("each item once", "one twice")
+    return items
+
+
+def _list_items(value: object) -> tuple[str, ...]:
+    items = _items(value)
+    fields = {name.lower() for item in items for name in field_names(item)}
+    if not {"UID", "FLAGS"} <= set(items):
+        raise mismatch("UID and FLAGS among the items", show(value))
+    if "ENVELOPE" not in items and not fields >= _NEEDED_FIELDS:
+        raise mismatch(f"ENVELOPE, or the header fields {', '.join(sorted(_NEEDED_FIELDS))}", show(value))
+    if HEADER.lower() in fields:
+        raise mismatch(f"header fields without {HEADER}, which loadsim adds", HEADER)
+    return items
+
+
+def _flags(value: object) -> tuple[str, ...]:
+    if value is False:
+        return ()
+    items = _items(value)
+    if "FLAGS" not in items or not {"FLAGS", "UID"}.issuperset(items):
+        raise mismatch("no, or the items FLAGS and UID", show(value))
+    return items
+
+
+def _message_items(value: object) -> tuple[str, ...]:
+    if value == PARTS:
+        return ()
+    items = _items(value, (WHOLE_MESSAGE,))
+    if WHOLE_MESSAGE not in items or any(map(field_names, items)):
+        raise mismatch(f"{PARTS}, or items with {WHOLE_MESSAGE}", show(value))
+    return items
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,60}", value):
+        raise mismatch("a name such as thunderbird")
+    return value
+
+
+def _sources(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise mismatch("a mapping of keys to their sources")
+    for key, source in value.items():
+        if key not in _SOURCED:
+            raise mismatch(f"one of the keys {', '.join(_SOURCED)}", show(key), at=(str(key),))
+        if not isinstance(source, str):
+            raise mismatch("a text", show(source), at=(key,))
+    return dict(value)
+
+
+_SOURCED = ("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection")
+
+_read: Callable[[Callable[[object], tuple[str, ...]]], PlainValidator] = PlainValidator
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    name: Annotated[str, PlainValidator(_name)]
+    source: Text = "not stated"
+    sources: Annotated[Mapping[str, str], PlainValidator(_sources)] = field(default_factory=dict)
+    list: Annotated[tuple[str, ...], _read(_list_items)] = OUTLOOK_LIKE.list_items
+    header_cache: Annotated[tuple[str, ...], _read(_flags)] = OUTLOOK_LIKE.flags
+    message: Annotated[tuple[str, ...], _read(_message_items)] = OUTLOOK_LIKE.message_items
+    prefetch: Switch = OUTLOOK_LIKE.prefetch
+    idle: Switch = OUTLOOK_LIKE.idle
+    poll_s: PositiveDuration = OUTLOOK_LIKE.poll_s
+    submission: Annotated[str, word(*SUBMISSIONS)] = OUTLOOK_LIKE.submission
+    connection: Annotated[str, word("per-message", "kept")] = OUTLOOK_LIKE.connection
+
+    def __post_init__(self) -> None:
+        if self.prefetch and not self.message:
+            raise mismatch(f"items with {WHOLE_MESSAGE} where there is a prefetch", PARTS, at=("message",))
+
+
+_FILE = TypeAdapter(_File)
+
+
+def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
+    """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
+    found = locate("programs", reference, relative_to)
+    if found is None:
+        raise ConfigError(f"program: expected {expected_program()}, found {show(reference)}")
+    return _shipped(*found) if reference in known("programs") else _load(*found)
+
+
+@cache
+def _shipped(path: Path, name: str) -> MailProgram:
+    """Read a shipped program once: it does not change while loadsim runs."""
+    return _load(path, name)
+
+
+def expected_program() -> str:
+    """Return the text of errors for an unknown program: the shipped names, or a path."""
+    return f"one of {', '.join(known('programs'))}, or the path of a .yaml file"
+
+
+def _load(path: Path, name: str) -> MailProgram:
+    read = parse(_FILE, read_file(path, name), Origin(name))
+    program = MailProgram(
+        name=read.name,
+        list_items=read.list,
+        flags=read.header_cache,
+        message_items=read.message,
+        prefetch=read.prefetch,
+        idle=read.idle,
+        poll_s=read.poll_s,
+        submission=read.submission,
+        connection=read.connection,
+    )
+    if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
+        raise Origin(name).error(("name",), "a name other than that of the default program", program.name)
+    return program

@@ -1,0 +1,118 @@
+"""The requests of a mail program as they are sent, and the reader of the messages that it lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from sys import intern
+
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.message_tag import HEADER, MessageTag, vouched
+from loadsim.model.ports import Header
+from loadsim.protocols.imap.reading import EVIDENCE_ITEM, LONGEST_TEXT_BYTES, MOST_ADDRESSES, header_of, text_of
+from loadsim.protocols.imap.responses import Fetched
+
+LONGEST_FIELDS_BYTES = 1 << 16
+"""The longest header that is read; the rest of a longer one is not."""
+
+_SEPARATORS = re.compile(r"[\s<>,;:()]+")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_FOLD = re.compile(rb"\r?\n(?=[ \t])")
+
+HeaderReader = Callable[[Fetched, Hashable, str], Header | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The items of a mail program's FETCH commands, in parentheses; None for commands that it does not send.
+
+    `with_modseq` are those of a list on servers with CONDSTORE. `read` returns the header of a listed message.
+    """
+
+    list_items: bytes
+    with_modseq: bytes
+    flags: bytes | None
+    message: bytes | None
+    prefetch: bool
+    read: HeaderReader
+
+    def listing(self, offered: frozenset[str]) -> bytes:
+        """Return the items of a list on a server with these capabilities."""
+        return self.with_modseq if "CONDSTORE" in offered else self.list_items
+
+
+def requests_of(program: MailProgram) -> Requests:
+    """Return the requests of a program. Its lists have loadsim's own header field in addition."""
+    items = [_with_evidence(item) for item in program.list_items]
+    if items == list(program.list_items):
+        items.append(EVIDENCE_ITEM.decode())
+    return Requests(
+        list_items=_sent(item for item in items if item != "MODSEQ"),
+        with_modseq=_sent(items),
+        flags=_sent(program.flags) if program.flags else None,
+        message=_sent(program.message_items) if program.message_items else None,
+        prefetch=program.prefetch,
+        read=header_of if "ENVELOPE" in program.list_items else header_of_fields,
+    )
+
+
+def _with_evidence(item: str) -> str:
+    return f"{item.removesuffix(')]')} {HEADER})]" if item.endswith(")]") else item
+
+
+def _sent(items: Iterable[str]) -> bytes:
+    return f"({' '.join(items)})".encode()
+
+
+DEFAULT_REQUESTS = requests_of(OUTLOOK_LIKE)
+
+
+def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
+    """Return the header of one message from its header fields; None for other data of it, such as a changed flag.
+
+    Evidence that was copied into another message, or is of another domain, is left out.
+    """
+    section = next((data for name, data in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
+    if section is None:
+        return None
+    fields = fields_of(section)
+    evidence = _evidence(fields)
+    sender = next(iter(addresses_of(fields.get("from", b""))), "")
+    message_id = text_of(fields.get("message-id"))
+    return Header(
+        ref=ref,
+        seen=any(flag.lower() == "\\seen" for flag in fetched.flags or ()),
+        size_bytes=fetched.size_bytes or 0,
+        sender=sender,
+        to=addresses_of(fields.get("to", b"")),
+        subject=text_of(fields.get("subject")),
+        message_id=message_id,
+        evidence=evidence if evidence and vouched(evidence, sender, message_id, domain) else None,
+    )
+
+
+def _evidence(fields: Mapping[str, bytes]) -> MessageTag | None:
+    value = fields.get(HEADER.lower(), b"")
+    return MessageTag.parse(value.decode("utf-8", "replace")) if value and len(value) <= LONGEST_TEXT_BYTES else None
+
+
+def fields_of(header: bytes | bytearray) -> dict[str, bytes]:
+    """Return the values of header fields by their names in lower case, unfolded; of several, the first."""
+    found: dict[str, bytes] = {}
+    for line in _FOLD.sub(b"", bytes(header[:LONGEST_FIELDS_BYTES])).splitlines():
+        name, colon, value = line.partition(b":")
+        if colon:
+            found.setdefault(name.strip().decode("ascii", "replace").lower(), value.strip())
+    return found
+
+
+def addresses_of(field: bytes) -> tuple[str, ...]:
+    """Return the addresses of a field (RFC 5322 section 3.4), without those whose local part is quoted.
+
+    All users share one string for each address.
+    """
+    words = _SEPARATORS.split(_QUOTED.sub(" ", field.decode("utf-8", "replace")))
+    found = (word for word in words if word.count("@") == 1 and not word.startswith("@") and not word.endswith("@"))
+    return tuple(intern(word) for word in islice(found, MOST_ADDRESSES))

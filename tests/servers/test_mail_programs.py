@@ -1,0 +1,220 @@
+"""Mail programs on real servers: the commands that arrive there, as documented, and the same mail for every program."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from imap_script import Ear
+from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+
+from loadsim.model.mail_program import MailProgram
+from loadsim.model.message_tag import MessageTag, body_digest
+from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
+from loadsim.model.programs import load_program
+from loadsim.model.yaml_reader import known
+from loadsim.protocols.imap import open_driver
+from loadsim.servers.running import RunningServer
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
+FOLDER = "Folder 01"
+PROGRAMS = tuple(known("programs"))
+SITES = ["embedded", pytest.param("dovecot", marks=pytest.mark.servers)]
+
+PARTED = (
+    'Content-Type: multipart/mixed; boundary="b1"\r\n\r\nfor old programs\r\n'
+    "--b1\r\nContent-Type: multipart/alternative; boundary=b2\r\n\r\n"
+    "--b2\r\nContent-Type: text/html\r\n\r\n<p>shown</p>\r\n--b2\r\n\r\nshown\r\n--b2--\r\n\r\n"
+    '--b1\r\nContent-Type: application/octet-stream; name="a.bin"\r\nContent-Transfer-Encoding: BASE64\r\n'
+    "Content-Disposition: attachment; filename=a.bin\r\n\r\nQUJD\r\nREVG\r\n--b1--\r\nafter it\r\n"
+)
+
+
+def message(number: int, rest: str = "\r\ntext\r\n") -> bytes:
+    """A message with evidence, and with headers that are hard to read."""
+    tag = MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(b"text\r\n"))
+    head = 'From: "One, the <first>" <user1@example.test>\r\n'
+    head += "To: user2@example.test,\r\n\tThree (3) <user3@example.test>\r\n"
+    head += f"Subject: =?utf-8?q?gr=C3=BC=C3=9Fe?= {number}\r\nMessage-ID: <n1.{number}.initial@example.test>\r\n"
+    head += f"Date: Mon, 3 Nov 2025 10:00:00 +0000\r\nMIME-Version: 1.0\r\nX-LoadSim: {tag.header()}\r\n"
+    return (head + rest).encode()
+
+
+class Site:
+    """A server, and users on it that no other test has touched."""
+
+    def __init__(self, server: RunningServer, accounts: Iterator[Account], exact: bool) -> None:
+        self.server = server
+        self.exact = exact
+        self.accounts = accounts
+
+    def user(self) -> Account:
+        """A user with two messages in the Inbox and one with parts in a folder."""
+        account = next(self.accounts)
+        with logged_on(self.server, account) as client:
+            client.create(f'"{FOLDER}"')
+            client.append("INBOX", "", "", message(1))
+            client.append("INBOX", "(\\Seen)", "", message(2))
+            client.append(f'"{FOLDER}"', "", "", message(3, PARTED))
+        return account
+
+
+@pytest.fixture(scope="module", params=SITES)
+def site(request: pytest.FixtureRequest) -> Site:
+    accounts = numbered_accounts(20)
+    starts: Mapping[str, str] = {"embedded": "embedded_server", "dovecot": "dovecot_postfix"}
+    start: StartEmbedded | StartDovecotPostfix = request.getfixturevalue(starts[request.param])
+    return Site(start(accounts), iter(accounts), exact=request.param == "dovecot")
+
+
+@asynccontextmanager
+async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str]]]:
+    """The services through a proxy, and the lines that go to the server, without tags."""
+    lines: list[str] = []
+    under_way: set[asyncio.Task[None]] = set()
+    ends: list[asyncio.StreamWriter] = []
+
+    async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, keep: bool) -> None:
+        while line := await source.readline():
+            if keep:
+                command = re.sub(r"^t\d+ ", "", line.decode().rstrip("\r\n"))
+                lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
+            to.write(line)
+            await to.drain()
+        to.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        under_way.add(task)
+        onward_reader, onward = await asyncio.open_connection(services.imap.host, services.imap.port)
+        ends.extend((writer, onward))
+        try:
+            await asyncio.gather(copy(reader, onward, True), copy(onward_reader, writer, False))
+        except ConnectionError:
+            pass  # one side went first
+        finally:
+            onward.close()
+            writer.close()
+            under_way.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield replace(services, imap=replace(services.imap, host="127.0.0.1", port=port)), lines
+    finally:
+        server.close()
+        for end in ends:
+            end.transport.abort()
+        await asyncio.gather(*under_way)
+
+
+Seen = tuple[list[Header], Structure, bytes, bytes]
+
+
+async def used(site: Site, account: Account, program: MailProgram) -> tuple[list[str], Seen]:
+    """A session with a program. Return what it sent, with a line before each step, and what the user saw."""
+    ear = Ear()
+    async with recorded(replace(site.server.services, program=program)) as (services, lines):
+        mailbox = open_driver(services).session(account, ear).mailbox
+        await mailbox.log_on()
+        lines.clear()
+
+        lines.append("# opens the Inbox, which has two messages")
+        shown = list(await mailbox.headers(INBOX, 50))
+        lines.append("# waits for new mail")
+        await mailbox.watch()
+        if program.idle:
+            await asyncio.to_thread(deliver, site, account)
+            await ear.wait()
+        lines.append("# lists the new message")
+        shown += await mailbox.arrived()
+        lines.append("# reads it")
+        structure = await mailbox.structure(shown[-1].ref)
+        assert structure.text is not None
+        text = bytes(await mailbox.part(shown[-1].ref, structure.text))
+        await mailbox.flag([shown[-1].ref], Flag.SEEN)
+
+        lines.append("# opens a folder with one message, and reads it with its attachment")
+        browsed = list(await mailbox.headers(FOLDER, 50))
+        structure = await mailbox.structure(browsed[0].ref)
+        assert structure.text is not None
+        await mailbox.part(browsed[0].ref, structure.text)
+        attached = bytes(await mailbox.part(browsed[0].ref, structure.attachments[0]))
+        lines.append("# opens the Inbox, and then the folder again")
+        await mailbox.open(INBOX)
+        assert list(await mailbox.headers(FOLDER, 50)) == browsed
+        await mailbox.open(INBOX)
+        await mailbox.log_off()
+        return [line for line in lines if line != "LOGOUT"], (shown + browsed, structure, text, attached)
+
+
+def deliver(site: Site, account: Account) -> None:
+    """A new message from elsewhere."""
+    with logged_on(site.server, account) as client:
+        client.append("INBOX", "", "", message(4))
+
+
+def sizeless(structure: Structure) -> Structure:
+    """A structure without the sizes of its parts."""
+    assert structure.text is not None
+    attachments = tuple(part._replace(size_bytes=0) for part in structure.attachments)
+    return Structure(structure.text._replace(size_bytes=0), attachments)
+
+
+def documented(program: str) -> list[str]:
+    """The commands of a program on the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## `{program}`\n")[2].partition("\n## ")[0]
+    block = re.search(r"```\n(.*?)\n```", section, re.DOTALL)
+    return block[1].splitlines() if block else []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_conversation_is_the_documented_one(site: Site, name: str) -> None:
+    """What arrives at the server is what the page shows, on each server."""
+    sent, _ = asyncio.run(used(site, site.user(), load_program(name)))
+    print("\n".join(sent))  # noqa: T201 - for the page, if it has to change
+    assert sent == documented(name)
+
+
+def test_every_program_shows_the_same_mail(site: Site) -> None:
+    """Headers, structure, text and attachment are those that the default program gets from the server."""
+    found = {name: asyncio.run(used(site, site.user(), load_program(name)))[1] for name in PROGRAMS}
+    headers, structure, text, attached = found["outlook-like"]
+    if not site.exact:  # pymap counts the line end before a boundary as the part's
+        found = {name: (seen[0], sizeless(seen[1]), seen[2].rstrip(), seen[3].rstrip()) for name, seen in found.items()}
+        headers, structure, text, attached = found["outlook-like"]
+    assert [header.subject for header in headers] == [f"grüße {number}" for number in (1, 2, 4, 3)]
+    assert [header.seen for header in headers] == [False, True, False, False]
+    assert headers[0].sender == "user1@example.test"
+    assert headers[0].to == ("user2@example.test", "user3@example.test")
+    assert all(header.evidence for header in headers)
+    assert (text.rstrip(), attached) == (b"text", b"QUJD\r\nREVG")
+    for name, (others, *rest) in found.items():
+        assert [other[1:] for other in others] == [header[1:] for header in headers], name
+        assert rest == [structure, text, attached], name
+
+
+def test_without_idle_a_program_polls(site: Site) -> None:
+    """It sends NOOP in its interval, even if the server has IDLE."""
+    program = MailProgram(name="polling", idle=False, poll_s=0.01)
+
+    async def polled() -> list[str]:
+        async with recorded(replace(site.server.services, program=program)) as (services, lines):
+            account, ear = site.user(), Ear()
+            mailbox = open_driver(services).session(account, ear).mailbox
+            await mailbox.log_on()
+            await mailbox.headers(INBOX, 50)
+            await mailbox.watch()
+            lines.clear()
+            await asyncio.to_thread(deliver, site, account)
+            await ear.wait()
+            mailbox.abandon()
+            return lines
+
+    assert set(asyncio.run(polled())) == {"NOOP"}

@@ -1,0 +1,185 @@
+"""Mail programs: their files, what they change in scenario, header and digest, and what is rejected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_runs import written
+from virtual_runs import NOWHERE
+
+from loadsim.errors import ConfigError
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.programs import load_program
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import Workload
+from loadsim.model.yaml_reader import known
+from loadsim.protocols.registry import check_protocols
+from loadsim.runs.log_header import run_header
+
+ENDPOINT = {"host": "127.0.0.1", "port": 1025}
+REAL = {"server": {"imap": ENDPOINT, "smtp": ENDPOINT}, "accounts": {"user": "user{index}", "password": "secret"}}
+
+LISTED = "UID FLAGS BODY.PEEK[HEADER.FIELDS (From To Subject Message-ID)]"
+
+
+def program(place: Path, name: str = "own", **keys: Any) -> Path:
+    """A program of one's own."""
+    path = place / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({"name": name, **keys}), encoding="utf-8")
+    return path
+
+
+def scenario(place: Path, *programs: str | Path | None, **changes: Any) -> Scenario:
+    """A scenario with a group for each program; None states none."""
+    topology = [
+        {"profile": "loadsim-5.5/light", "users": 2, **({"program": str(each)} if each else {})} for each in programs
+    ]
+    return load_scenario(str(written(place / "scenario.yaml", topology=topology, **changes)))
+
+
+def test_the_default_is_the_file_outlook_like() -> None:
+    """The values in the code are those of the shipped file."""
+    assert load_program("outlook-like") == OUTLOOK_LIKE == MailProgram()
+
+
+@pytest.mark.parametrize("name", known("programs"))
+def test_a_shipped_program_has_its_own_name_and_sources(name: str) -> None:
+    """Each states where it comes from."""
+    file = Path(__file__).parents[2] / "programs" / f"{name}.yaml"
+    assert load_program(name).name == name
+    assert yaml.safe_load(file.read_text(encoding="utf-8"))["source"] != "not stated"
+
+
+def test_the_default_changes_nothing(tmp_path: Path) -> None:
+    """Whether it is named or not, the digest, the header and the resolved file are the same."""
+    first, second = scenario(tmp_path, None), scenario(tmp_path, "outlook-like")
+    assert first.digest() == second.digest()
+    assert first.to_yaml() == second.to_yaml()
+    header = run_header(Workload(first), "r", "s", "p", None)
+    assert "programs" not in header
+    assert (header["submission"], header["groups"][0]["module"]) == ("aiosmtplib", "imap")
+
+
+def test_results_name_a_program(tmp_path: Path) -> None:
+    """Header and digest have it; users of two programs are apart."""
+    own = program(tmp_path, list=LISTED)
+    found = scenario(tmp_path, "outlook-like", own)
+    header = run_header(Workload(found), "r", "s", "p", None)
+    assert header["programs"] == "outlook-like, own"
+    assert [group["module"] for group in header["groups"]] == ["imap", "imap/own"]
+    assert found.digest() != scenario(tmp_path, "outlook-like", "outlook-like").digest()
+    assert found.digest() != scenario(tmp_path, "outlook-like", program(tmp_path, list=LISTED, idle=False)).digest()
+    again = tmp_path / "again.yaml"
+    again.write_text(found.to_yaml(), encoding="utf-8")
+    program(tmp_path, list=LISTED)
+    assert load_scenario(str(again)).digest() == found.digest()
+
+
+def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> None:
+    """SMTP driver and connection are the program's, unless the scenario states them."""
+    own = program(tmp_path, submission="pipelining", connection="kept")
+    found = scenario(tmp_path, own, **REAL)
+    assert found.client.submission == "pipelining"
+    services = found.with_program(found.using(NOWHERE), found.topology[0].program)
+    assert (services.submission, services.smtp.connection, services.program.name) == ("pipelining", "kept", "own")
+
+    smtp = {**ENDPOINT, "connection": "per-message"}
+    stated = {**REAL, "server": {"imap": ENDPOINT, "smtp": smtp}, "client": {"submission": "aiosmtplib"}}
+    found = scenario(tmp_path, own, **stated)
+    services = found.with_program(found.using(NOWHERE), found.topology[0].program)
+    assert (services.submission, services.smtp.connection) == ("aiosmtplib", "per-message")
+
+
+def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
+    """The header names both SMTP drivers; each group has its own."""
+    found = scenario(tmp_path, "outlook-like", program(tmp_path, submission="pipelining", connection="kept"), **REAL)
+    assert found.client.submission is None
+    assert found.submission == "aiosmtplib, pipelining"
+    each = [found.with_program(found.using(NOWHERE), group.program) for group in found.topology]
+    assert [(one.submission, one.smtp.connection) for one in each] == [
+        ("aiosmtplib", "per-message"),
+        ("pipelining", "kept"),
+    ]
+    again = tmp_path / "again.yaml"
+    again.write_text(found.to_yaml().replace("'***'", "secret"), encoding="utf-8")
+    assert load_scenario(str(again)).digest() == found.digest()
+
+
+@pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])
+def test_other_drivers_reject_programs(tmp_path: Path, protocol: str) -> None:
+    """They have the default one only, and say so before any load."""
+    found = scenario(tmp_path, program(tmp_path, list=LISTED))
+    group = replace(found.topology[0], protocol=protocol)
+    with pytest.raises(
+        ConfigError,
+        match=rf"topology\[0\].program: expected outlook-like, the only program of the driver {protocol}, found own$",
+    ):
+        check_protocols(replace(found, topology=(group,)))
+
+
+def test_an_unknown_program_is_one_line(tmp_path: Path) -> None:
+    """It names the shipped ones."""
+    with pytest.raises(ConfigError, match=r"topology\[0\].program: expected one of .*outlook-like.*, found 'pine'$"):
+        scenario(tmp_path, "pine")
+
+
+def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
+    """Neither two files nor an own file with the default's name can share results."""
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ConfigError, match=r"topology\[1\].program: expected a name for each program, found 'own'$"):
+        scenario(tmp_path, program(tmp_path, idle=False), program(tmp_path / "other"))
+    with pytest.raises(ConfigError, match="name: expected a name other than that of the default program"):
+        load_program(str(program(tmp_path, "outlook-like", idle=False)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("name", "Own Program", "name: expected a name such as thunderbird, found 'Own Program'"),
+        ("cache", True, "cache: expected one of the keys name, "),
+        ("list", "UID FLAGS BODY[]", "list: expected items of UID, FLAGS, "),
+        ("list", "FLAGS ENVELOPE", "list: expected UID and FLAGS among the items"),
+        ("list", "UID FLAGS", "list: expected ENVELOPE, or the header fields from, message-id, subject, to"),
+        ("list", "UID UID FLAGS ENVELOPE", "list: expected each item once, found one twice"),
+        ("list", "UID FLAGS ENVELOPE BODY.PEEK[HEADER.FIELDS (X-LoadSim)]", "list: expected header fields without"),
+        ("list", "UID FLAGS ENVELOPE BODY.PEEK[HEADER.FIELDS (a\r\nb)]", "list: expected items of"),
+        ("list", "", "list: expected the items of a FETCH"),
+        ("list", 7, "list: expected the items of a FETCH"),
+        ("header_cache", True, "header_cache: expected the items of a FETCH"),
+        ("header_cache", "UID ENVELOPE", "header_cache: expected no, or the items FLAGS and UID"),
+        ("message", "UID", "message: expected parts, or items with BODY.PEEK[]"),
+        ("message", "BODY[]", "message: expected items of"),
+        ("prefetch", True, "message: expected items with BODY.PEEK[] where there is a prefetch, found parts"),
+        ("idle", "often", "idle: expected "),
+        ("poll", 30, "poll: expected a duration"),
+        ("submission", "sendmail", "submission: expected aiosmtplib or pipelining, found 'sendmail'"),
+        ("connection", "open", "connection: expected per-message or kept, found 'open'"),
+        ("sources", {"fetch": "x"}, "sources.fetch: expected one of the keys list, "),
+        ("sources", {"list": 7}, "sources.list: expected a text, found 7"),
+        ("sources", "x", "sources: expected a mapping of keys to their sources"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path: Path, key: str, value: object, line: str) -> None:
+    """File, key, expected and found."""
+    path = program(tmp_path, **{key: value}) if key != "name" else tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"name": "own", key: value}), encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_program(str(path))
+    assert str(refused.value).startswith(f"{path}: {line}"), refused.value
+    assert "\n" not in str(refused.value)
+
+
+def test_the_reference_has_each_key(tmp_path: Path) -> None:
+    """The error for an unknown key lists the keys; the page has a row for each, and no other."""
+    with pytest.raises(ConfigError) as refused:
+        load_program(str(program(tmp_path, other=1)))
+    keys = str(refused.value).partition("one of the keys ")[2].partition(", found")[0].split(", ")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "programs.md").read_text(encoding="utf-8")
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert rows == keys
+    shipped = [line.split("`")[1] for line in page.splitlines() if line.startswith("- `") and ":" in line]
+    assert sorted(shipped) == known("programs")
