@@ -270,7 +270,8 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
     for one, other in zip(alone.snapshots(), many.snapshots(), strict=True):
         assert one.keys() == other.keys()
         for folder in one:
-            assert [each[1:] for each in one[folder]] == [each[1:] for each in other[folder]]
+            if folder != "LoadSim":  # the manifest has UIDs and UIDVALIDITY of its own mailbox
+                assert [each[1:] for each in one[folder]] == [each[1:] for each in other[folder]]
     assert sum(len(messages) for each in many.snapshots() for messages in each.values()) == 36  # 11 and a manifest
 
 
