@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from loadsim.provisioning.sessions import Progress as ShowProgress
+
+WORTH_TELLING_S = 10.0
+"""The time left is told in phases that take longer."""
 
 
 def watched_terminal() -> Console | None:
@@ -26,7 +31,7 @@ def shown_progress() -> Iterator[ShowProgress]:
     """Yield a function that shows on standard error how many accounts have passed a phase, of how many."""
     console = watched_terminal()
     if console is None:
-        yield _Lines().show
+        yield Lines().show
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("accounts"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
@@ -40,14 +45,26 @@ def shown_progress() -> Iterator[ShowProgress]:
         yield show
 
 
-class _Lines:
-    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
+class Lines:
+    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all.
 
-    def __init__(self) -> None:
+    Lines have the time left if the phase takes more than `WORTH_TELLING_S`.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
         self._tenths: dict[str, int] = {}
+        self._began_s: dict[str, float] = {}
 
     def show(self, phase: str, done: int, total: int) -> None:
+        taken_s = self._now_s() - self._began_s.setdefault(phase, self._now_s())
         tenths = 10 * done // total if total else 10
         if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths
-            print(f"{phase}: {done} of {total} accounts", file=sys.stderr, flush=True)
+            left_s = taken_s * (total - done) / done if done else 0.0
+            left = (
+                f", about {timedelta(seconds=round(left_s))} left"
+                if taken_s + left_s > WORTH_TELLING_S and left_s >= 1
+                else ""
+            )
+            print(f"{phase}: {done} of {total} accounts{left}", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from loadsim.cluster.address import control_address
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import TRUST, Scenario
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
     )
+    parser.add_argument(
+        "--trust-start-state",
+        action="store_true",
+        help="inspect only a few mailboxes before the run (initialise: trust)",
+    )
     parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
     parser.add_argument(
@@ -60,6 +65,8 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> RunResult:
+    if args.trust_start_state:
+        args.overrides = [*args.overrides, f"initialise={TRUST}"]
     scenario = given_scenario(args)
     make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
     with (

@@ -65,6 +65,9 @@ from loadsim.model.yaml_reader import (
 
 EMBEDDED: Literal["embedded"] = "embedded"
 
+TRUST = "trust"
+"""The value of `initialise` with which only a few mailboxes are inspected."""
+
 DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
 """The log-on methods of a server for which a scenario states none."""
 
@@ -171,7 +174,7 @@ class _Document:
     lists: ListsSection = field(default_factory=ListsSection)
     run: RunSection = field(default_factory=RunSection)
     client: Client = field(default_factory=Client)
-    initialise: Annotated[str, word("auto", "always", "never")] = "auto"
+    initialise: Annotated[str, word("auto", "always", "never", TRUST)] = "auto"
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
     criteria: Any = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -238,7 +241,8 @@ class Scenario:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings that a run's events and result repeat."""
-        return (*self.in_the_clear, *self.unverified)
+        trusted = "the start state of most mailboxes was trusted, not inspected (initialise: trust)"
+        return (*self.in_the_clear, *self.unverified, *([trusted] if self.initialise == TRUST else []))
 
     @property
     def log_on(self) -> str | None:
@@ -456,6 +460,8 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
     _check_profiles(topology, origin)
     _check_programs(topology, origin)
     users = sum(group.users for group in topology)
+    if document.initialise == TRUST and document.server == EMBEDDED:
+        raise origin.error(("initialise",), "auto, always or never with the embedded server, which starts empty", TRUST)
     if users > MOST_USERS:
         raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
     return Scenario(

@@ -33,6 +33,7 @@ from loadsim.model.ports import (
     Services,
     Stored,
 )
+from loadsim.model.scenario import TRUST
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
@@ -41,6 +42,9 @@ from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
 """The most bytes that are put into a folder at a time: they bound the memory of a process with many sessions."""
+
+SAMPLE = 5
+"""The number of mailboxes that are inspected if the start state is trusted."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
@@ -54,7 +58,7 @@ class Initialised:
     """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown.
 
     `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
-    the reason.
+    the reason. `trusted` counts the mailboxes that were not inspected.
     """
 
     accounts: int
@@ -67,6 +71,7 @@ class Initialised:
     start_state: str | None = None
     kept: int = 0
     first_kept: str = ""
+    trusted: int = 0
 
     def describe(self) -> str:
         """Return one line for users, and a second one if manifests are not accepted."""
@@ -78,6 +83,9 @@ class Initialised:
     def _done(self) -> str:
         if self.start_state is None:
             return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
+        if self.trusted:
+            seen = self.accounts - self.trusted
+            return f"{seen} of {self.accounts} mailboxes are in their start state; the others were not inspected."
         if not self.changed:
             return f"All {self.accounts} mailboxes were in their start state already: nothing to do."
         return (
@@ -234,12 +242,13 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The number of mailboxes that were inspected, and those to be changed; `kept` as in `Initialised`."""
+    """The number of mailboxes, and those to be changed; `kept` and `trusted` as in `Initialised`."""
 
     accounts: int
     to_change: Sequence[Account]
     kept: int = 0
     first_kept: str = ""
+    trusted: int = 0
 
 
 async def inspect(
@@ -254,15 +263,17 @@ async def inspect(
     """Inspect the mailboxes of these users (None: of all), `at_once` at a time at most; nothing is changed.
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
-    state. Raises `ConfigError` if a visit fails, or an account holds mail of others.
+    state. With `trust`, only a few are inspected. Raises `ConfigError` if a visit fails, an account holds mail of
+    others, or a trusted mailbox is not in its start state.
     """
-    accounts = accounts_on_server(workload.scenario, users)
+    present = accounts_on_server(workload.scenario, users)
+    accounts = _sample(present) if mode == TRUST else present
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
         digest = start.digest(account.number)
         state = await inspect_mailbox(account, mailbox, accept_unsigned, lambda record: record.start_state == digest)
-        if state.foreign or mode != "auto":
+        if state.foreign or mode not in ("auto", TRUST):
             return state, mode == "always"
         return state, not state.holds(digest) or bool(change_mailbox(state, start, account.number, from_scratch=False))
 
@@ -274,7 +285,19 @@ async def inspect(
         for account, (state, _) in zip(accounts, examined, strict=True)
         for reason in state.kept
     ]
-    return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
+    if mode == TRUST and to_change:
+        raise ConfigError(
+            f"{name_of(to_change[0])}: expected its start state (initialise: {TRUST}), found changes or no record:"
+            " run `loadsim init`, or do not trust it"
+        )
+    return Inspected(len(present), to_change, len(kept), kept[0] if kept else "", len(present) - len(accounts))
+
+
+def _sample(accounts: Sequence[Account]) -> list[Account]:
+    """Return at most `SAMPLE` accounts, evenly from the first to the last."""
+    if len(accounts) <= SAMPLE:
+        return list(accounts)
+    return [accounts[at * (len(accounts) - 1) // (SAMPLE - 1)] for at in range(SAMPLE)]
 
 
 async def restore(
@@ -302,6 +325,7 @@ async def restore(
         start_state=start_state_after(workload, mode),
         kept=inspected.kept,
         first_kept=inspected.first_kept,
+        trusted=inspected.trusted,
     )
 
 
@@ -315,8 +339,9 @@ async def initialise(
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
-    `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing. The
-    start state's digest covers all mailboxes, also those that another client prepares.
+    `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing.
+    `trust` changes nothing, and inspects a few mailboxes, which must be in their start state. The start state's digest
+    covers all mailboxes, also those that another client prepares.
 
     Raises `ConfigError`, before any change, if a log-on fails or an account holds others' mail. A later `ConfigError`
     names an account that could not be finished.
@@ -332,7 +357,17 @@ def start_state_after(workload: Workload, mode: str) -> str | None:
 
 def total(done: Sequence[Initialised]) -> Initialised:
     """Return the sum of the counts. All must have the same start state."""
-    counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged", "kept")
+    counts = (
+        "accounts",
+        "changed",
+        "folders_created",
+        "folders_deleted",
+        "put",
+        "removed",
+        "reflagged",
+        "kept",
+        "trusted",
+    )
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
     return Initialised(
         **summed,

@@ -690,7 +690,7 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ),
         (
             "server: embedded\ninitialise: yes\n" + FEW,
-            "initialise: expected auto or always or never, found yes",
+            "initialise: expected auto or always or never or trust, found yes",
         ),
         ("server: embedded\nweights: {READ: -1}\n" + FEW, "weights.READ: expected a weight of at least 0, found -1"),
         (
