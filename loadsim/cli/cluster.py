@@ -17,7 +17,7 @@ from loadsim.cli.run_view import Warnings
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
-from loadsim.model.scenario_sections import is_loopback
+from loadsim.model.scenario_server import is_loopback
 from loadsim.report.summary_text import answer_text
 from loadsim.report.table import table
 

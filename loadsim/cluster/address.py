@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from loadsim.errors import ConfigError
-from loadsim.model.scenario_sections import is_loopback
+from loadsim.model.scenario_server import is_loopback
 
 PLAIN_WORD = "--insecure-plain-tcp"
 """The option that permits plain TCP beyond loopback."""

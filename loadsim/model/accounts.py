@@ -89,6 +89,17 @@ class Identity:
             token = TokenSource(command=tuple(fill(word, number, login) for word in self.token_command))
         return replace(account, authcid=authcid, authzid=authzid, token=token)
 
+    def document(self) -> dict[str, Any]:
+        """Return the keys of the section `accounts`; a command may have a secret among its words."""
+        keys = {
+            "token_file": self.token_file,
+            "token_command": MASK if self.token_command else None,
+            "master": self.master,
+            "master_separator": self.separator,
+            "authzid": self.authzid,
+        }
+        return {key: value for key, value in keys.items() if value is not None}
+
 
 OWN = Identity()
 """Each user logs on by their own name and password."""

@@ -1,7 +1,7 @@
 """Scenarios: which server and users, the length of a day, the seeds, and what counts as passed; read from `scenarios/`.
 
 A scenario file is read as a document, to which `--set` applies. The document is resolved to a `Scenario`, which holds
-every default and refers to nothing.
+every default.
 """
 
 from __future__ import annotations
@@ -22,21 +22,18 @@ from loadsim.model.accounts import (
     AccountsSection,
     AccountTable,
     Domain,
-    Identity,
     exposed_passwords,
     prefer_set_password,
     resolve_accounts,
 )
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
-from loadsim.model.log_on import AUTO, TOKEN_METHODS, WITH_AUTHZID, is_pattern
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
-from loadsim.model.ports import OF_SERVER, Account, Endpoint, FolderSettings, Services
+from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
 from loadsim.model.programs import expected_program, load_program
 from loadsim.model.scenario_sections import (
-    INSECURE,
     AbortOn,
     Client,
     Folders,
@@ -45,9 +42,8 @@ from loadsim.model.scenario_sections import (
     ListsSection,
     Losses,
     RunSection,
-    Server,
-    is_loopback,
 )
+from loadsim.model.scenario_server import INSECURE, Server, is_loopback, proves_only, resolve_server, server_document
 from loadsim.model.schema import LONGEST_S, KeywordOr, Text, strict, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
@@ -58,7 +54,6 @@ from loadsim.model.yaml_reader import (
     override,
     parse,
     read_file,
-    resolve_path,
     show,
     write_yaml,
 )
@@ -192,7 +187,7 @@ _DOCUMENT = TypeAdapter(_Document)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A resolved scenario: it holds every default, and refers to no file."""
+    """A resolved scenario, which holds every default."""
 
     name: str
     server: Server | Literal["embedded"]
@@ -223,7 +218,7 @@ class Scenario:
         return tuple(
             f"passwords go to {service} at {endpoint.host}:{endpoint.port} in the clear (tls: none)"
             for service, endpoint in sent.items()
-            if endpoint.tls == "none" and not is_loopback(endpoint.host) and not _proves_only(endpoint)
+            if endpoint.tls == "none" and not is_loopback(endpoint.host) and not proves_only(endpoint)
         )
 
     @property
@@ -340,11 +335,6 @@ class Scenario:
         return write_yaml(_document(self))
 
 
-def _proves_only(endpoint: Endpoint) -> bool:
-    """Return whether no log-on method of an endpoint sends the password itself."""
-    return bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
-
-
 def _seconds(value: float) -> str:
     """Return the exact notation of a duration in a file."""
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
@@ -354,7 +344,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
     run = scenario.run
     return {
         "name": scenario.name,
-        "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
+        "server": scenario.server if scenario.server == EMBEDDED else server_document(scenario.server),
         "folders": asdict(scenario.folders),
         "domain": scenario.domain,
         "accounts": (
@@ -363,7 +353,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             else {"user": scenario.accounts.user, **({"password": MASK} if scenario.accounts.password else {})}
         )
         | ({"manifest_key": MASK} if scenario.account(1).manifest_key is not None else {})
-        | _identity_document(scenario.accounts.identity),
+        | scenario.accounts.identity.document(),
         "topology": [
             {
                 "profile": group.reference or group.profile_name,
@@ -401,35 +391,6 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
         name.removesuffix("_s"): _seconds(value) if name.endswith("_s") else value
         for name, value in asdict(section).items()
     }
-
-
-def _identity_document(identity: Identity) -> dict[str, Any]:
-    """Return how accounts log on; a command may have a secret among its words."""
-    keys = {
-        "token_file": identity.token_file,
-        "token_command": MASK if identity.token_command else None,
-        "master": identity.master,
-        "master_separator": identity.separator,
-        "authzid": identity.authzid,
-    }
-    return {key: value for key, value in keys.items() if value is not None}
-
-
-def _server_document(server: Server) -> dict[str, Any]:
-    methods = {"imap": list(server.imap.methods) or AUTO, "smtp": list(server.smtp.methods) or server.smtp.auth}
-    document = {}
-    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
-        values, own = asdict(endpoint), ("connection",) if service == "smtp" else ()
-        document[service] = {
-            **{key: values[key] for key in ("host", "port", "tls", "ca_file", *own)},
-            "auth": methods[service],
-            **{key: values[key] for key in ("tls_server_name", "tls_min_version")},
-            "tls_verify": endpoint.tls_verify or INSECURE,
-            **{key: values[key] for key in ("client_certificate", "client_key")},
-        }
-    document["imap"]["preparation_connections"] = server.imap.preparation_connections
-    document["imap"]["ignore_capabilities"] = sorted(server.imap.ignored)
-    return document
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -544,69 +505,9 @@ def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
 
 
 def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
-    server = document.server
-    if not isinstance(server, Server):
-        return server
-    allowed = {host.lower() for host in document.allow_hosts}
-    found = {"imap": server.imap, "smtp": server.smtp}
-    for service, endpoint in found.items():
-        if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
-            expected = "a loopback address, or a host in allow_hosts"
-            raise origin.error(("server", service, "host"), expected, endpoint.host)
-        if endpoint.ca_file is not None:
-            ca_file = resolve_path(endpoint.ca_file, directory)
-            if not ca_file.is_file():
-                raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
-            if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
-                key = ("server", service, "tls")
-                raise origin.error(key, "starttls or implicit where there is a ca_file", endpoint.tls)
-            found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
-        found[service] = _with_certificate(found[service], service, origin, directory)
-    checked = Server(**found)
-    _check_methods(document.accounts, checked, origin)
-    return checked
-
-
-def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
-    """Return an endpoint with absolute paths of its client certificate. A path without a field must be a file's."""
-    for name in ("client_certificate", "client_key"):
-        path = getattr(endpoint, name)
-        if path is None:
-            continue
-        found = resolve_path(path, directory)
-        if not is_pattern(path) and not found.is_file():
-            raise origin.error(("server", service, name), "a file", path)
-        changed: dict[str, Any] = {name: str(found.absolute())}
-        endpoint = replace(endpoint, **changed)
-    return endpoint
-
-
-def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin) -> None:
-    """Raise `ConfigError` for a log-on method whose secret the scenario does not have."""
-    if accounts is None:
-        return
-    tokens = accounts.token_file is not None or accounts.token_command is not None
-    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
-    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
-        key = ("server", service, "auth")
-        if not endpoint.auth:
-            continue
-        for method in endpoint.methods:
-            if method in TOKEN_METHODS and not tokens:
-                raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
-            if method == "external" and endpoint.client_certificate is None:
-                raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
-            if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
-                raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
-            if method.endswith("-plus") and endpoint.tls == "none":
-                raise origin.error_saying(key, f"TLS for {method}", "tls: none")
-            if as_another and method not in WITH_AUTHZID:
-                expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
-                raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)
-        if not endpoint.methods and not (accounts.has_password or tokens or endpoint.client_certificate):
-            raise origin.error_saying(
-                ("accounts",), "a password, a token or a client_certificate", f"none for {service}"
-            )
+    if not isinstance(document.server, Server):
+        return document.server
+    return resolve_server(document.server, document.accounts, document.allow_hosts, origin, directory)
 
 
 def _accounts(

@@ -12,7 +12,7 @@ from typing import cast
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Provisioning, Quota, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import Server
+from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver

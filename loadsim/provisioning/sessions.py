@@ -11,7 +11,7 @@ from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import Server
+from loadsim.model.scenario_server import Server
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities

@@ -10,7 +10,7 @@ from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import Server
+from loadsim.model.scenario_server import Server
 from loadsim.protocols.registry import needs_one_engine
 
 READY_S = 60.0

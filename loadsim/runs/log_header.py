@@ -12,7 +12,7 @@ from loadsim.dryrun.plan_cache import planned_load
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import Server
+from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.runs.common_start import planning_limit_s, utc_text
 from loadsim.runs.watcher import Watcher

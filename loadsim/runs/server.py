@@ -11,7 +11,7 @@ from typing import Any
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import Server
+from loadsim.model.scenario_server import Server
 from loadsim.monitor.cpu_affinity import describe, kept_apart
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
-from loadsim.model.scenario_sections import is_loopback
+from loadsim.model.scenario_server import is_loopback
 from loadsim.servers.master import Master, PortTaken
 from loadsim.servers.running import RunningServer
 

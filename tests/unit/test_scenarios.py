@@ -24,7 +24,8 @@ from loadsim.model.distribution import Distribution
 from loadsim.model.mailboxes import Mailbox
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.scenario import Lists, Run, Scenario, load_scenario
-from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses, Server
+from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses
+from loadsim.model.scenario_server import Server
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"

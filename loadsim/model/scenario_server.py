@@ -1,0 +1,300 @@
+"""The section `server` of a scenario file: the endpoints of the server under test, and how users reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from loadsim.model.accounts import AccountsSection
+from loadsim.model.log_on import (
+    AUTO,
+    LOGIN_COMMAND,
+    METHODS,
+    TOKEN_METHODS,
+    WITH_AUTHZID,
+    described,
+    is_pattern,
+    problem_of_pattern,
+)
+from loadsim.model.ports import Endpoint
+from loadsim.model.schema import ReadAs, Text, strict, whole, word
+from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
+
+Port = Annotated[int, whole(1, 65535)]
+Tls = Annotated[str, word("none", "starttls", "implicit")]
+
+_IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
+"""RFC 9051 section 2.1 and RFC 8314 section 3.2."""
+
+_SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
+"""RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
+
+
+INSECURE = "insecure-none"
+"""The word that switches the verification of certificates off."""
+
+TLS_VERSIONS = ("1.2", "1.3")
+
+
+def _tls_version(value: object) -> str:
+    if isinstance(value, bool) or str(value) not in TLS_VERSIONS:
+        raise mismatch(" or ".join(TLS_VERSIONS))
+    return str(value)
+
+
+def _verify(value: object) -> bool:
+    if value is not True and value != INSECURE:
+        raise mismatch(f"yes, or {INSECURE}, which lets anyone between read the passwords")
+    return value is True
+
+
+def _methods(known: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
+    """Return a reader of `auto`, a method, or a list of methods in order of preference."""
+
+    def read(value: object) -> tuple[str, ...]:
+        if value == AUTO:
+            return ()
+        methods = value if isinstance(value, list) else [value]
+        for at, method in enumerate(methods):
+            if not isinstance(method, str) or method not in known:
+                expected = f"{AUTO}, or of {', '.join(known)} one or a list"
+                raise mismatch(expected, show(method), at=(at,) if isinstance(value, list) else ())
+        if not methods or len(set(methods)) < len(methods):
+            raise mismatch("a list of methods, each once", "an empty list" if not methods else "one twice")
+        return tuple(methods)
+
+    return read
+
+
+_read_imap_auth = _methods(METHODS)
+_read_smtp_methods = _methods([method for method in METHODS if method != LOGIN_COMMAND])
+
+
+def _read_smtp_auth(value: object) -> bool | tuple[str, ...]:
+    return value if isinstance(value, bool) else _read_smtp_methods(value)
+
+
+def _pattern(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise mismatch("a path")
+    if problem := problem_of_pattern(value):
+        raise mismatch(problem)
+    return value
+
+
+Pattern = Annotated[str, PlainValidator(_pattern)]
+
+
+IGNORABLE = (
+    *("CONDSTORE", "IDLE", "LIST-EXTENDED", "LIST-STATUS", "LITERAL+", "LITERAL-", "MOVE", "MULTIAPPEND"),
+    *("NAMESPACE", "SASL-IR", "SPECIAL-USE", "UIDPLUS", "UNSELECT"),
+)
+"""The capabilities that loadsim uses if the server offers them, and can do without."""
+
+
+def _capability(value: object) -> str:
+    if not isinstance(value, str) or value.upper() not in IGNORABLE:
+        raise mismatch(f"one of {', '.join(IGNORABLE)}")
+    return value.upper()
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Imap:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+    auth: Annotated[tuple[str, ...], PlainValidator(_read_imap_auth)] = ()
+    tls_server_name: Text | None = None
+    tls_min_version: Annotated[str, PlainValidator(_tls_version)] = TLS_VERSIONS[0]
+    tls_verify: Annotated[bool, PlainValidator(_verify)] = True
+    client_certificate: Pattern | None = None
+    client_key: Pattern | None = None
+    preparation_connections: Annotated[int, whole(1, 1000)] = 32
+    ignore_capabilities: tuple[Annotated[str, PlainValidator(_capability)], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Smtp:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+    connection: Annotated[str, word("per-message", "kept")] | None = None
+    auth: Annotated[bool | tuple[str, ...], PlainValidator(_read_smtp_auth)] = True
+    tls_server_name: Text | None = None
+    tls_min_version: Annotated[str, PlainValidator(_tls_version)] = TLS_VERSIONS[0]
+    tls_verify: Annotated[bool, PlainValidator(_verify)] = True
+    client_certificate: Pattern | None = None
+    client_key: Pattern | None = None
+
+    def __post_init__(self) -> None:
+        _check_tls(self)
+
+
+def _check_tls(section: _Imap | _Smtp) -> None:
+    """Raise the mismatch of settings that TLS alone gives a meaning, and of a key without a certificate."""
+    meant = {
+        "tls_server_name": section.tls_server_name is not None,
+        "tls_min_version": section.tls_min_version != TLS_VERSIONS[0],
+        "tls_verify": not section.tls_verify,
+        "client_certificate": section.client_certificate is not None,
+    }
+    for key, given in meant.items():
+        if given and section.tls == "none":
+            raise mismatch(f"starttls or implicit where there is a {key}", "none", at=("tls",))
+    if section.client_key is not None and section.client_certificate is None:
+        raise mismatch("a client_certificate with the client_key", "none", at=("client_certificate",))
+    if not section.tls_verify and section.ca_file is not None:
+        raise mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",))
+
+
+def _endpoint(section: _Imap | _Smtp, ports: Mapping[str, int]) -> Endpoint:
+    return Endpoint(
+        section.host,
+        section.port or ports[section.tls],
+        section.tls,
+        section.ca_file,
+        tls_server_name=section.tls_server_name,
+        tls_min_version=section.tls_min_version,
+        tls_verify=section.tls_verify,
+        client_certificate=section.client_certificate,
+        client_key=section.client_key,
+    )
+
+
+def _imap(section: _Imap) -> Endpoint:
+    return replace(
+        _endpoint(section, _IMAP_PORTS),
+        methods=section.auth,
+        preparation_connections=section.preparation_connections,
+        ignored=frozenset(section.ignore_capabilities),
+    )
+
+
+def _smtp(section: _Smtp) -> Endpoint:
+    methods = () if isinstance(section.auth, bool) else section.auth
+    endpoint = _endpoint(section, _SMTP_PORTS)
+    return replace(endpoint, connection=section.connection, auth=section.auth is not False, methods=methods)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The endpoints of the mail server under test."""
+
+    imap: Annotated[Endpoint, ReadAs(_Imap, _imap)]
+    smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)]
+
+    @property
+    def log_on(self) -> str:
+        """The log-on methods, as in a log's header: methods differ in the server's work per log-on."""
+        smtp = described(self.smtp.methods) if self.smtp.auth else "none"
+        return f"IMAP {described(self.imap.methods)}, SMTP {smtp}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this is `localhost` or a loopback address (127.0.0.0/8, ::1)."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def proves_only(endpoint: Endpoint) -> bool:
+    """Return whether no log-on method of an endpoint sends the password itself."""
+    return bool(endpoint.methods) and all(method.startswith(("scram-", "cram-")) for method in endpoint.methods)
+
+
+def resolve_server(
+    server: Server, accounts: AccountsSection | None, allow_hosts: Sequence[str], origin: Origin, directory: Path
+) -> Server:
+    """Return a server with absolute paths of its files. Raises `ConfigError` if it does not fit the other sections."""
+    allowed = {host.lower() for host in allow_hosts}
+    found = {"imap": server.imap, "smtp": server.smtp}
+    for service, endpoint in found.items():
+        if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
+            expected = "a loopback address, or a host in allow_hosts"
+            raise origin.error(("server", service, "host"), expected, endpoint.host)
+        if endpoint.ca_file is not None:
+            ca_file = resolve_path(endpoint.ca_file, directory)
+            if not ca_file.is_file():
+                raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
+            if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
+                key = ("server", service, "tls")
+                raise origin.error(key, "starttls or implicit where there is a ca_file", endpoint.tls)
+            found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
+        found[service] = _with_certificate(found[service], service, origin, directory)
+    checked = Server(**found)
+    _check_methods(accounts, checked, origin)
+    return checked
+
+
+def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
+    """Return an endpoint with absolute paths of its client certificate. A path without a field must be a file's."""
+    for name in ("client_certificate", "client_key"):
+        path = getattr(endpoint, name)
+        if path is None:
+            continue
+        found = resolve_path(path, directory)
+        if not is_pattern(path) and not found.is_file():
+            raise origin.error(("server", service, name), "a file", path)
+        changed: dict[str, Any] = {name: str(found.absolute())}
+        endpoint = replace(endpoint, **changed)
+    return endpoint
+
+
+def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin) -> None:
+    """Raise `ConfigError` for a log-on method whose secret the scenario does not have."""
+    if accounts is None:
+        return
+    tokens = accounts.token_file is not None or accounts.token_command is not None
+    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
+    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
+        key = ("server", service, "auth")
+        if not endpoint.auth:
+            continue
+        for method in endpoint.methods:
+            if method in TOKEN_METHODS and not tokens:
+                raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
+            if method == "external" and endpoint.client_certificate is None:
+                raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
+            if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
+                raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
+            if method.endswith("-plus") and endpoint.tls == "none":
+                raise origin.error_saying(key, f"TLS for {method}", "tls: none")
+            if as_another and method not in WITH_AUTHZID:
+                expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
+                raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)
+        if not endpoint.methods and not (accounts.has_password or tokens or endpoint.client_certificate):
+            raise origin.error_saying(
+                ("accounts",), "a password, a token or a client_certificate", f"none for {service}"
+            )
+
+
+def server_document(server: Server) -> dict[str, Any]:
+    """Return a server as in a scenario file."""
+    methods = {"imap": list(server.imap.methods) or AUTO, "smtp": list(server.smtp.methods) or server.smtp.auth}
+    document = {}
+    for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
+        values, own = asdict(endpoint), ("connection",) if service == "smtp" else ()
+        document[service] = {
+            **{key: values[key] for key in ("host", "port", "tls", "ca_file", *own)},
+            "auth": methods[service],
+            **{key: values[key] for key in ("tls_server_name", "tls_min_version")},
+            "tls_verify": endpoint.tls_verify or INSECURE,
+            **{key: values[key] for key in ("client_certificate", "client_key")},
+        }
+    document["imap"]["preparation_connections"] = server.imap.preparation_connections
+    document["imap"]["ignore_capabilities"] = sorted(server.imap.ignored)
+    return document
