@@ -20,7 +20,7 @@ from provisioning import FOREIGN, USERS, Lab, MakeLab, delivery_report, lab_make
 from loadsim.cli import main
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.ports import INBOX, Account, Services
-from loadsim.protocols.imap.mailbox import Ref
+from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import Cleaned, clean_mailbox

@@ -21,7 +21,7 @@ from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part
 from loadsim.protocols.aioimaplib.framing import LARGE_BYTES, MOST_LITERALS, SMALL_BYTES, Framing
 from loadsim.protocols.aioimaplib.mailbox import MOST_MESSAGES, PIECE_BYTES, AioimaplibMailbox
 from loadsim.protocols.aioimaplib.reading import header_of, parsed
-from loadsim.protocols.imap.mailbox import Ref
+from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.responses import Fetched
 
 pytestmark = pytest.mark.slow

@@ -28,7 +28,8 @@ from loadsim.protocols.imap import connection as connections
 from loadsim.protocols.imap import large_answers
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
-from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
+from loadsim.protocols.imap.header_lists import Ref
+from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Response
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Answer

@@ -17,7 +17,8 @@ from loadsim.errors import ProtocolError, ServerLost
 from loadsim.model.ports import INBOX, Part
 from loadsim.protocols.imap import wire as wires
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
-from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
+from loadsim.protocols.imap.header_lists import Ref
+from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Exists, Fetched, Response
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES, Wire

@@ -19,7 +19,8 @@ from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part, Structure
-from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
+from loadsim.protocols.imap.header_lists import Ref
+from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of, text_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart

@@ -32,7 +32,8 @@ from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.folder_names import PLAIN, FolderNames, read_names
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
-from loadsim.protocols.imap.mailbox import Ref, canonical
+from loadsim.protocols.imap.header_lists import Ref
+from loadsim.protocols.imap.mailbox import canonical
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged

@@ -11,7 +11,7 @@
     folder_names           the server's names of folders, and loadsim's
     new_mail, session      the open folder and new mail in it, over lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
-    requests, header_cache, whole_message
+    requests, header_cache, header_lists, whole_message
                            what differs between mail programs
 
 Everything up to `wire` does no I/O.

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import (
@@ -22,9 +21,10 @@ from loadsim.model.ports import (
     Structure,
 )
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
-from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
+from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_cache import HeaderCache
+from loadsim.protocols.imap.header_lists import HeaderLists, Ref, portions
 from loadsim.protocols.imap.reading import (
     LISTING_ITEMS,
     evidence_of,
@@ -51,14 +51,6 @@ from loadsim.protocols.imap.whole_message import MessageStore, WholeMessage
 BATCH_MESSAGES = 16
 BATCH_BYTES = 1 << 20
 """The most messages and bytes of one MULTIAPPEND."""
-
-
-class Ref(NamedTuple):
-    """A message: its UID means something only together with its folder's UIDVALIDITY (RFC 9051 section 2.3.1.1)."""
-
-    folder: str
-    validity: int
-    uid: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +81,7 @@ class ImapMailbox:
         names: list[str] = []
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
-            for portion in _portions(answer.data):
+            for portion in portions(answer.data):
                 names += [name for entry in portion if (name := self._own_folder(entry)) is not None]
                 if answer.data:
                     await asyncio.sleep(0)
@@ -101,43 +93,24 @@ class ImapMailbox:
             await self.session.select(connection, canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5)."""
+        """FETCH of headers; see `HeaderLists.newest`."""
         folder = canonical(folder)
         with self.session as connection:
             await self.session.refresh(connection, folder)
             if not self.session.count or newest == 0:
                 return []
-            first = max(1, self.session.count - newest + 1) if newest is not None else 1
-            if self.cache is not None:
-                return await self._compared(connection, folder, newest)
-            # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
-            found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
-            if not found and self.session.count:
-                raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
-            if folder == INBOX and found:
-                self.session.arrivals.listed(next(reversed(found)))
-        headers = list(found.values())
-        return headers if newest is None else headers[-newest:]
+            return await self._lists.newest(connection, folder, newest)
 
     async def arrived(self) -> Sequence[Header]:
-        """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9)."""
+        """UID FETCH of new mail; see `HeaderLists.arrived`."""
         with self.session as connection:
             await self.session.refresh(connection, INBOX)
             if not self.session.count:
                 return []
-            first = self.session.arrivals.next_uid
-            if self.cache is not None:
-                found = await self._new(connection, first)
-            else:
-                found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
-            # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
-            for uid in [uid for uid in found if uid < first]:
-                del found[uid]
-            if found:
-                self.session.arrivals.listed(next(reversed(found)))
+            found = await self._lists.arrived(connection)
             if self.requests.prefetch:
-                await self._prefetch(connection, list(found.values()))
-        return list(found.values())
+                await self._prefetch(connection, found)
+        return found
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
@@ -403,6 +376,10 @@ class ImapMailbox:
 
     # --- pieces of commands ---
 
+    @property
+    def _lists(self) -> HeaderLists:
+        return HeaderLists(self.session, self.requests, self.cache)
+
     def _own_folder(self, entry: Response) -> str | None:
         """Return the folder in an answer to LIST; None if it is not the user's, or holds only folders."""
         if not isinstance(entry, ListEntry):
@@ -411,65 +388,6 @@ class ImapMailbox:
         if entry.attributes & {"\\noselect", "\\nonexistent"}:
             return None
         return self.session.folder(entry.name)
-
-    async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
-        """Fetch headers. Return them by their UIDs, in ascending order."""
-        answer = await connection.send(command, numbers, self.requests.listing(self.session.offered))
-        validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
-        found: dict[int, Header] = {}
-        last_uid, ascending = 0, True
-        for portion in _portions(answer.data):
-            for fetched in portion:
-                if isinstance(fetched, Fetched) and fetched.uid is not None:
-                    header = read(fetched, Ref(folder, validity, fetched.uid), domain)
-                    if header is not None:
-                        found[fetched.uid] = header
-                        ascending = ascending and fetched.uid >= last_uid
-                        last_uid = fetched.uid
-            if answer.data:
-                await asyncio.sleep(0)
-        return found if ascending else dict(sorted(found.items()))
-
-    async def _compared(self, connection: Connection, folder: str, newest: int | None) -> Sequence[Header]:
-        """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
-        assert self.cache is not None
-        seen = await self._flags(connection, b"1:*")
-        if not seen and self.session.count:
-            raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
-        cached = self.cache.compared(folder, self.session.validity[folder], seen)
-        uids = list(seen) if newest is None else list(seen)[-newest:]
-        await self._fill(connection, folder, cached, uids)
-        headers = [cached[uid] for uid in uids if uid in cached]
-        if folder == INBOX and headers:
-            self.session.arrivals.listed(max(uid for uid in uids if uid in cached))
-        return headers
-
-    async def _new(self, connection: Connection, first: int) -> dict[int, Header]:
-        """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
-        assert self.cache is not None
-        cached = self.cache.of(INBOX, self.session.validity[INBOX])
-        uids = [uid for uid in await self._flags(connection, b"%d:*" % first, by_uid=True) if uid >= first]
-        await self._fill(connection, INBOX, cached, uids)
-        return {uid: cached[uid] for uid in uids if uid in cached}
-
-    async def _fill(self, connection: Connection, folder: str, cached: dict[int, Header], uids: Sequence[int]) -> None:
-        for numbers in number_sets([uid for uid in uids if uid not in cached]):
-            cached |= await self._headers(connection, folder, "UID FETCH", numbers)
-
-    async def _flags(self, connection: Connection, numbers: bytes, by_uid: bool = False) -> dict[int, bool]:
-        """Fetch flags. Return for each UID, in ascending order, if the message is seen."""
-        items = self.requests.flags
-        assert items is not None
-        by_number = b"UID" in items and not by_uid
-        answer = await connection.send("FETCH" if by_number else "UID FETCH", numbers, items)
-        seen: dict[int, bool] = {}
-        for portion in _portions(answer.data):
-            for fetched in portion:
-                if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.flags is not None:
-                    seen[fetched.uid] = any(flag.lower() == "\\seen" for flag in fetched.flags)
-            if answer.data:
-                await asyncio.sleep(0)
-        return dict(sorted(seen.items()))
 
     async def _whole(self, store: MessageStore, ref: Hashable) -> WholeMessage:
         """Return a whole message, from the store or by UID FETCH (RFC 9051 section 6.4.5)."""
@@ -502,7 +420,7 @@ class ImapMailbox:
     async def _listed(self, folder: str, answer: Answer) -> list[Stored]:
         validity = self.session.validity[folder]
         listed = []
-        for portion in _portions(answer.data):
+        for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
                     flags = frozenset(flag.lower() for flag in fetched.flags or ())
@@ -581,18 +499,6 @@ class ImapMailbox:
             await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
             await connection.send("EXPUNGE")
-
-
-def _portions(data: list[Response]) -> Iterator[list[Response]]:
-    """Yield an answer's responses in their order, in portions for one turn of the loop each.
-
-    It empties the list: to free a hundred thousand responses at once would take long, too.
-    """
-    data.reverse()
-    while data:
-        portion = data[: -RESPONSES_A_TURN - 1 : -1]
-        del data[-RESPONSES_A_TURN:]
-        yield portion
 
 
 async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
