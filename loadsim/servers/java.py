@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from loadsim.errors import ConfigError
 from loadsim.servers.command import find
+from loadsim.servers.private import check_path
 
 PROGRAMS = "LOADSIM_PROGRAMS"
 """Environment variable with the directory of the programs."""
@@ -61,8 +62,7 @@ def prepare_directory(directory: Path) -> Path:
     Raises `ConfigError` for a path that would need quotes in a configuration.
     """
     directory = directory.resolve()
-    if not re.fullmatch(r"[\w./-]+", str(directory), re.ASCII):
-        raise ConfigError(f"server: directory: expected a path of letters, digits and ._-/, found {str(directory)!r}")
+    check_path("directory", directory)
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     (directory / "tmp").mkdir(mode=0o700, exist_ok=True)
     return directory

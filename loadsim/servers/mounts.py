@@ -6,13 +6,13 @@ last of these.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.servers.command import run
+from loadsim.servers.private import check_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ def unpacked(programs: Path | None) -> Path | None:
     if programs is None:
         return None
     path = programs.resolve()
-    if not re.fullmatch(r"[\w./-]+", str(path), re.ASCII):
-        raise ConfigError(f"server: --programs: expected a path of letters, digits and ._-/, found {str(path)!r}")
+    check_path("--programs", path)
     if not (path / "usr").is_dir():
         raise ConfigError(f"server: --programs {path}: expected unpacked packages, found no directory usr")
     return path

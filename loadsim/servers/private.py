@@ -119,8 +119,7 @@ def prepare_directories(root: Path, directories: Iterable[Directory], sockets: I
     Raises `ConfigError` if the servers' users cannot enter them, or if configuration files and sockets cannot take
     their paths.
     """
-    if not re.fullmatch(r"[\w./-]+", str(root), re.ASCII):
-        raise ConfigError(f"server: directory: expected a path of letters, digits and ._-/, found {str(root)!r}")
+    check_path("directory", root)
     longest = max((len(str(path)) + 10 for path in sockets), default=0)
     if longest > LONGEST_SOCKET_PATH:
         raise ConfigError(
@@ -138,6 +137,12 @@ def prepare_directories(root: Path, directories: Iterable[Directory], sockets: I
         path.mkdir(exist_ok=True)
         path.chmod(mode)
         os.chown(path, uid, -1)
+
+
+def check_path(setting: str, path: Path) -> None:
+    """Raise `ConfigError` for a path that would need quotes in a configuration or a shell command."""
+    if not re.fullmatch(r"[\w./-]+", str(path), re.ASCII):
+        raise ConfigError(f"server: {setting}: expected a path of letters, digits and ._-/, found {str(path)!r}")
 
 
 def strangers_note(address: str) -> list[str]:
