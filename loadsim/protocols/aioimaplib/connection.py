@@ -23,6 +23,7 @@ from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
 from loadsim.protocols.imap.authenticate import dialogue_of, method_of, offer_of
+from loadsim.protocols.imap.connection import injected
 from loadsim.protocols.imap.responses import REGISTERED
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.channel_binding import binding_of
@@ -76,10 +77,10 @@ class _Protocol(library.IMAP4ClientProtocol):
         with self._breaking_off():
             for response in self._framing.feed(data):
                 if self._sealed:
-                    raise _injected()
+                    raise injected()
                 self._take(response)
             if self._sealed and self._framing.held_bytes:
-                raise _injected()
+                raise injected()
 
     def send(self, line: str, scrub: str | None = None) -> None:
         self.sent_bytes += len(line.encode()) + 2
@@ -410,7 +411,3 @@ class Connection:
         if match := _BYE.match(line):
             self._bye = self._clean(match[1].decode("utf-8", "replace"))
         self._on_line(line)
-
-
-def _injected() -> ProtocolError:
-    return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")

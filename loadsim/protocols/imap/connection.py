@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
     def _unseal(self) -> None:
         """Accept the OK to STARTTLS. Raises `ProtocolError` for data behind it."""
         if self._wire.held_bytes:
-            raise _injected()
+            raise injected()
         self._sealed = False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -410,7 +410,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, response: Response) -> None:
         if self._sealed:
-            raise _injected()
+            raise injected()
         kind = type(response)
         if kind is Tagged:
             self._end(cast(Tagged, response))
@@ -567,5 +567,6 @@ class _Guard:
         return isinstance(error, Exception)
 
 
-def _injected() -> ProtocolError:
+def injected() -> ProtocolError:
+    """Return the failure for data that follows the OK to STARTTLS in the clear (CVE-2011-0411)."""
     return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")
