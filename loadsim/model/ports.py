@@ -514,7 +514,7 @@ class Provisioning(Mailbox, Protocol):
         ...
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
-        """Store messages in a folder in this order, without waiting for each; as `append`."""
+        """Store messages in a folder, in this order. Return their references, each as from `append`."""
         ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:

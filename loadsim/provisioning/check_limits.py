@@ -75,6 +75,12 @@ def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer 
     return [*{each.found: each for each in found}.values()]
 
 
+def sends_to_lists(workload: Workload) -> bool:
+    """Return whether a scenario has lists, and a profile that sends mail to them."""
+    planned = any(group.profile.new_mail.list_chance for group in workload.scenario.topology)
+    return planned and len(workload.population.lists) > 0
+
+
 def size_finding(name: str, limit: int, planned: int) -> Finding:
     """Return the finding about the largest message that a service takes."""
     shown = f"{limit} bytes; the largest planned message has {planned}"

@@ -86,7 +86,7 @@ class CheckHost:
         pass
 
 
-class Ear:
+class CheckObserver:
     """An observer that keeps the names of commands, and is woken by announcements."""
 
     def __init__(self) -> None:
@@ -208,11 +208,11 @@ class TaskCheck:
 
     def __init__(self, host: CheckHost, post: Post, driver: Driver, user: int, partner: int, folder: str) -> None:
         scenario = host.workload.scenario
-        self.ear = Ear()
+        self.observer = CheckObserver()
         self.post = post
         self.driver = driver
         self.partner = scenario.account(partner)
-        self.user = UserMail(host, scenario.account(user), driver, self.ear, lambda _: None)
+        self.user = UserMail(host, scenario.account(user), driver, self.observer, lambda _: None)
         self.folder = folder
         self.mail = OwnMail(self.user.mailbox, host.run_id)
         self.user.mailbox = cast(Mailbox, self.mail)
@@ -261,13 +261,13 @@ class TaskCheck:
     async def _receive(self) -> list[Header] | None:
         """Send three messages to the user, and list them; None if they do not arrive."""
         kinds = [self._attached or SMALL, SMALL, SMALL]
-        submission = self.driver.session(self.partner, Ear()).submission
+        submission = self.driver.session(self.partner, CheckObserver()).submission
         to = {self.user.number: self.user.account.address}
         ids = []
         try:
             for kind in kinds:
                 outgoing = self.post.compose(self.partner, to, kind)
-                self.ear.news.clear()
+                self.observer.news.clear()
                 send = partial(submission.send, self.partner.address, outgoing.addresses, outgoing.message)
                 await self.post.patiently(send)
                 self.post.sent(outgoing)
@@ -288,10 +288,10 @@ class TaskCheck:
         while message not in self.mail.seen:
             try:
                 async with asyncio.timeout(pause_s):
-                    await self.ear.news.wait()
+                    await self.observer.news.wait()
             except TimeoutError:
                 announced, pause_s = False, POLL_S
-            self.ear.news.clear()
+            self.observer.news.clear()
             if not await self._do("SYNC", True, again=True):
                 return False
             if time.monotonic() - since > self.post.wait_s:
@@ -344,7 +344,7 @@ class TaskCheck:
 
     async def _timed(self, task: str, work: Callable[[], Any], keep: bool = True) -> Any:
         """Do work of a task; `keep` its finding, or only its failure. Raises `ServerLost` and `ServerSilent`."""
-        del self.ear.commands[:]
+        del self.observer.commands[:]
         since = time.monotonic()
         try:
             result = await work()
@@ -357,12 +357,12 @@ class TaskCheck:
             self._failed(task, internal(error), time.monotonic() - since)
             return None
         if keep:
-            used = tuple(dict.fromkeys(self.ear.commands))
+            used = tuple(dict.fromkeys(self.observer.commands))
             self.findings.append(TaskFinding(self.driver.name, task, used, time.monotonic() - since))
         return True if result is None else result
 
     def _failed(self, task: str, failure: TaskFailed, seconds: float, sender: str = "", recipient: str = "") -> None:
-        used = tuple(dict.fromkeys(self.ear.commands))
+        used = tuple(dict.fromkeys(self.observer.commands))
         account = self.user.account
         finding = lacking(
             f"{task}, {account.login}",

@@ -85,6 +85,11 @@ def greylisting(failure: TaskFailed) -> bool:
     return isinstance(failure, ServerRefused) and temporary and not _ABOUT_QUOTA.search(failure.line)
 
 
+def refused_recipient(failure: TaskFailed) -> bool:
+    """Return whether a server refused a recipient for good: 550 to 559 after RCPT."""
+    return isinstance(failure, ServerRefused) and failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
+
+
 def delay_s(line: str) -> float | None:
     """Return the delay that a server's line names, in seconds; None if it names none."""
     found = _DELAY.search(line)

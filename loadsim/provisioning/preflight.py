@@ -1,4 +1,4 @@
-"""Checks before the load that the server can be reached: source addresses, local ports, submission."""
+"""Checks before the load: source addresses, local ports, submission, and what is cheap of `loadsim check`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_limits import quota_finding
-from loadsim.provisioning.findings import Severity
+from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
+from loadsim.provisioning.findings import Severity, refused_recipient
 from loadsim.provisioning.server_check import probe
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_access
 
@@ -47,15 +47,14 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
     """Name the first list as a recipient, without a message. Only a final refusal counts."""
-    lists = workload.population.lists
-    if not len(lists) or not any(group.profile.new_mail.list_chance for group in workload.scenario.topology):
+    if not sends_to_lists(workload):
         return
-    address = lists.address(0)
+    address = workload.population.lists.address(0)
     with suppress(TaskFailed):  # `check_submission` and the run report other failures
         try:
             await probe(services, account).ask(account.address, address)
         except ServerRefused as failure:
-            if not failure.kind.startswith("55") or not failure.kind.endswith(" RCPT"):
+            if not refused_recipient(failure):
                 raise
             raise ConfigError(
                 f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}; create"

@@ -31,9 +31,16 @@ from loadsim.model.ports import (
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_folders import Place, make_folders, restore_folders
-from loadsim.provisioning.check_limits import limits, offers
+from loadsim.provisioning.check_limits import limits, offers, sends_to_lists
 from loadsim.provisioning.check_tasks import Arrival, CheckHost, Post, TaskCheck
-from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding, lacking
+from loadsim.provisioning.findings import (
+    Finding,
+    ServerReport,
+    Severity,
+    TaskFinding,
+    lacking,
+    refused_recipient,
+)
 from loadsim.provisioning.sessions import (
     DRIVER,
     NullObserver,
@@ -122,7 +129,7 @@ async def check_server(
         await _look(check)
         await _sessions_at_once(check)
         progress("folders")
-        await _prepare(check)
+        await _make_folders(check)
         progress("tasks")
         await _do_tasks(check)
         progress("mail")
@@ -205,7 +212,7 @@ async def _log_off(mailbox: object) -> None:
 # --- the check's folders ---
 
 
-async def _prepare(check: _Check) -> None:
+async def _make_folders(check: _Check) -> None:
     """Create the folders that the tasks need in each account that does tasks."""
 
     async def work(account: Account, mailbox: Provisioning) -> None:
@@ -300,8 +307,7 @@ async def _unknown(check: _Check) -> None:
 async def _list(check: _Check) -> None:
     """Send one message to the smallest list, wait until all members have it, and remove it there."""
     lists = check.workload.population.lists
-    wanted = any(group.profile.new_mail.list_chance for group in check.workload.scenario.topology)
-    if not len(lists) or not wanted:
+    if not sends_to_lists(check.workload):
         check.mail.append(Finding("to a list", "not planned"))
         return
     index = min(range(len(lists)), key=lambda each: len(lists.members(each)))
@@ -316,8 +322,7 @@ async def _list(check: _Check) -> None:
         await check.post.patiently(lambda: submission.send(sender.address, [address], outgoing.message))
     except TaskFailed as failure:
         finding = lacking("to a list", failure, sender=sender.address, recipient=address)
-        unknown = failure.kind.endswith(" RCPT") and failure.kind.startswith("55")
-        check.mail.append(replace(finding, advice=missing) if unknown else finding)
+        check.mail.append(replace(finding, advice=missing) if refused_recipient(failure) else finding)
         return
     finally:
         await submission.close()

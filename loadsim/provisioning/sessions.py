@@ -23,7 +23,7 @@ Progress = Callable[[str, int, int], None]
 """Takes the name of a step, the number of accounts for which it is done, and the number of all accounts."""
 
 DRIVER = "imap"
-"""The driver that provisions, also for users of other drivers."""
+"""The driver of `init`, `clean` and `check`, also for users of other drivers."""
 
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
