@@ -12,19 +12,15 @@ import ssl
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from imap_script import PATIENCE_S, certificate
+from log_ons import EACH, USER, log_on_and_off
 
 from loadsim.errors import ServerRefused, TaskFailed
-from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
-from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import NullObserver
+from loadsim.model.ports import Endpoint, Services
 
-USER = Account(1, "user", "user@sim.test", "pencil")
-IMAP = ("imap", "aioimaplib")
 SALT, ITERATIONS = b"salt of this server", 4096
 
 
@@ -129,24 +125,7 @@ async def served(tls: tuple[Path, ssl.SSLContext], version: ssl.TLSVersion, betw
             await asyncio.wait(running, timeout=PATIENCE_S)
 
 
-async def log_on(driver: str, services: Services, methods: tuple[str, ...]) -> None:
-    """Log on, and off again."""
-    imap, smtp = (replace(endpoint, methods=methods) for endpoint in (services.imap, services.smtp))
-    submission = driver if driver in SUBMISSIONS else SUBMISSIONS[0]
-    services = replace(services, imap=imap, smtp=smtp, submission=submission)
-    made = open_driver(driver if driver in IMAP else "imap", services).session(USER, NullObserver())
-    try:
-        if driver in IMAP:
-            await made.mailbox.log_on()
-            await made.mailbox.log_off()
-        else:
-            await made.submission.check()
-    finally:
-        made.mailbox.abandon()
-        await made.submission.close()
-
-
-@pytest.mark.parametrize("driver", (*IMAP, *SUBMISSIONS))
+@pytest.mark.parametrize("driver", EACH)
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_the_log_on_is_bound(driver: str, version: ssl.TLSVersion, tls: tuple[Path, ssl.SSLContext]) -> None:
     """By the scenario's word in both versions, twice: a resumed session has a binding of its own."""
@@ -154,14 +133,14 @@ def test_the_log_on_is_bound(driver: str, version: ssl.TLSVersion, tls: tuple[Pa
     async def scenario() -> None:
         async with served(tls, version, between=False) as services:
             for _ in range(2):
-                await log_on(driver, services, ("scram-sha-256-plus",))
+                await log_on_and_off(driver, services, USER, ("scram-sha-256-plus",))
             if version == ssl.TLSVersion.TLSv1_2:
-                await log_on(driver, services, ())  # the default, too
+                await log_on_and_off(driver, services, USER, ())  # the default, too
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("driver", (*IMAP, *SUBMISSIONS))
+@pytest.mark.parametrize("driver", EACH)
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_one_between_is_noticed(driver: str, version: ssl.TLSVersion, tls: tuple[Path, ssl.SSLContext]) -> None:
     """A server at the end of another connection refuses the proof, and the error has its reason."""
@@ -170,7 +149,7 @@ def test_one_between_is_noticed(driver: str, version: ssl.TLSVersion, tls: tuple
     async def scenario() -> None:
         async with served(tls, version, between=True) as services:
             with pytest.raises(ServerRefused) as refused:
-                await log_on(driver, services, ("scram-sha-256-plus",))
+                await log_on_and_off(driver, services, USER, ("scram-sha-256-plus",))
             failed.append(refused.value)
 
     asyncio.run(scenario())

@@ -16,16 +16,14 @@ from pathlib import Path
 
 import pytest
 from imap_script import PATIENCE_S
+from log_ons import EACH, IMAP, USER, log_on_and_off
 
 from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.log_on import TokenSource
-from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 
-IMAP = ("imap", "aioimaplib")
-EACH = (*IMAP, *SUBMISSIONS)
-USER = Account(1, "user", "user@sim.test", "pencil")
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
 
 Step = tuple[str, str]
@@ -84,22 +82,10 @@ def log_on(
 
     async def session() -> TaskFailed | None:
         async with served(greeting, steps) as services:
-            imap, smtp = (replace(endpoint, methods=methods) for endpoint in (services.imap, services.smtp))
-            services = replace(services, imap=imap, smtp=smtp)
-            submission = driver if driver in SUBMISSIONS else SUBMISSIONS[0]
-            name = driver if driver in IMAP else "imap"
-            made = open_driver(name, replace(services, submission=submission)).session(account, NullObserver())
             try:
-                if driver in IMAP:
-                    await made.mailbox.log_on()
-                    await made.mailbox.log_off()
-                else:
-                    await made.submission.check()
+                await log_on_and_off(driver, services, account, methods)
             except TaskFailed as failure:
                 return failure
-            finally:
-                made.mailbox.abandon()
-                await made.submission.close()
         return None
 
     return asyncio.run(session())
