@@ -1,0 +1,132 @@
+"""The mail of a check: to users, to an unknown address, to a list; and the server's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.model.ports import INBOX, Account, Provisioning
+from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.check_limits import sends_to_lists
+from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
+from loadsim.provisioning.check_tasks import Arrival
+from loadsim.provisioning.findings import Finding, Severity, lacking, refused_recipient
+from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
+
+LARGEST_CLOCK_GAP_S = 5.0
+
+
+async def check_mail(check: Check) -> None:
+    """Report arrivals, then send one message to the smallest list, and look at unknown addresses and the clock."""
+    arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
+    if arrivals:
+        check.mail.append(Finding("to a user", _arrived(arrivals)))
+    lost = [task for task in check.tasks if "SYNC" in task.planned and not task.arrivals]
+    for task in lost:
+        if not any(each.failure for each in task.findings):
+            advice = f"find out why mail to {task.user.account.address} does not arrive within {check.wait_s:g} s"
+            check.mail.append(Finding("to a user", "accepted, and not arrived", Severity.LACKS, advice))
+    if check.post.retried_s:
+        found = f"a message was refused, and accepted {max(check.post.retried_s):g} s later"
+        check.mail.append(Finding("greylisting", found, Severity.LACKS, "exempt this machine from greylisting"))
+    await _unknown(check)
+    await _list(check)
+    await _clock(check)
+
+
+def _arrived(arrivals: Sequence[Arrival]) -> str:
+    announced = sum(arrival.announced for arrival in arrivals)
+    slowest = max(arrival.seconds for arrival in arrivals)
+    return f"{len(arrivals)} arrived within {slowest:.2f} s, {announced} of them announced"
+
+
+async def _unknown(check: Check) -> None:
+    """Name an address that cannot exist, without sending to it."""
+    account = check.accounts[0]
+    nobody = f"loadsim-nobody-{secrets.token_hex(4)}@{check.workload.scenario.domain}"
+    try:
+        await probe(check.services, account).ask(account.address, nobody)
+    except ServerRefused:
+        check.mail.append(Finding("unknown address", "refused"))
+    except TaskFailed as failure:
+        check.mail.append(lacking("unknown address", failure, sender=account.address, recipient=nobody))
+    else:
+        note = "accepted (catch-all, or mailboxes made on demand): a missing list shows only by missing mail"
+        check.mail.append(Finding("unknown address", note, Severity.NOTE))
+
+
+async def _list(check: Check) -> None:
+    """Send one message to the smallest list, wait until all members have it, and remove it there."""
+    lists = check.workload.population.lists
+    if not sends_to_lists(check.workload):
+        check.mail.append(Finding("to a list", "not planned"))
+        return
+    index = min(range(len(lists)), key=lambda each: len(lists.members(each)))
+    address, members = lists.address(index), lists.members(index)
+    sender = check.accounts[0]
+    outgoing = check.post.compose(sender, dict.fromkeys(members, address))
+    submission = open_driver(DRIVER, check.services).session(sender, NullObserver()).submission
+    missing = (
+        f"create the list {address} (loadsim topology export writes all lists), or set lists.count: 0 to send to none"
+    )
+    try:
+        await check.post.patiently(lambda: submission.send(sender.address, [address], outgoing.message))
+    except TaskFailed as failure:
+        finding = lacking("to a list", failure, sender=sender.address, recipient=address)
+        check.mail.append(replace(finding, advice=missing) if refused_recipient(failure) else finding)
+        return
+    finally:
+        await submission.close()
+    check.post.sent(outgoing)
+    check.touched.update(members)
+    since = time.monotonic()
+    deadline = since + check.wait_s
+
+    async def receive(account: Account, mailbox: Provisioning) -> float | None:
+        while not await expunge(check, mailbox, INBOX, outgoing.id):
+            if time.monotonic() > deadline:
+                return None
+            await asyncio.sleep(POLL_S)
+        check.post.arrived.setdefault(account.number, set()).add(outgoing.id)
+        return time.monotonic() - since
+
+    accounts = accounts_on_server(check.workload.scenario, members)
+    waits = all_done(await visit(accounts, check.services, receive, lambda *_: None))
+    times = [wait for wait in waits if wait is not None]
+    found = f"{len(times)} of {len(accounts)} members got it"
+    if len(times) == len(accounts):
+        check.mail.append(Finding("to a list", f"{found} within {max(times):.2f} s"))
+    else:
+        check.overdue.add(outgoing.id)
+        advice = f"make {address} deliver to its members (or {missing})" if times else missing
+        check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
+
+
+async def _clock(check: Check) -> None:
+    """Compare the internal date of a message, appended now, with this machine's clock."""
+    if not check.places:  # a finding says why
+        return
+    place = check.places[0]
+
+    async def read(account: Account, mailbox: Provisioning) -> float | None:
+        outgoing = check.post.compose(account, {account.number: account.address})
+        now_s = time.time()
+        ref = await mailbox.append(place.folder, outgoing.message)
+        if ref is None:
+            refs = [header.ref for header in await mailbox.headers(place.folder, 1)]
+            ref = refs[0] if refs else None
+        received_us = None if ref is None else await mailbox.received_us(ref)
+        return None if received_us is None else received_us / 1e6 - now_s
+
+    (gap,) = await visit([place.account], check.services, read, lambda *_: None)
+    if isinstance(gap, ConfigError) or gap is None:
+        check.mail.append(Finding("clock", "no internal date to compare", Severity.NOTE))
+    elif -1 - LARGEST_CLOCK_GAP_S <= gap <= LARGEST_CLOCK_GAP_S:  # to the second, rounded down
+        check.mail.append(Finding("clock", f"within {LARGEST_CLOCK_GAP_S:g} s of this machine's"))
+    else:
+        found = f"{abs(gap):.0f} s {'ahead of' if gap > 0 else 'behind'} this machine's"
+        check.mail.append(Finding("clock", found, Severity.NOTE, "synchronise the clocks (NTP)"))
