@@ -1,13 +1,13 @@
 #!/bin/sh
 # Install Debian's Dovecot, Postfix and OpenSSH for the tests, without starting the distribution's own services; a C compiler
-# for the null server of the benchmarks; and ip, for the test hosts.
+# for the null server of the benchmarks; ip, for the test hosts; and OpenLDAP's and Cyrus SASL's tools, which read exports.
 #
 # The tests start private instances of their own; the installed services stay off. Nothing is done when everything is
 # there already. Exit status: 0 installed, 3 not possible here (not root, or not Debian), 4 refused because packages
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server"
+packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin"
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -71,6 +71,12 @@ case "$missing" in
     echo "postfix postfix/main_mailer_type select No configuration" | debconf-set-selections
     ;;
 esac
+case "$missing" in
+*slapd*)
+    command -v debconf-set-selections >/dev/null || apt-get -q -y -o DPkg::Lock::Timeout=120 install debconf
+    echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
+    ;;
+esac
 # shellcheck disable=SC2086
 apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends --no-remove $missing
 
@@ -84,6 +90,12 @@ if command -v systemctl >/dev/null; then
     esac
     case "$missing" in
     *openssh-server*) systemctl -q disable ssh.service ssh.socket >/dev/null 2>&1 || true ;;
+    esac
+    case "$missing" in
+    *slapd*) systemctl -q disable slapd.service >/dev/null 2>&1 || true ;;
+    esac
+    case "$missing" in
+    *sasl2-bin*) systemctl -q disable saslauthd.service >/dev/null 2>&1 || true ;;
     esac
 fi
 say "installed:$missing"
