@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import imaplib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,7 @@ Held = list[dict[str, list[tuple[str | None, frozenset[str]]]]]
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory, dovecot_postfix: StartDovecotPostfix) -> MakeLab:
     """Makes scenarios with accounts that nobody used before."""
-    accounts = numbered_accounts(USERS * (len(CASES) + 2))
+    accounts = numbered_accounts(USERS * (len(CASES) + 6))
     return lab_maker(dovecot_postfix(accounts), accounts, tmp_path_factory.mktemp("labs"))
 
 
@@ -124,6 +125,24 @@ def test_the_same_mailboxes(hidden: list[str], make_lab: MakeLab, expected: list
     assert all(used[at] != initialised[at] for at in (0, 1))
     assert restored == initialised
     assert cleaned == [{INBOX: []}] * USERS
+
+
+@pytest.mark.parametrize("hidden", [[], ["LIST-STATUS"], ["CONDSTORE"], list(EXTENSIONS)], ids="-".join)
+def test_unchanged_mailboxes_cost_one_status_a_folder(hidden: list[str], make_lab: MakeLab) -> None:
+    """Nothing is listed but the manifest, and the Inbox of a server without modification sequences."""
+    lab = make_lab()
+    proxy = HidingProxy(lab.services, hidden)
+    with proxy.running() as services:
+        asyncio.run(initialise(lab.workload, services, "auto", quiet))
+        proxy.passed.clear()
+        assert asyncio.run(initialise(lab.workload, services, "auto", quiet)).changed == 0
+    sent = Counter(command.removeprefix(b"UID ").partition(b" ")[0].decode() for command in proxy.passed)
+    folders = {(user, folder) for user, each in enumerate(lab.snapshots()) for folder in each}
+    manifests, inboxes = USERS, USERS if "CONDSTORE" in hidden else 0
+    assert sent["STATUS"] <= (len(folders) if "LIST-STATUS" in hidden else 0)
+    assert sent["SELECT"] + sent["EXAMINE"] == manifests + inboxes
+    assert sent["FETCH"] <= 2 * manifests + inboxes
+    assert not sent.keys() & {"APPEND", "STORE", "EXPUNGE", "CREATE", "DELETE", "COPY", "MOVE"}
 
 
 def test_the_proxy_hides(make_lab: MakeLab) -> None:

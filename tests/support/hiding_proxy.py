@@ -51,7 +51,10 @@ _LITERAL = re.compile(rb"\{(\d+)(\+?)\}\r\n\Z")
 
 
 class HidingProxy:
-    """Hides these extensions; `refused` has the begins of the commands that a client sent in spite of that."""
+    """Hides these extensions; `refused` has the begins of the commands that a client sent in spite of that.
+
+    `passed` has the begins of all other commands, without their tags, in the order in which they arrived.
+    """
 
     def __init__(self, services: Services, hidden: Iterable[str]) -> None:
         self._services = services
@@ -61,6 +64,7 @@ class HidingProxy:
         self._attributes = _alternatives(each for extension in self._hidden for each in extension.attributes)
         self._connections: set[asyncio.Task[None]] = set()
         self.refused: list[bytes] = []
+        self.passed: list[bytes] = []
 
     @contextmanager
     def running(self) -> Iterator[Services]:
@@ -119,6 +123,7 @@ class HidingProxy:
                     self.refused.append(lines[0][:80])
                     client.write(lines[0].split(b" ")[0] + b" BAD unknown command\r\n")
                     continue
+                self.passed.append(lines[0].partition(b" ")[2][:80].strip())
                 for line, literal in zip(lines, [*literals, b""], strict=True):
                     # The server, unlike the client, gets each literal without a wait (RFC 7888).
                     onward.write(_LITERAL.sub(rb"{\1+}\r\n", line) + literal)
