@@ -38,7 +38,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TaskFinding:
-    """A task with a driver: the commands that it used, and the longest time that it took; or why it failed."""
+    """A task with a driver: the commands that it used, and the longest time that it took; or why it failed.
+
+    `driver` is the driver's name with that of the mail program (`Group.module`).
+    """
 
     driver: str
     task: str

@@ -190,16 +190,25 @@ async def _make_folders(check: Check) -> None:
 
 
 async def _do_tasks(check: Check) -> None:
-    """Let each user do the planned tasks, with the driver `imap` and with that of their group; users work together."""
-    names = {DRIVER} | {check.workload.population.group(user).protocol for user in check.users}
-    drivers = {name: open_driver(name, check.services) for name in sorted(names)}
+    """Let each user do the planned tasks with the driver and mail program of their group; users work together.
+
+    Users of another driver than `imap` do them with `imap`, too, since `init` and `clean` use it.
+    """
+    scenario = check.workload.scenario
+    groups = {user: check.workload.population.group(user) for user in check.users}
+    drivers = {DRIVER: open_driver(DRIVER, check.services)} | {
+        group.module: open_driver(group.protocol, scenario.with_program(check.services, group.program))
+        for group in groups.values()
+    }
     folders = {place.account.number: place.folder for place in check.places}
     users = list(check.users)
     check.touched.update(users)
 
     async def one(user: int, partner: int) -> None:
-        for name in dict.fromkeys((DRIVER, check.workload.population.group(user).protocol)):
-            task = TaskCheck(check.host, check.post, drivers[name], user, partner, folders.get(user, INBOX))
+        group = groups[user]
+        for name in (group.module,) if group.protocol == DRIVER else (DRIVER, group.module):
+            folder = folders.get(user, INBOX)
+            task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder)
             check.tasks.append(task)
             await task.run()
 

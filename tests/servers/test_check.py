@@ -37,7 +37,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 12)
+    accounts = numbered_accounts(USERS * 13)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
@@ -81,6 +81,15 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
         assert {task.task for task in report.tasks if task.driver == driver} == planned
     assert lab.snapshots() == before
     assert {each.subject: each.found for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
+
+
+def test_tasks_are_done_with_the_mail_program_of_the_group(lab: Lab) -> None:
+    """Not with the default one, whose commands a server may know when it lacks those of another."""
+    lab = lab.with_settings(*NO_LISTS, "topology.0.program=thunderbird")
+    report = check(lab)
+    assert report.verdict == CAN_RUN
+    assert {task.driver for task in report.tasks} == {"imap/thunderbird"}
+    assert {task.task for task in report.tasks} == planned_tasks(lab.scenario.topology[0].profile)
 
 
 def test_an_initialised_mailbox_stays_as_it_is(lab: Lab) -> None:
