@@ -158,9 +158,13 @@ def certificates_in(directory: Path) -> list[CertificateStatus]:
 
     Raises `ConfigError` if there are none, or one cannot be read at all.
     """
-    if not (directory / AUTHORITY).is_dir():
-        return [_bundle_status(directory)]
     authority = directory / AUTHORITY
+    try:
+        whole = authority.is_dir()
+    except OSError:  # such as a name that is too long; reading the bundle tells the reason
+        whole = False
+    if not whole:
+        return [_bundle_status(directory)]
     certificate = read_certificate(authority / CA_FILE)
     fault = _fault(read_authority, authority)
     bundles = [each for each in (directory / STATION,) if each.is_dir()]

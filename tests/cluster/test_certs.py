@@ -633,6 +633,11 @@ def test_the_command_makes_adds_and_shows(tmp_path: Path, capsys: Capture) -> No
     assert main(["cluster", "certs", "show", str(directory / "clients/late"), "--within", "31"]) == 0
 
 
+def test_a_directory_that_cannot_be_read_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "certs", "show", "a" * 300]) == BAD_INPUT
+    assert "File name too long" in capsys.readouterr().err
+
+
 def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
     """The extra is none of everybody's business; who asks for certificates is told in a line."""
     program = (
