@@ -7,13 +7,14 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 
-from loadsim.model.mail_program import MailProgram
+from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
 from loadsim.model.programs import load_program
@@ -82,8 +83,11 @@ async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str
     async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, keep: bool) -> None:
         while line := await source.readline():
             if keep:
-                command = re.sub(r"^t\d+ ", "", line.decode().rstrip("\r\n"))
-                lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
+                tag, command = re.findall(r"^(t\d+ )?(.*)$", line.decode().rstrip("\r\n"))[0]
+                response = not tag and command != "DONE"  # of AUTHENTICATE
+                if command != "CAPABILITY" and not response:
+                    command = re.sub(r"^(AUTHENTICATE|LOGIN) .*", "(logs on)", command)
+                    lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
             to.write(line)
             await to.drain()
         to.close()
@@ -120,38 +124,59 @@ Seen = tuple[list[Header], Structure, bytes, bytes]
 async def used(site: Site, account: Account, program: MailProgram) -> tuple[list[str], Seen]:
     """A session with a program. Return what it sent, with a line before each step, and what the user saw."""
     ear = Ear()
+    per_view = program.session == PER_VIEW
     async with recorded(replace(site.server.services, program=program)) as (services, lines):
         mailbox = open_driver(services).session(account, ear).mailbox
         await mailbox.log_on()
+
+        async def end_view() -> None:
+            if per_view:
+                await mailbox.log_off()
+
+        await end_view()
         lines.clear()
 
         lines.append("# opens the Inbox, which has two messages")
         shown = list(await mailbox.headers(INBOX, 50))
-        lines.append("# waits for new mail")
+        await end_view()
+        lines.append("# looks for new mail" if per_view else "# waits for new mail")
+        if per_view:
+            await asyncio.to_thread(deliver, site, account)
         await mailbox.watch()
         if program.idle:
             await asyncio.to_thread(deliver, site, account)
-            await ear.wait()
+        await ear.wait()
         lines.append("# lists the new message")
         shown += await mailbox.arrived()
+        await end_view()
         lines.append("# reads it")
         structure = await mailbox.structure(shown[-1].ref)
         assert structure.text is not None
         text = bytes(await mailbox.part(shown[-1].ref, structure.text))
         await mailbox.flag([shown[-1].ref], Flag.SEEN)
+        await end_view()
 
         lines.append("# opens a folder with one message, and reads it with its attachment")
         browsed = list(await mailbox.headers(FOLDER, 50))
         structure = await mailbox.structure(browsed[0].ref)
         assert structure.text is not None
         await mailbox.part(browsed[0].ref, structure.text)
+        await end_view()
         attached = bytes(await mailbox.part(browsed[0].ref, structure.attachments[0]))
+        await end_view()
         lines.append("# opens the Inbox, and then the folder again")
         await mailbox.open(INBOX)
         assert list(await mailbox.headers(FOLDER, 50)) == browsed
         await mailbox.open(INBOX)
         await mailbox.log_off()
-        return [line for line in lines if line != "LOGOUT"], (shown + browsed, structure, text, attached)
+        sent = [
+            line
+            for line, following in zip_longest(lines, lines[1:])
+            if (per_view or line != "LOGOUT")
+            # Servers without UNSELECT have the Inbox opened before LOGOUT.
+            and not (per_view and (line, following) == ("SELECT INBOX", "LOGOUT"))
+        ]
+        return sent, (shown + browsed, structure, text, attached)
 
 
 def deliver(site: Site, account: Account) -> None:
