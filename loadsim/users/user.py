@@ -42,6 +42,7 @@ class User:
         "_ended",
         "_free_ns",
         "_in_view",
+        "_looked",
         "_moved_bytes",
         "_pending",
         "_poll_due_ns",
@@ -83,6 +84,7 @@ class User:
         self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # of sessions per view
         self._poll_due_ns: int | None = None  # from the first log-on on
         self._in_view = False  # a session per view may be open
+        self._looked = False  # for new mail, before the processing of the Inbox that is due
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
         self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
@@ -266,7 +268,7 @@ class User:
             elif self._in_view:
                 await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:
-                await self._do_next()
+                await (self._look_first() if self._looks_first() else self._do_next())
             elif not self.mail.watching and self._poll_ns is None:
                 await self._watch()
             else:
@@ -274,6 +276,7 @@ class User:
 
     async def _do_next(self) -> None:
         """Do the next pending step, and add what follows from it, even if the end of the run cancels it."""
+        self._looked = False
         upcoming = self._pending.take()
         if upcoming.step is None:
             self._pending.done()
@@ -316,6 +319,20 @@ class User:
                 return
             self._session.failed_log_ons += 1
             self._forget_session()
+
+    def _looks_first(self) -> bool:
+        return self._poll_ns is not None and not self._looked and self._pending.opens_inbox
+
+    async def _look_first(self) -> None:
+        """Look for new mail before a processing of the Inbox: to open it shows what it has.
+
+        Without this, mail that comes between two looks would not be read, and less than the planned load be made.
+        """
+        self._looked = True
+        if not self.mail.inbox.processing:  # else there is nothing to do
+            await self._poll()
+            if self._sync_due_ns is not None and self.is_on:
+                await self._sync(self._sync_due_ns)
 
     async def _poll(self) -> None:
         """Look for new mail in a session of its own. If there is some, SYNC lists it in the same session."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from small_runs import loadsim, written
 
 from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.message_tag import MessageTag, body_digest
@@ -21,6 +24,7 @@ from loadsim.model.programs import load_program
 from loadsim.model.yaml_reader import known
 from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
+from loadsim.timinglog.reader import read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
@@ -243,3 +247,23 @@ def test_without_idle_a_program_polls(site: Site) -> None:
             return lines
 
     assert set(asyncio.run(polled())) == {"NOOP"}
+
+
+@pytest.mark.slow
+def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
+    """All mail arrives once, no session is lost, and each log-on has its log-off; results name the programs."""
+    users = [{"profile": "loadsim-5.5/medium", "users": 2, "program": name} for name in ("phone", "webmail")]
+    path = written(tmp_path / "short.yaml", topology=users, limits={"drain": "2s"})
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
+    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
+    assert list(score["by_protocol"]) == ["imap/phone", "imap/webmail"], ended.stderr
+    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
+    delivery = score["delivery"]
+    assert delivery["accepted"] == delivery["delivered"] > 10
+    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
+
+    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    commands = Counter(log.strings[command] for command in log.commands["command"])
+    tasks = Counter(log.strings[task] for task in log.tasks["task"])
+    assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] > tasks["READ"] + tasks["BROWSE"] > 10
+    assert not commands["IMAP IDLE"]
