@@ -367,13 +367,16 @@ class User:
         await self._between_tasks(self.mail.mailbox.watch())
 
     async def _between_tasks(self, call: Awaitable[None]) -> None:
-        """Await a call of the mailbox that is no task's. Its failure is counted, and ends the session if it is lost."""
+        """Await a call of the mailbox that is no task's. Its failure is counted, and ends the session if it is lost.
+
+        With a session per view, a refusal ends it, too. It is perhaps that of a log-on, which no task records.
+        """
         try:
             await call
         except Exception as error:  # noqa: BLE001 - it ends only this session
             failure = self._failure(error, IDLE)
             self.host.failed(self.number, IDLE, failure)
-            if failure.outcome != "refused":
+            if failure.outcome != "refused" or self._poll_ns is not None:
                 self._session_failed(failure)
         self._free_ns = self.now()
 

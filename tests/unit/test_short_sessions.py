@@ -249,10 +249,18 @@ def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: 
     assert lived.engine.outstanding == 0
 
 
-@pytest.mark.parametrize("command", ["IMAP AUTHENTICATE", "IMAP SELECT", "IMAP LOGOUT"])
-def test_a_failure_between_tasks_is_counted(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("failure", "command"),
+    [
+        (ServerLost("gone"), "IMAP AUTHENTICATE"),
+        (ServerRefused("gone"), "IMAP AUTHENTICATE"),
+        (ServerLost("gone"), "IMAP SELECT"),
+        (ServerLost("gone"), "IMAP LOGOUT"),
+    ],
+)
+def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed, command: str) -> None:
     """Of a look for mail, or of the log-off: no task has it, so the counts of failures and sessions do."""
-    lived = lived_by(tmp_path, SENDS, during=failing(ServerLost("gone"), command, None))
+    lived = lived_by(tmp_path, SENDS, during=failing(failure, command, None))
     assert {task["outcome"] for task in lived.tape.tasks} <= {"ok", "skipped"}
     assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
     assert lived.snapshots[-1].failures["IDLE"] == {"gone": 1}
