@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from mailservers import numbered_accounts
 from virtual_runs import EVERYTHING, During, Lived, assert_one_at_a_time, live, quiet, scenario_of
 
 from loadsim.engine.engine import Engine
-from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.ports import ALL_TASKS, INBOX, Account, Endpoint, Flag, Observer, Services, Session
 from loadsim.model.workload import PROCESS_INBOX
@@ -265,6 +265,46 @@ def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed,
     assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
     assert lived.snapshots[-1].failures["IDLE"] == {"gone": 1}
     assert lived.engine.outstanding == 0
+
+
+@pytest.mark.slow
+def test_every_failure_is_counted_once(tmp_path: Path) -> None:
+    """Commands fail all over the first 400 s: each failure is that of one task or one between tasks, none is both."""
+    failed: Counter[tuple[str, str, str]] = Counter()  # task or IDLE, outcome, protocol
+
+    async def begin(engine: Engine, module: InMemoryDriver) -> None:
+        given = 0
+
+        def fault(user: int, name: str, _: int) -> Exception | None:
+            nonlocal given
+            if not engine.start_ns or not engine.start_ns <= engine.now_ns() < engine.start_ns + 400 * 10**9:
+                return None
+            given += 1
+            kinds = {31: ServerLost("gone"), 23: ServerRefused("no"), 59: ServerSilent("silent")}
+            failure = next((failure for every, failure in kinds.items() if given % every == 0), None)
+            if failure is not None:
+                failed[engine.users[user - 1].performing or "IDLE", failure.outcome, name.partition(" ")[0]] += 1
+            return failure
+
+        module.fault = fault
+        await asyncio.Event().wait()
+
+    lived = lived_by(tmp_path, EVERYTHING, during=begin, limit_s=2.0)
+    assert len({task for task, _, _ in failed}) > 8 and sum(failed.values()) > 60
+    recorded = Counter((task["task"], task["outcome"]) for task in lived.tape.tasks)
+    for task, outcome in {(task, outcome) for task, outcome, _ in failed if task != "IDLE"}:
+        assert recorded[task, outcome] == failed[task, outcome, "IMAP"] + failed[task, outcome, "SMTP"], (task, outcome)
+    between = sum(times for (task, _, _), times in failed.items() if task == "IDLE")
+    assert between == sum(lived.snapshots[-1].failures["IDLE"].values())
+    lost = sum(
+        times
+        for (task, outcome, protocol), times in failed.items()
+        if protocol == "IMAP" and task != "LOGON" and (outcome != "refused" or task == "IDLE")
+    )
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (lost, lost)
+    accepted = sorted((mail["message"], mail["user"]) for mail in lived.mails("accepted"))
+    assert accepted == sorted((mail["message"], mail["user"]) for mail in lived.mails("seen") + lived.mails("found"))
+    assert_one_at_a_time(lived)
 
 
 def test_stress_looks_for_mail_and_backs_off(tmp_path: Path) -> None:
