@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
+"""The lengths of sessions: from log-on to log-off, or one for each view, which is a task or a look for new mail."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailProgram:
@@ -13,8 +16,9 @@ class MailProgram:
     `list_items` are the items of a FETCH that lists messages, `flags` those of one that compares a header cache with
     the server. Without `flags`, the program has no cache. `message_items` fetch a whole message to show it; if empty,
     its structure and its parts are fetched, one at a time. `prefetch`: new messages are fetched when they are listed.
-    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, ask each `poll_s`. `submission` and
-    `connection` apply where the scenario states none.
+    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, ask each `poll_s`. `session` is one of
+    `SESSIONS`; with a session per view, new mail is looked for each `poll_s`, in a session of its own. `submission`
+    and `connection` apply where the scenario states none.
     """
 
     name: str = "outlook-like"
@@ -26,10 +30,11 @@ class MailProgram:
     poll_s: float = 30.0
     submission: str = "aiosmtplib"
     connection: str = "per-message"
+    session: str = KEPT
 
     def document(self) -> dict[str, Any]:
-        """Return the values that the digest of a scenario contains."""
-        return asdict(self)
+        """Return the values that the digest of a scenario contains; a kept session, as in older logs, is not stated."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("session", KEPT)}
 
 
 OUTLOOK_LIKE = MailProgram()

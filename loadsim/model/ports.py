@@ -221,11 +221,17 @@ class Calendar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The ports of one user, implemented by a driver."""
+    """The ports of one user, implemented by a driver.
+
+    With `poll_s`, the mailbox has a session for each view, and none between views: the user ends a view by
+    `Mailbox.log_off`, and looks for new mail by `Mailbox.watch` each `poll_s`. None: the session lasts until log-off,
+    and the driver watches.
+    """
 
     mailbox: Mailbox
     submission: Submission
     calendar: Calendar
+    poll_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

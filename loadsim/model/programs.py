@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE, SESSIONS, MailProgram
 from loadsim.model.message_tag import HEADER
 from loadsim.model.ports import SUBMISSIONS
 from loadsim.model.schema import PositiveDuration, Switch, Text, strict, word
@@ -101,7 +101,7 @@ def _sources(value: object) -> dict[str, str]:
     return dict(value)
 
 
-_SOURCED = ("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection")
+_SOURCED = ("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection", "session")
 
 _read: Callable[[Callable[[object], tuple[str, ...]]], PlainValidator] = PlainValidator
 
@@ -120,10 +120,15 @@ class _File:
     poll_s: PositiveDuration = OUTLOOK_LIKE.poll_s
     submission: Annotated[str, word(*SUBMISSIONS)] = OUTLOOK_LIKE.submission
     connection: Annotated[str, word("per-message", "kept")] = OUTLOOK_LIKE.connection
+    session: Annotated[str, word(*SESSIONS)] = OUTLOOK_LIKE.session
 
     def __post_init__(self) -> None:
         if self.prefetch and not self.message:
             raise mismatch(f"items with {WHOLE_MESSAGE} where there is a prefetch", PARTS, at=("message",))
+        if self.idle and self.session != KEPT:
+            raise mismatch(
+                f"no where a session is {self.session}: it ends before new mail arrives", "yes", at=("idle",)
+            )
 
 
 _FILE = TypeAdapter(_File)
@@ -160,6 +165,7 @@ def _load(path: Path, name: str) -> MailProgram:
         poll_s=read.poll_s,
         submission=read.submission,
         connection=read.connection,
+        session=read.session,
     )
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise Origin(name).error(("name",), "a name other than that of the default program", program.name)

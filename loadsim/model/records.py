@@ -31,7 +31,7 @@ in which a user had no session.
 EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged")
 """Events of a message for one recipient.
 
-accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
+accepted: the server took it for this recipient; seen: announced to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
 """

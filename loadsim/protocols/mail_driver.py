@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 
-from loadsim.model.mail_program import module_name
+from loadsim.model.mail_program import PER_VIEW, module_name
 from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
@@ -33,7 +33,8 @@ class MailDriver:
     ) -> None:
         """`mailbox` makes a user's mailbox. Raises `ConfigError` if a file for TLS cannot be read.
 
-        With `takes_programs`, mailboxes behave as `services.program` states.
+        With `takes_programs`, mailboxes behave as `services.program` states; those of a program with a session per
+        view log on and off as `Session` says.
         """
         self.takes_programs = takes_programs
         self.name = module_name(name, services.program)
@@ -47,4 +48,5 @@ class MailDriver:
         services, submission = self._services, SUBMISSION[self._services.submission]
         mailbox = self._mailbox(self._imap_tls.of(account), account, observer)
         sending = submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls.of(account))
-        return Session(mailbox, sending, MailboxCalendar(mailbox))
+        poll_s = services.program.poll_s if services.program.session == PER_VIEW else None
+        return Session(mailbox, sending, MailboxCalendar(mailbox), poll_s)

@@ -36,6 +36,7 @@ class UserMail:
         "mailbox",
         "now",
         "number",
+        "poll_s",
         "profile",
         "run_id",
         "submission",
@@ -63,6 +64,7 @@ class UserMail:
         self.profile = host.workload.population.group(account.number).profile
         session = driver.session(account, observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
+        self.poll_s = session.poll_s
         self.folders: Sequence[str] = ()
         old_mail = host.workload.scenario.mailbox.inbox is not None
         self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit, old_mail)

@@ -4,7 +4,8 @@
 stress mode: the plan's next activity is due when the last one, with all that follows from it, is done.
 
 Both have `next_ns`, the instant of the next step, None while there is none. The caller takes the step, and then calls
-`go_on`, or `done` if the step is None: the activity had nothing to do.
+`go_on`, or `done` if the step is None: the activity had nothing to do. `opens_inbox` is true if the next step begins a
+processing of the Inbox.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ class PendingActivities:
     def begin(self) -> None:
         """Begin the plan; its due times count from the common start."""
         self._plan_next()
+
+    @property
+    def opens_inbox(self) -> bool:
+        return bool(self._pending) and _opens_inbox(self._pending[0])
 
     def take(self) -> PendingActivity:
         """Remove and return the next step. When an activity begins, the next of the plan becomes pending."""
@@ -200,6 +205,10 @@ class ClosedLoop:
         """Make the first activity due at once."""
         self.done()
 
+    @property
+    def opens_inbox(self) -> bool:
+        return self._waiting is not None and _opens_inbox(self._waiting)
+
     def take(self) -> PendingActivity:
         """Remove and return the step that is due; no other is pending until it has ended."""
         pending, at_ns = self._waiting, self.next_ns
@@ -248,6 +257,10 @@ class ClosedLoop:
     def _wait(self, at_ns: int, activity: UnderWay, step: Step | None) -> None:
         self.next_ns = at_ns
         self._waiting = PendingActivity(at_ns, 0, at_ns, activity, step, ON_TIME)
+
+
+def _opens_inbox(pending: PendingActivity) -> bool:
+    return pending.step is None and pending.activity.kind == PROCESS_INBOX
 
 
 def step_after(steps: Steps, result: Any) -> Step | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from loadsim.errors import GeneratorFailed, TaskFailed
@@ -41,8 +41,12 @@ class User:
         "_cut",
         "_ended",
         "_free_ns",
+        "_in_view",
+        "_looked",
         "_moved_bytes",
         "_pending",
+        "_poll_due_ns",
+        "_poll_ns",
         "_recorder",
         "_session",
         "_sync_due_ns",
@@ -77,6 +81,10 @@ class User:
 
         # The session.
         self._session = SessionState()
+        self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # of sessions per view
+        self._poll_due_ns: int | None = None  # from the first log-on on
+        self._in_view = False  # a session per view may be open
+        self._looked = False  # for new mail, before the processing of the Inbox that is due
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
         self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
@@ -249,21 +257,26 @@ class User:
             now_ns = self.now()
             next_ns = self._pending.next_ns
             sync_due_ns = self._sync_due_ns
+            if sync_due_ns is None:
+                sync_due_ns = self._poll_due_ns
             if sync_due_ns is not None and next_ns is not None and next_ns < sync_due_ns:
                 sync_due_ns = None
             if not self.is_on:
                 await self._log_on(now_ns)
             elif sync_due_ns is not None and sync_due_ns <= now_ns:
-                await self._sync(sync_due_ns)
+                await (self._poll() if self._sync_due_ns is None else self._sync(sync_due_ns))
+            elif self._in_view:
+                await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:
-                await self._do_next()
-            elif not self.mail.watching:
+                await (self._look_first() if self._looks_first() else self._do_next())
+            elif not self.mail.watching and self._poll_ns is None:
                 await self._watch()
             else:
                 await self._alarm.until(next_ns if sync_due_ns is None else sync_due_ns)
 
     async def _do_next(self) -> None:
         """Do the next pending step, and add what follows from it, even if the end of the run cancels it."""
+        self._looked = False
         upcoming = self._pending.take()
         if upcoming.step is None:
             self._pending.done()
@@ -307,14 +320,63 @@ class User:
             self._session.failed_log_ons += 1
             self._forget_session()
 
+    def _looks_first(self) -> bool:
+        return self._poll_ns is not None and not self._looked and self._pending.opens_inbox
+
+    async def _look_first(self) -> None:
+        """Look for new mail before a processing of the Inbox: to open it shows what it has.
+
+        Without this, mail that comes between two looks would not be read, and less than the planned load be made.
+        """
+        self._looked = True
+        if not self.mail.inbox.processing:  # else there is nothing to do
+            await self._poll()
+            if self._sync_due_ns is not None and self.is_on:
+                await self._sync(self._sync_due_ns)
+
+    async def _poll(self) -> None:
+        """Look for new mail in a session of its own. If there is some, SYNC lists it in the same session."""
+        if self._in_view:
+            await self._end_view()
+        self._plan_poll()
+        if self.is_on:
+            self._in_view = True
+            await self._watch()
+
+    def _plan_poll(self) -> None:
+        """Set the next look for new mail, if sessions are per view.
+
+        The first one comes at a random instant of the interval: the ramp-up may be short, and users would look all at
+        once. Those that were missed while the user was busy or had no session are left out.
+        """
+        if self._poll_ns is None:
+            return
+        now_ns = self.now()
+        if self._poll_due_ns is None:
+            self._poll_due_ns = now_ns + round(draw(self.mail.workload.seed, self.number, "poll", 0) * self._poll_ns)
+        elif self._poll_due_ns <= now_ns:
+            self._poll_due_ns += ((now_ns - self._poll_due_ns) // self._poll_ns + 1) * self._poll_ns
+
+    async def _end_view(self) -> None:
+        """Log off after a view, if it had a session. No task's time has this; the user's next task waits for it."""
+        self._in_view = False
+        await self._between_tasks(self.mail.mailbox.log_off())
+
     async def _watch(self) -> None:
         self.mail.watching = True  # even if the server refuses: to ask again at once would not help
+        await self._between_tasks(self.mail.mailbox.watch())
+
+    async def _between_tasks(self, call: Awaitable[None]) -> None:
+        """Await a call of the mailbox that is no task's. Its failure is counted, and ends the session if it is lost.
+
+        With a session per view, a refusal ends it, too. It is perhaps that of a log-on, which no task records.
+        """
         try:
-            await self.mail.mailbox.watch()
+            await call
         except Exception as error:  # noqa: BLE001 - it ends only this session
             failure = self._failure(error, IDLE)
             self.host.failed(self.number, IDLE, failure)
-            if failure.outcome != "refused":
+            if failure.outcome != "refused" or self._poll_ns is not None:
                 self._session_failed(failure)
         self._free_ns = self.now()
 
@@ -337,6 +399,7 @@ class User:
         self.mail.watching = False
         self._broken = None
         self.performing = task.name
+        self._in_view = self._poll_ns is not None
         submitting = False
         ended_ns: int | None = None
         result, outcome, error = None, "unfinished", ""
@@ -379,6 +442,7 @@ class User:
             since_ns = self._session.down_since_ns
             self._record_span(NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
         self._session.up(self._free_ns)
+        self._plan_poll()
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from small_runs import loadsim, written
 
-from loadsim.model.mail_program import MailProgram
+from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
 from loadsim.model.programs import load_program
 from loadsim.model.yaml_reader import known
 from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
+from loadsim.timinglog.reader import read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
@@ -82,8 +87,11 @@ async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str
     async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, keep: bool) -> None:
         while line := await source.readline():
             if keep:
-                command = re.sub(r"^t\d+ ", "", line.decode().rstrip("\r\n"))
-                lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
+                tag, command = re.findall(r"^(t\d+ )?(.*)$", line.decode().rstrip("\r\n"))[0]
+                response = not tag and command != "DONE"  # of AUTHENTICATE
+                if command != "CAPABILITY" and not response:
+                    command = re.sub(r"^(AUTHENTICATE|LOGIN) .*", "(logs on)", command)
+                    lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
             to.write(line)
             await to.drain()
         to.close()
@@ -120,38 +128,59 @@ Seen = tuple[list[Header], Structure, bytes, bytes]
 async def used(site: Site, account: Account, program: MailProgram) -> tuple[list[str], Seen]:
     """A session with a program. Return what it sent, with a line before each step, and what the user saw."""
     ear = Ear()
+    per_view = program.session == PER_VIEW
     async with recorded(replace(site.server.services, program=program)) as (services, lines):
         mailbox = open_driver(services).session(account, ear).mailbox
         await mailbox.log_on()
+
+        async def end_view() -> None:
+            if per_view:
+                await mailbox.log_off()
+
+        await end_view()
         lines.clear()
 
         lines.append("# opens the Inbox, which has two messages")
         shown = list(await mailbox.headers(INBOX, 50))
-        lines.append("# waits for new mail")
+        await end_view()
+        lines.append("# looks for new mail" if per_view else "# waits for new mail")
+        if per_view:
+            await asyncio.to_thread(deliver, site, account)
         await mailbox.watch()
         if program.idle:
             await asyncio.to_thread(deliver, site, account)
-            await ear.wait()
+        await ear.wait()
         lines.append("# lists the new message")
         shown += await mailbox.arrived()
+        await end_view()
         lines.append("# reads it")
         structure = await mailbox.structure(shown[-1].ref)
         assert structure.text is not None
         text = bytes(await mailbox.part(shown[-1].ref, structure.text))
         await mailbox.flag([shown[-1].ref], Flag.SEEN)
+        await end_view()
 
         lines.append("# opens a folder with one message, and reads it with its attachment")
         browsed = list(await mailbox.headers(FOLDER, 50))
         structure = await mailbox.structure(browsed[0].ref)
         assert structure.text is not None
         await mailbox.part(browsed[0].ref, structure.text)
+        await end_view()
         attached = bytes(await mailbox.part(browsed[0].ref, structure.attachments[0]))
+        await end_view()
         lines.append("# opens the Inbox, and then the folder again")
         await mailbox.open(INBOX)
         assert list(await mailbox.headers(FOLDER, 50)) == browsed
         await mailbox.open(INBOX)
         await mailbox.log_off()
-        return [line for line in lines if line != "LOGOUT"], (shown + browsed, structure, text, attached)
+        sent = [
+            line
+            for line, following in zip_longest(lines, lines[1:])
+            if (per_view or line != "LOGOUT")
+            # Servers without UNSELECT have the Inbox opened before LOGOUT.
+            and not (per_view and (line, following) == ("SELECT INBOX", "LOGOUT"))
+        ]
+        return sent, (shown + browsed, structure, text, attached)
 
 
 def deliver(site: Site, account: Account) -> None:
@@ -218,3 +247,23 @@ def test_without_idle_a_program_polls(site: Site) -> None:
             return lines
 
     assert set(asyncio.run(polled())) == {"NOOP"}
+
+
+@pytest.mark.slow
+def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
+    """All mail arrives once, no session is lost, and each log-on has its log-off; results name the programs."""
+    users = [{"profile": "loadsim-5.5/medium", "users": 2, "program": name} for name in ("phone", "webmail")]
+    path = written(tmp_path / "short.yaml", topology=users, limits={"drain": "2s"})
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
+    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
+    assert list(score["by_protocol"]) == ["imap/phone", "imap/webmail"], ended.stderr
+    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
+    delivery = score["delivery"]
+    assert delivery["accepted"] == delivery["delivered"] > 10
+    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
+
+    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    commands = Counter(log.strings[command] for command in log.commands["command"])
+    tasks = Counter(log.strings[task] for task in log.tasks["task"])
+    assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] > tasks["READ"] + tasks["BROWSE"] > 10
+    assert not commands["IMAP IDLE"]

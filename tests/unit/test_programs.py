@@ -79,6 +79,15 @@ def test_results_name_a_program(tmp_path: Path) -> None:
     assert load_scenario(str(again)).digest() == found.digest()
 
 
+def test_short_sessions_are_in_the_digest_and_kept_ones_are_not(tmp_path: Path) -> None:
+    """Digests of programs that were there before sessions could be short stay comparable."""
+    assert "session" not in load_program("thunderbird").document()
+    assert load_program("phone").document()["session"] == "per-view"
+    (tmp_path / "kept").mkdir()
+    short, kept = program(tmp_path, idle=False, session="per-view"), program(tmp_path / "kept", idle=False)
+    assert scenario(tmp_path, short).digest() != scenario(tmp_path, kept).digest()
+
+
 def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> None:
     """SMTP driver and connection are the program's, unless the scenario states them."""
     own = program(tmp_path, submission="pipelining", connection="kept")
@@ -155,6 +164,12 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
         ("message", "BODY[]", "message: expected items of"),
         ("prefetch", True, "message: expected items with BODY.PEEK[] where there is a prefetch, found parts"),
         ("idle", "often", "idle: expected "),
+        ("session", "short", "session: expected kept or per-view, found 'short'"),
+        (
+            "session",
+            "per-view",
+            "idle: expected no where a session is per-view: it ends before new mail arrives, found",
+        ),
         ("poll", 30, "poll: expected a duration"),
         ("submission", "sendmail", "submission: expected aiosmtplib or pipelining, found 'sendmail'"),
         ("connection", "open", "connection: expected per-message or kept, found 'open'"),

@@ -17,6 +17,7 @@ from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import aioimaplib, imap
@@ -179,6 +180,33 @@ def test_log_ons_are_resumed(
 
     on(loop, main())
     assert [secured.session_reused for secured in handshakes] == [False, True, False]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_next_view_of_a_program_resumes(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    localhost: tuple[Path, ssl.SSLContext],
+    handshakes: list[ssl.SSLObject],
+) -> None:
+    """With a session for each view, all but a user's first have short handshakes."""
+    ca_file, context = localhost
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=0, uid_next=1)
+        await peer.answer(rb"LOGOUT", b"* BYE")
+        await peer.end()
+
+    async def main() -> None:
+        async with playing(script, script, script, context=context, tls="implicit") as endpoint:
+            services = Services(replace(endpoint, ca_file=str(ca_file)), endpoint, program=load_program("phone"))
+            mailbox = imap.open_driver(services).session(ACCOUNTS[0], Ear()).mailbox
+            for _ in range(3):
+                await mailbox.watch()
+                await mailbox.log_off()
+
+    on(loop, main())
+    assert [secured.session_reused for secured in handshakes] == [False, True, True]
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -21,13 +21,15 @@ from __future__ import annotations
 
 import ssl
 
-from loadsim.model.ports import Account, Driver, Observer, Services
+from loadsim.model.mail_program import PER_VIEW
+from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.whole_message import MessageStore
 from loadsim.protocols.mail_driver import MailDriver
+from loadsim.protocols.short_sessions import PerViewMailbox
 
 
 def open_driver(services: Services) -> Driver:
@@ -35,11 +37,12 @@ def open_driver(services: Services) -> Driver:
     imap, limit_s, folders, program = services.imap, services.command_limit_s, services.folders, services.program
     requests = requests_of(program)
 
-    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
+    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> Mailbox:
         session = ImapSession(
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
         cache = HeaderCache() if requests.flags else None
-        return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
+        own = ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
+        return PerViewMailbox(own, own.holds) if program.session == PER_VIEW else own
 
     return MailDriver("imap", services, mailbox, takes_programs=True)

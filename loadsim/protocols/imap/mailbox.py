@@ -120,6 +120,10 @@ class ImapMailbox:
                 await connection.idle()
         self.session.keep_watching()
 
+    def holds(self, ref: Hashable) -> bool:
+        """Return True for a whole message in the store: it is shown without a command."""
+        return self.store is not None and self.store.get(ref) is not None
+
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE, or of the whole message (RFC 9051 section 6.4.5)."""
         if self.store is not None:

@@ -1,0 +1,92 @@
+"""A mailbox with a session for each view: webmail without a proxy, and phones that look for mail now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, Structure
+
+
+@dataclass(slots=True, eq=False)
+class PerViewMailbox:
+    """Implements `ports.Mailbox` over another one; `log_off` ends a view, and its next call logs on.
+
+    A view without a command has no session. A view has at most one: if it breaks, or the log-on fails, the view's other
+    calls fail as those of a kept session do. So a loss is never repaired unseen.
+
+    Caches of the mailbox and its knowledge of folders outlive sessions.
+    """
+
+    mailbox: Mailbox
+    holds: Callable[[MessageRef], bool] = lambda _: False  # True for a message that is shown without a command
+    _begun: bool = field(default=False, init=False)  # this view has tried to log on
+    _on: bool = field(default=False, init=False)
+
+    async def log_on(self) -> None:
+        """Begin a view with a new session."""
+        self._begun, self._on = True, False
+        await self.mailbox.log_on()
+        self._on = True
+
+    async def _session(self) -> Mailbox:
+        """Return the mailbox, logged on if this is the view's first command."""
+        if not self._begun:
+            await self.log_on()
+        return self.mailbox
+
+    async def log_off(self) -> None:
+        """End the view: log off and close, if it has a session."""
+        on, self._begun, self._on = self._on, False, False
+        if on:
+            try:
+                await self.mailbox.log_off()
+            except BaseException:
+                self.mailbox.abandon()
+                raise
+
+    def abandon(self) -> None:
+        """Close at once; only `log_on` makes a new session in this view."""
+        self._on = False
+        self.mailbox.abandon()
+
+    async def folders(self) -> Sequence[str]:
+        return await (await self._session()).folders()
+
+    async def open(self, folder: str) -> None:
+        """Do nothing: the next command, in this view or another, opens the folder that it needs."""
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        return await (await self._session()).headers(folder, newest)
+
+    async def arrived(self) -> Sequence[Header]:
+        return await (await self._session()).arrived()
+
+    async def watch(self) -> None:
+        """Open the Inbox, which announces what has arrived since it was last open."""
+        await (await self._session()).open(INBOX)
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        return await (await self._session_for(ref)).structure(ref)
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes | bytearray:
+        return await (await self._session_for(ref)).part(ref, part)
+
+    async def _session_for(self, ref: MessageRef) -> Mailbox:
+        """Return the mailbox, logged on unless it holds the message."""
+        return self.mailbox if self.holds(ref) else await self._session()
+
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        await (await self._session()).flag(refs, flag, on)
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        await (await self._session()).move(refs, folder)
+
+    async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
+        await (await self._session()).copy(refs, folder)
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        return await (await self._session()).append(folder, message, flags)
+
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        await (await self._session()).expunge(refs)
