@@ -13,10 +13,13 @@ from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
-from loadsim.analysis.score import ProtocolStatistics
+from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model.records import GENERATOR
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
+
+MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
+"""The advice on tasks with too few hits."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -115,7 +118,7 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck.
+    not change the verdict. `advice` helps if the generator was the bottleneck, or tasks had too few hits.
     """
 
     validity: str
@@ -167,6 +170,9 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.invalid_runs,
     ]
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
+    ways = [advice(facts.generator)] if over_limits else []
+    if whole and not facts.stress and _few_hits(facts, limits):
+        ways.append(MORE_HITS)
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
@@ -176,7 +182,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         missed=missed,
         missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
-        advice=advice(facts.generator) if over_limits else None,
+        advice="; ".join(ways) or None,
     )
 
 
@@ -251,13 +257,10 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     """Return the reasons for which there is no valid score, or no throughput of a closed loop."""
     if facts.stress:
         return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
-    reasons = []
-    for protocol in facts.protocols:
-        few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]
-        reasons += [
-            f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed"
-            for task in few
-        ]
+    reasons = [
+        f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed"
+        for protocol, task in _few_hits(facts, limits)
+    ]
     reasons += [
         f"{_of(facts, protocol)}no scored task has a hit: there is no score"
         for protocol in facts.protocols
@@ -266,6 +269,16 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     if not facts.protocols:
         reasons.append("the logs hold no task: there is no score")
     return reasons
+
+
+def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskStatistics]]:
+    """Return the scored and planned tasks with too few hits for a percentile."""
+    return [
+        (protocol, task)
+        for protocol in facts.protocols
+        for task in protocol.tasks
+        if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]
+    ]
 
 
 def _missing(facts: Facts) -> list[str]:

@@ -13,18 +13,25 @@ from loadsim.model.ports import INBOX, Account, Provisioning
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
-from loadsim.provisioning.check_tasks import Arrival
+from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival
 from loadsim.provisioning.findings import Finding, Severity, lacking, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
 LARGEST_CLOCK_GAP_S = 5.0
+
+LATE_NEWS = (
+    f"within {FIRST_POLL_S:g} s the server did not announce all of them to waiting users, who answer mail later then; a"
+    " run of some minutes may make too little load"
+)
 
 
 async def check_mail(check: Check) -> None:
     """Report arrivals, then send one message to the smallest list, and look at unknown addresses and the clock."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
-        check.mail.append(Finding("to a user", _arrived(arrivals)))
+        late = any(not arrival.announced for arrival in arrivals)
+        advice = LATE_NEWS if late else ""
+        check.mail.append(Finding("to a user", _arrived(arrivals), Severity.NOTE if late else Severity.OK, advice))
     lost = [task for task in check.tasks if "SYNC" in task.planned and not task.arrivals]
     for task in lost:
         if not any(each.failure for each in task.findings):

@@ -57,7 +57,8 @@ def start_greenmail(
     population, lists = check_population(accounts, lists)
     if lists:
         raise ConfigError(
-            f"server: greenmail: expected lists.count: 0, since GreenMail has no distribution lists, found {len(lists)}"
+            f"server: greenmail: expected a scenario with lists: {{count: 0}}, since GreenMail has no distribution"
+            f" lists, found {len(lists)} of them; or --set lists.count=0, here and for the run"
         )
     users = user_options(population)
     found = find_programs("greenmail", ARTIFACT, SERIES, programs)

@@ -37,7 +37,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 13)
+    accounts = numbered_accounts(USERS * 14)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
@@ -90,6 +90,17 @@ def test_tasks_are_done_with_the_mail_program_of_the_group(lab: Lab) -> None:
     assert report.verdict == CAN_RUN
     assert {task.driver for task in report.tasks} == {"imap/thunderbird"}
     assert {task.task for task in report.tasks} == planned_tasks(lab.scenario.topology[0].profile)
+
+
+def test_mail_that_is_not_announced_is_noted(lab: Lab) -> None:
+    """Waiting users hear of it late, as on Courier: the scenario can run, and makes less load in a short day."""
+    lab = lab.with_settings(*NO_LISTS)
+    services = replace(lab.services, imap=replace(lab.services.imap, ignored=frozenset({"IDLE"})))
+    report = asyncio.run(check_server(lab.workload, services, silent))
+    assert report.verdict == CAN_RUN
+    note = next(each for each in report.mail if each.subject == "to a user")
+    assert "0 of them announced" in note.found
+    assert "may make too little load" in note.advice
 
 
 def test_an_initialised_mailbox_stays_as_it_is(lab: Lab) -> None:
