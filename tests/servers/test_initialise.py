@@ -225,6 +225,17 @@ def test_another_seed_replaces_every_message(lab: Lab) -> None:
     assert (second.removed, second.put) == (33, 33)
 
 
+def test_sent_and_deleted_mail_that_change_places_are_put_anew(lab: Lab) -> None:
+    """Each folder's status is that of the record, but its messages are those of the other one."""
+    first = lab.with_settings("folders={sent: A, trash: B}")
+    then = lab.with_settings("folders={sent: B, trash: A}")
+    for each, changed, held in ((first, USERS, {"A": 0, "B": 1}), (then, USERS, {"A": 1, "B": 0}), (then, 0, {})):
+        done = asyncio.run(initialise(each.workload, each.scenario.using(each.services), "auto", quiet))
+        assert done.changed == changed
+        for mailbox in lab.snapshots():
+            assert {name: len(mailbox[name]) for name in held} == held
+
+
 def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
     """A folder that loadsim created for another profile is deleted; one that only has such a name stays."""
     small = yaml.safe_load((lab.path.parent / "small.yaml").read_text())
