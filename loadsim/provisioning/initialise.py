@@ -423,10 +423,10 @@ async def restore_mailbox(
 
     # Delete folders. Record the state in the manifest, without the names of these.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
-    if (change or not state.holds(digest)) and not state.kept:
+    if change or not state.holds(digest):
         status = await mailbox.status()
-        record = _record(account, start, status, digest)
-        if manifest.FOLDER in status:
+        record = await _record(account, mailbox, start, status, digest)
+        if manifest.FOLDER in status and not state.kept:
             await manifest.write(mailbox, account, created - frozenset(deleted), record, accept_unsigned)
     return Initialised(
         accounts=1,
@@ -460,8 +460,8 @@ def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         yield batch
 
 
-def _record(
-    account: Account, start: StartState, status: Mapping[str, FolderStatus | None], digest: str
+async def _record(
+    account: Account, mailbox: Provisioning, start: StartState, status: Mapping[str, FolderStatus | None], digest: str
 ) -> manifest.Record | None:
     """Return the record of a mailbox in its start state; None if the server does not state enough for one.
 
@@ -471,12 +471,14 @@ def _record(
     contents = {folder: each for folder, each in status.items() if folder != manifest.FOLDER}
     for folder in dict.fromkeys((*wanted, *contents)):
         each, expected = contents.get(folder), wanted.get(folder, 0)
-        if each is None and folder in contents:
-            return None
-        found = 0 if each is None else each.messages
+        found = 0
+        if each is not None:
+            found = each.messages
+        elif folder in contents:
+            found = await mailbox.message_count(folder)
         if found != expected:
             raise ConfigError(
                 f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
             )
     known = {folder: each for folder, each in contents.items() if each is not None}
-    return manifest.Record(digest, known)
+    return manifest.Record(digest, known) if len(known) == len(contents) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +350,38 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     assert "hush" not in line
     assert "\n" not in line
     assert lab.snapshots() == before
+
+
+class Forgetful:
+    """A mailbox on a server that says OK to each APPEND, and stores none. `numbers`: STATUS has all numbers."""
+
+    def __init__(self, mailbox: Any, numbers: bool) -> None:
+        self._mailbox, self._numbers = mailbox, numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mailbox, name)
+
+    async def append_many(self, folder: str, messages: Sequence[Any]) -> Sequence[None]:
+        return [None] * len(messages)
+
+    async def status(self) -> dict[str, Any]:
+        found = await self._mailbox.status()
+        return found if self._numbers else dict.fromkeys(found)
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+@pytest.mark.parametrize("rejected", [True, False])
+def test_messages_are_counted_at_the_end(lab: Lab, numbers: bool, rejected: bool) -> None:
+    """Also if STATUS has too few numbers for a record, or if a manifest that is not accepted forbids one."""
+    if rejected:
+        asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+        lab = lab.with_settings("accounts.manifest_key=another", "run.seed=2")
+
+    async def work(account: Account, mailbox: Any) -> None:
+        with pytest.raises(ConfigError, match="expected 4 messages after initialising, found 0"):
+            await restore_mailbox(account, Forgetful(mailbox, numbers), StartState(lab.workload), from_scratch=False)
+
+    assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 
 
 def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
