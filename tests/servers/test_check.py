@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from smtp_peers import Accepting, aiosmtpd, endpoint
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import planned_tasks
+from loadsim.model.population import distribution_lists
 from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.findings import CAN_RUN, ServerReport, Severity
@@ -130,6 +131,23 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
         asyncio.run(check_server_limits(listed.workload, listed.services))
 
 
+def test_all_lists_are_named(lab: Lab) -> None:
+    """Mail arrives through the smallest one; one of the others is missing."""
+    listed = lab.with_settings("lists={count: 3, size: {min: 1, average: 1, max: 1}}")
+    missing = "list-00003@example.test"
+    refusal = f"550 5.1.1 <{missing}>: user unknown"
+    report = relayed(listed, 20.0, lambda _, recipient: refusal if recipient == missing else None)
+    assert lacks(report) == {
+        "other lists": (
+            f"550 RCPT: {refusal}",
+            f"create the list {missing}, and perhaps others (loadsim topology export writes all lists)",
+        )
+    }
+    report = relayed(listed, 20.0, lambda _, recipient: None)
+    assert not report.lacks
+    assert "2 named as recipients, none refused" in {each.found for each in report.mail}
+
+
 def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0]]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -164,12 +182,21 @@ def test_the_users_of_a_check(make_lab: MakeLab) -> None:
 
 
 class Relaying(Accepting):
-    """Relays accepted messages to a real server; `answers` gives the reply to RCPT, None to accept."""
+    """Relays accepted messages to a real server; `answers` gives the reply to RCPT, None to accept.
 
-    def __init__(self, server: RunningServer, answers: Callable[[str, str], str | None]) -> None:
+    `members` are those of its lists, by address.
+    """
+
+    def __init__(
+        self,
+        server: RunningServer,
+        answers: Callable[[str, str], str | None],
+        members: Mapping[str, Sequence[str]],
+    ) -> None:
         super().__init__()
         self._server = server
         self._answers = answers
+        self._members = members
 
     async def handle_RCPT(  # noqa: N802
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -180,9 +207,8 @@ class Relaying(Accepting):
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         message = envelope.content
         assert isinstance(message, bytes)
-        await asyncio.to_thread(
-            submit, self._server.services, str(envelope.mail_from), list(envelope.rcpt_tos), message
-        )
+        recipients = [each for address in envelope.rcpt_tos for each in self._members.get(address, (address,))]
+        await asyncio.to_thread(submit, self._server.services, str(envelope.mail_from), recipients, message)
         return "250 relayed"
 
 
@@ -190,7 +216,8 @@ def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) 
     """Check the lab's server behind an SMTP server that refuses."""
 
     async def work() -> ServerReport:
-        async with aiosmtpd(Relaying(lab.server, answers)) as (port, _):
+        members = distribution_lists(lab.scenario)
+        async with aiosmtpd(Relaying(lab.server, answers, members)) as (port, _):
             services = replace(lab.services, smtp=endpoint(port))
             return await check_server(lab.workload, services, silent, wait_s)
 
