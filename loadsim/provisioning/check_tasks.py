@@ -204,13 +204,19 @@ class Arrival:
 
 
 class TaskCheck:
-    """Does the planned tasks of one user with one driver. `folder` is the check's own; `findings` grow."""
+    """Does the planned tasks of one user with one driver, which has mail program and `name` of a group.
 
-    def __init__(self, host: CheckHost, post: Post, driver: Driver, user: int, partner: int, folder: str) -> None:
+    `folder` is the check's own; `findings` grow.
+    """
+
+    def __init__(
+        self, host: CheckHost, post: Post, driver: Driver, name: str, user: int, partner: int, folder: str
+    ) -> None:
         scenario = host.workload.scenario
         self.observer = CheckObserver()
         self.post = post
         self.driver = driver
+        self.name = name
         self.partner = scenario.account(partner)
         self.user = UserMail(host, scenario.account(user), driver, self.observer, lambda _: None)
         self.folder = folder
@@ -358,7 +364,7 @@ class TaskCheck:
             return None
         if keep:
             used = tuple(dict.fromkeys(self.observer.commands))
-            self.findings.append(TaskFinding(self.driver.name, task, used, time.monotonic() - since))
+            self.findings.append(TaskFinding(self.name, task, used, time.monotonic() - since))
         return True if result is None else result
 
     def _failed(self, task: str, failure: TaskFailed, seconds: float, sender: str = "", recipient: str = "") -> None:
@@ -370,4 +376,4 @@ class TaskCheck:
             sender=sender or account.address,
             recipient=recipient or self.partner.address,
         )
-        self.findings.append(TaskFinding(self.driver.name, task, used, seconds, finding))
+        self.findings.append(TaskFinding(self.name, task, used, seconds, finding))

@@ -190,16 +190,23 @@ async def _make_folders(check: Check) -> None:
 
 
 async def _do_tasks(check: Check) -> None:
-    """Let each user do the planned tasks, with the driver `imap` and with that of their group; users work together."""
-    names = {DRIVER} | {check.workload.population.group(user).protocol for user in check.users}
-    drivers = {name: open_driver(name, check.services) for name in sorted(names)}
+    """Let each user do the planned tasks, with the driver `imap`, and with driver and mail program of their group.
+
+    Users work together.
+    """
+    scenario = check.workload.scenario
+    groups = {user: check.workload.population.group(user) for user in check.users}
+    drivers = {DRIVER: open_driver(DRIVER, check.services)}
+    for each in groups.values():
+        if each.module not in drivers:
+            drivers[each.module] = open_driver(each.protocol, scenario.with_program(check.services, each.program))
     folders = {place.account.number: place.folder for place in check.places}
     users = list(check.users)
     check.touched.update(users)
 
     async def one(user: int, partner: int) -> None:
-        for name in dict.fromkeys((DRIVER, check.workload.population.group(user).protocol)):
-            task = TaskCheck(check.host, check.post, drivers[name], user, partner, folders.get(user, INBOX))
+        for name in dict.fromkeys((DRIVER, groups[user].module)):
+            task = TaskCheck(check.host, check.post, drivers[name], name, user, partner, folders.get(user, INBOX))
             check.tasks.append(task)
             await task.run()
 

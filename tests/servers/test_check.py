@@ -38,7 +38,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 12)
+    accounts = numbered_accounts(USERS * 16)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
@@ -129,6 +129,22 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     listed = lab.with_settings(*WITH_LIST)
     with pytest.raises(ConfigError, match=r"lists: expected the server to accept mail for list-00001@example\.test,"):
         asyncio.run(check_server_limits(listed.workload, listed.services))
+
+
+def test_tasks_are_done_with_the_mail_program_of_each_group(lab: Lab) -> None:
+    """A program's commands may fail where the default ones do not. Others' mail stays as it is."""
+    lab.put(1, "INBOX", FOREIGN % 1)
+    before = lab.snapshots()
+    for program in ("thunderbird", "apple-mail"):
+        of_program = lab.with_settings(*NO_LISTS, f"topology.0.program={program}")
+        report = asyncio.run(check_server(of_program.workload, of_program.services, silent))
+        assert not report.lacks
+        done = {
+            task.driver: {each.task for each in report.tasks if each.driver == task.driver} for task in report.tasks
+        }
+        assert done.keys() == {"imap", f"imap/{program}"}
+        assert done["imap"] == done[f"imap/{program}"]
+        assert lab.snapshots() == before
 
 
 def test_all_lists_are_named(lab: Lab) -> None:
