@@ -17,6 +17,9 @@ from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival
 from loadsim.provisioning.findings import Finding, Severity, lacking, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
+MOST_LISTS = 50
+"""The most other lists that are named as recipients, from the first to the last."""
+
 LARGEST_CLOCK_GAP_S = 5.0
 
 LATE_NEWS = (
@@ -107,10 +110,31 @@ async def _list(check: Check) -> None:
     found = f"{len(times)} of {len(accounts)} members got it"
     if len(times) == len(accounts):
         check.mail.append(Finding("to a list", f"{found} within {max(times):.2f} s"))
+        await _other_lists(check, sender, index)
     else:
         check.overdue.add(outgoing.id)
         advice = f"make {address} deliver to its members (or {missing})" if times else missing
         check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
+
+
+async def _other_lists(check: Check, sender: Account, known: int) -> None:
+    """Name other lists as recipients, without a message, until one is refused for good."""
+    lists = check.workload.population.lists
+    others = [index for index in range(len(lists)) if index != known]
+    step = max(1, (len(others) - 1) / (MOST_LISTS - 1))
+    named = [others[round(at * step)] for at in range(min(len(others), MOST_LISTS))]
+    for index in named:
+        address = lists.address(index)
+        try:
+            await probe(check.services, sender).ask(sender.address, address)
+        except TaskFailed as failure:
+            if refused_recipient(failure):
+                advice = f"create the list {address}, and perhaps others (loadsim topology export writes all lists)"
+                check.mail.append(Finding("other lists", str(failure), Severity.LACKS, advice))
+                return
+    if named:
+        of = "" if len(named) == len(others) else f" of {len(others)}"
+        check.mail.append(Finding("other lists", f"{len(named)}{of} named as recipients, none refused"))
 
 
 async def _clock(check: Check) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 
@@ -40,16 +41,20 @@ class ConnectionGate:
     def __init__(self, most: int) -> None:
         self.allowed = min(FIRST, most)
         self.visiting = 0
+        self.admitted = 0
         self._most = most
         self._ceiling: int | None = None  # one less than the number that was refused
         self._succeeded = 0
         self._changed = asyncio.Condition()
 
-    async def enter(self) -> None:
-        """Wait until another visit is admitted."""
+    async def enter(self) -> Callable[[], bool]:
+        """Wait until another visit is admitted. Return whether it is the only one since its begin, when called."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.visiting < self.allowed)
             self.visiting += 1
+            self.admitted += 1
+            first, number = self.visiting == 1, self.admitted
+        return lambda: first and self.admitted == number
 
     async def leave(self, *, refused: bool | None) -> None:
         """End a visit, which the server has perhaps refused because of the number of connections.

@@ -7,7 +7,7 @@ are changed, in steps that a second run can finish after an interruption.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
@@ -49,6 +49,9 @@ SAMPLE = 5
 INSPECT = "inspect"
 INITIALISE = "initialise"
 """The steps that progress reports, in this order."""
+
+_NAMED_BY_SERVER = (SENT_ITEMS, DELETED_ITEMS, CALENDAR)
+"""The folders whose names on the server depend on special uses, or on the scenario's `folders`."""
 
 _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
@@ -131,9 +134,15 @@ class StartState:
             digest.update(scenario.account(user).address.encode() + b"\n")
         return digest.hexdigest()
 
-    def digest(self, user: int) -> str:
-        """Return SHA-256 over all that determines the start state of one mailbox, in hexadecimal."""
-        return sha256(f"{self._common} {user} {self._workload.user_start_state(user)}".encode()).hexdigest()
+    def digest(self, user: int, path: Callable[[str], str] = str) -> str:
+        """Return SHA-256 over all that determines the start state of one mailbox, in hexadecimal.
+
+        `path` returns the path of a folder on the server: messages in "Sent" are in their place only if it is the
+        folder for sent mail.
+        """
+        parts = [self._common, str(user), self._workload.user_start_state(user)]
+        parts += [f"{folder}={path(folder)}" for folder in _NAMED_BY_SERVER if path(folder) != folder]
+        return sha256(" ".join(parts).encode()).hexdigest()
 
     def folders(self, user: int) -> dict[str, int]:
         """Return the folders that a mailbox must have, with the number of their messages."""
@@ -271,7 +280,7 @@ async def inspect(
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
-        digest = start.digest(account.number)
+        digest = start.digest(account.number, mailbox.path)
         state = await inspect_mailbox(account, mailbox, accept_unsigned, lambda record: record.start_state == digest)
         if state.foreign or mode not in ("auto", TRUST):
             return state, mode == "always"
@@ -385,7 +394,7 @@ async def restore_mailbox(
     put, and those are put in order.
     """
     # Find the changes.
-    digest = start.digest(account.number)
+    digest = start.digest(account.number, mailbox.path)
     state = await inspect_mailbox(
         account, mailbox, accept_unsigned, lambda record: record.start_state == digest and not from_scratch
     )
@@ -414,10 +423,10 @@ async def restore_mailbox(
 
     # Delete folders. Record the state in the manifest, without the names of these.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
-    if (change or not state.holds(digest)) and not state.kept:
+    if change or not state.holds(digest):
         status = await mailbox.status()
-        record = _record(account, start, status)
-        if manifest.FOLDER in status:
+        record = await _record(account, mailbox, start, status, digest)
+        if manifest.FOLDER in status and not state.kept:
             await manifest.write(mailbox, account, created - frozenset(deleted), record, accept_unsigned)
     return Initialised(
         accounts=1,
@@ -451,7 +460,9 @@ def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         yield batch
 
 
-def _record(account: Account, start: StartState, status: Mapping[str, FolderStatus | None]) -> manifest.Record | None:
+async def _record(
+    account: Account, mailbox: Provisioning, start: StartState, status: Mapping[str, FolderStatus | None], digest: str
+) -> manifest.Record | None:
     """Return the record of a mailbox in its start state; None if the server does not state enough for one.
 
     Raises `ConfigError` unless STATUS reports the expected numbers: OK to each command is no proof.
@@ -460,12 +471,14 @@ def _record(account: Account, start: StartState, status: Mapping[str, FolderStat
     contents = {folder: each for folder, each in status.items() if folder != manifest.FOLDER}
     for folder in dict.fromkeys((*wanted, *contents)):
         each, expected = contents.get(folder), wanted.get(folder, 0)
-        if each is None and folder in contents:
-            return None
-        found = 0 if each is None else each.messages
+        found = 0
+        if each is not None:
+            found = each.messages
+        elif folder in contents:
+            found = await mailbox.message_count(folder)
         if found != expected:
             raise ConfigError(
                 f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
             )
     known = {folder: each for folder, each in contents.items() if each is not None}
-    return manifest.Record(start.digest(account.number), known)
+    return manifest.Record(digest, known) if len(known) == len(contents) else None

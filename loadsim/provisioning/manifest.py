@@ -141,7 +141,9 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
     if not isinstance(paths, list) or not all(
         isinstance(path, str) and (may_be_made(path) or may_be_made(folder_at(path))) for path in paths
     ):
-        raise RejectedManifest("expected names of folders that profiles have, found another")
+        raise RejectedManifest(
+            "expected names of folders that profiles have, or the scenario's `folders`, found another"
+        )
     names = frozenset(map(folder_at, paths))
     if "signature" not in document:
         return Body(names, signed=False, record=None)

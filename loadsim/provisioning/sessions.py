@@ -104,15 +104,16 @@ async def visit(
     async def visitor() -> None:
         nonlocal in_a_row
         while waiting:
-            await gate.enter()
+            alone = await gate.enter()
             if not waiting:
                 await gate.leave(refused=None)
                 return
-            account, alone = waiting.popleft(), gate.visiting == 1
+            account = waiting.popleft()
             result = await _visit(account, driver, services, work)
             refused = isinstance(result, LogOnRefused)
+            retried = refused and not alone()
             await gate.leave(refused=refused)
-            if refused and not alone:
+            if retried:
                 waiting.append(account)
                 continue
             results[account.number] = result

@@ -84,6 +84,18 @@ def put_foreign_mail_everywhere(lab: Lab, account: Account) -> None:
             put(client, folder, own_message(6), r"(\Deleted)")
 
 
+def test_a_folder_of_others_in_one_of_ours_leaves_the_account_usable(lab: Lab) -> None:
+    """The folder above is gone. Dovecot 2.3 lists it all the same, as if it could be selected."""
+    inside = quoted("LoadSim/Family"), quoted("Folder 01/Family")
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        for folder in inside:
+            client.create(folder)
+    run(lab)
+    assert not any(run(lab))
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    assert {"LoadSim/Family", "Folder 01/Family", *WANTED_FOLDERS, "LoadSim"} <= set(lab.snapshots()[0])
+
+
 def test_foreign_mail_in_every_folder_is_not_touched(lab: Lab) -> None:
     """Bytes, flags and UIDs of every foreign message are the same before and after; of ours nothing is left."""
     for account in lab.accounts:

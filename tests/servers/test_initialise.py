@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +225,17 @@ def test_another_seed_replaces_every_message(lab: Lab) -> None:
     assert (second.removed, second.put) == (33, 33)
 
 
+def test_sent_and_deleted_mail_that_change_places_are_put_anew(lab: Lab) -> None:
+    """Each folder's status is that of the record, but its messages are those of the other one."""
+    first = lab.with_settings("folders={sent: A, trash: B}")
+    then = lab.with_settings("folders={sent: B, trash: A}")
+    for each, changed, held in ((first, USERS, {"A": 0, "B": 1}), (then, USERS, {"A": 1, "B": 0}), (then, 0, {})):
+        done = asyncio.run(initialise(each.workload, each.scenario.using(each.services), "auto", quiet))
+        assert done.changed == changed
+        for mailbox in lab.snapshots():
+            assert {name: len(mailbox[name]) for name in held} == held
+
+
 def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
     """A folder that loadsim created for another profile is deleted; one that only has such a name stays."""
     small = yaml.safe_load((lab.path.parent / "small.yaml").read_text())
@@ -339,6 +350,38 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     assert "hush" not in line
     assert "\n" not in line
     assert lab.snapshots() == before
+
+
+class Forgetful:
+    """A mailbox on a server that says OK to each APPEND, and stores none. `numbers`: STATUS has all numbers."""
+
+    def __init__(self, mailbox: Any, numbers: bool) -> None:
+        self._mailbox, self._numbers = mailbox, numbers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mailbox, name)
+
+    async def append_many(self, folder: str, messages: Sequence[Any]) -> Sequence[None]:
+        return [None] * len(messages)
+
+    async def status(self) -> dict[str, Any]:
+        found = await self._mailbox.status()
+        return found if self._numbers else dict.fromkeys(found)
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+@pytest.mark.parametrize("rejected", [True, False])
+def test_messages_are_counted_at_the_end(lab: Lab, numbers: bool, rejected: bool) -> None:
+    """Also if STATUS has too few numbers for a record, or if a manifest that is not accepted forbids one."""
+    if rejected:
+        asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+        lab = lab.with_settings("accounts.manifest_key=another", "run.seed=2")
+
+    async def work(account: Account, mailbox: Any) -> None:
+        with pytest.raises(ConfigError, match="expected 4 messages after initialising, found 0"):
+            await restore_mailbox(account, Forgetful(mailbox, numbers), StartState(lab.workload), from_scratch=False)
+
+    assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 
 
 def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

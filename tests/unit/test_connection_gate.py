@@ -67,6 +67,24 @@ def test_it_begins_low() -> None:
     assert ConnectionGate(2).allowed == 2
 
 
+def test_a_visit_is_alone_only_if_no_other_began_during_it() -> None:
+    """A server may refuse the first of several that log on at once: that is tried again."""
+
+    async def main(_: LoopClock) -> None:
+        gate = ConnectionGate(2)
+        first = await gate.enter()
+        assert first()
+        second = await gate.enter()
+        assert not first()
+        await gate.leave(refused=False)
+        assert not first()
+        assert not second()
+        await gate.leave(refused=True)
+        assert (await gate.enter())()
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize("limit", [1, 3, 4, 10, 30])
 def test_it_stays_near_the_limit(limit: int) -> None:
     """After hundreds of visits about as many are admitted as the server takes."""

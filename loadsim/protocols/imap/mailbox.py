@@ -22,6 +22,7 @@ from loadsim.model.ports import (
 )
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
 from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.header_lists import HeaderLists, Ref, portions
@@ -263,15 +264,34 @@ class ImapMailbox:
         if "LIST-STATUS" in self.session.offered:
             with self.session as connection:
                 answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % wanted)
-            data = list(answer.data)
-            folders = [name for each in data if (name := self._own_folder(each)) is not None]
+            folders = [name for each in answer.data if (name := self._own_folder(each)) is not None]
+            found = self._statuses(answer.data, folders)
+            unknown = [each for each in self._parents(folders) if found[each] is None]
         else:
-            folders = list(await self.folders())
-            with self.session as connection:
-                answers = await _all(
-                    [connection.send("STATUS", self.session.argument(each), wanted) for each in folders]
-                )
-            data = [each for answer in answers for each in answer.data]
+            folders = unknown = list(await self.folders())
+            found = self._statuses((), folders)
+        # Of a deleted folder with folders in it, Dovecot 2.3 does not state \NonExistent, but it refuses STATUS.
+        parents = self._parents(folders)
+        with self.session as connection:
+            asked = [connection.send("STATUS", self.session.argument(each), wanted) for each in unknown]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        for folder, each in zip(unknown, answers, strict=True):
+            if isinstance(each, ServerRefused) and folder in parents:
+                del found[folder]
+            elif isinstance(each, BaseException):
+                raise each
+            else:
+                found |= self._statuses(each.data, [folder])
+        return found
+
+    def _parents(self, folders: Sequence[str]) -> set[str]:
+        """Return those of these folders that others are in."""
+        paths = {self.path(each): each for each in folders}
+        above = {path[:at] for path in paths for at, letter in enumerate(path) if letter == SEPARATOR}
+        return {folder for path, folder in paths.items() if path in above}
+
+    def _statuses(self, data: Iterable[Response], folders: Iterable[str]) -> dict[str, FolderStatus | None]:
+        """Return the status of these folders; None without an answer, or if it has too few numbers."""
         found: dict[str, FolderStatus | None] = dict.fromkeys(folders)
         for response in data:
             if isinstance(response, MailboxStatus):
