@@ -19,7 +19,7 @@ from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
 MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
-"""The advice on tasks with too few hits."""
+"""The advice if too few tasks were planned."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -118,7 +118,7 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck, or tasks had too few hits.
+    not change the verdict. `advice` helps if the generator was the bottleneck, or too few tasks were planned.
     """
 
     validity: str
@@ -171,7 +171,8 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     ]
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     ways = [advice(facts.generator)] if over_limits else []
-    if whole and not facts.stress and _few_hits(facts, limits):
+    few = _few_hits(facts, limits) if whole and not facts.stress else []
+    if any(task.planned < limits["hits"] for _, task in few):  # others failed, or were not done
         ways.append(MORE_HITS)
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     return Verdict(

@@ -13,7 +13,7 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
-from loadsim.analysis.verdict import Facts, Totals, judge
+from loadsim.analysis.verdict import MORE_HITS, Facts, Totals, judge
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
 
@@ -166,6 +166,16 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         ("aioimaplib: READ has too few hits: 3, at least 20 needed",),
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "helps"), [({"ok": 19}, True), ({"ok": 3, "refused": 16}, True), ({"ok": 3, "refused": 17}, False)]
+)
+def test_more_hits_are_advised_where_too_few_tasks_were_planned(counts: dict[str, int], helps: bool) -> None:
+    """Where they failed instead, a longer window does not help."""
+    verdict = judge(with_task(**counts)(FINE), (MET,), LIMITS)
+    assert verdict.validity == "invalid"
+    assert verdict.advice == (MORE_HITS if helps else None)
 
 
 @pytest.mark.parametrize(("change", "validity", "passed", "exit_status", "reasons"), CASES)
