@@ -95,7 +95,7 @@ def test_the_heap_grows_with_users_up_to_the_machine() -> None:
 
 def test_greenmail_has_no_lists(tmp_path: Path) -> None:
     """The error says how to go on."""
-    with pytest.raises(ConfigError, match=r"expected lists\.count: 0, .* found 1$"):
+    with pytest.raises(ConfigError, match=r"expected a scenario with lists: \{count: 0\}, .* found 1 of them"):
         start_greenmail([account(1)], {"all@x.test": ["u1@x.test"]}, tmp_path)
 
 
