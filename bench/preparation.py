@@ -32,7 +32,7 @@ STEPS = ("first init", "init, unchanged", "run", "init after a run", "clean")
 """The steps in order. The time of the run is not reported: the scenario states it."""
 
 ROUNDS = 3
-"""How often the unchanged mailboxes are checked."""
+"""The number of inits that find all mailboxes unchanged."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The same scenario on each mail server that loadsim can start, through both drivers, from empty accounts and back.
+"""Run one scenario on each mail server that loadsim can start, through both drivers, from empty accounts and back.
 
 Initialise, run, initialise again and clean; imaplib reads all mailboxes between the steps. A short run on the embedded
 server is part of each test run, all servers are part of `make nightly-servers`.

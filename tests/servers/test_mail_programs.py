@@ -205,7 +205,7 @@ def documented(program: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_conversation_is_the_documented_one(site: Site, name: str) -> None:
-    """What arrives at the server is what the page shows, on each server."""
+    """The page shows the commands that arrive at each server."""
     sent, _ = asyncio.run(used(site, site.user(), load_program(name)))
     print("\n".join(sent))  # noqa: T201 - for the page, if it has to change
     assert sent == documented(name)

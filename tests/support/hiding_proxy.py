@@ -14,7 +14,7 @@ from loadsim.model.ports import Endpoint, Services
 
 
 class Extension(NamedTuple):
-    """What belongs to an extension; `commands` match the begin of a command behind its tag, `inside` any part of it."""
+    """The parts of an extension; `commands` match the begin of a command behind its tag, `inside` any part of it."""
 
     capabilities: tuple[bytes, ...]
     commands: bytes | None = None

@@ -99,7 +99,7 @@ def test_the_verdict_is_one_sentence() -> None:
 
 @given(st.integers(min_value=0, max_value=4_000_000_000))
 def test_a_date_time_is_the_inverse_of_ours(at_s: int) -> None:
-    """What APPEND sends is what INTERNALDATE has."""
+    """INTERNALDATE has the date that APPEND sent."""
     assert instant_us(date_time(at_s * 1_000_000).decode().strip('"')) == at_s * 1_000_000
 
 

@@ -55,7 +55,7 @@ def test_a_shipped_program_has_its_own_name_and_sources(name: str) -> None:
 
 
 def test_the_default_changes_nothing(tmp_path: Path) -> None:
-    """Whether it is named or not, the digest, the header and the resolved file are the same."""
+    """The digest, the header and the resolved file are the same if it is named and if it is not."""
     first, second = scenario(tmp_path, None), scenario(tmp_path, "outlook-like")
     assert first.digest() == second.digest()
     assert first.to_yaml() == second.to_yaml()
