@@ -135,6 +135,8 @@ def _programs(value: object) -> tuple[str, ...]:
         return (text(value),)
     if not 1 <= len(value) <= MOST_PROGRAMS:
         raise mismatch(f"from 1 to {MOST_PROGRAMS} mail programs", f"a list of {len(value)}")
+    if strange := [each for each in value if not isinstance(each, str)]:
+        raise mismatch("names or paths of mail programs", show(strange[0]))
     references = tuple(map(text, value))
     if twice := [each for each in references if references.count(each) > 1]:
         raise mismatch("each mail program once", f"{show(twice[0])} twice")
