@@ -125,7 +125,9 @@ class Companion:
                     await (self._list() if self._poll_ns is None else self._look())
                 else:
                     await self._alarm.until(self._due_ns)
-            if self._at_work and self._poll_ns is None and self._lost is None:
+            if self._lost is not None:
+                self._end_session(self._failed(self._lost))
+            elif self._at_work and self._poll_ns is None:
                 async with self._host.log_off_slots:
                     self._end_unless_kept(await self._try(self._mailbox.log_off))
         except Exception as error:  # noqa: BLE001 - it ends only this companion
@@ -133,7 +135,10 @@ class Companion:
             self._down()
         finally:
             self._alarm.cancel()
-            self._mailbox.abandon()
+            try:
+                self._mailbox.abandon()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(error)
 
     def end_day(self, end_ns: int) -> None:
         """Add the time from the common start to the end of the run, and the part of it without service."""
