@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from loadsim.analysis.aggregate import gather, windowed_hits
+from loadsim.analysis.companions import companions
 from loadsim.analysis.completeness import (
     down_share,
     last_sample_s,
@@ -73,6 +74,7 @@ def analyse(
         users_without_session=users_without_session(log),
         sessions_lost=reported_at_least(log, "sessions_lost"),
         down_share=down_share(log, window_s, users),
+        companions=companions(log),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
         embedded=bool(log.header.get("embedded")),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.analysis.breakdown import Breakdown
+from loadsim.analysis.companions import Companions
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator import EngineHealth, MachineHealth
 from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
@@ -227,6 +228,7 @@ class Figures:
     lost_users: float
     users_without_session: float
     down_share: float | None
+    companions: Companions | None
     log_ons: float
     logon_failed_share: float | None
     inbox: InboxFigures | None

@@ -17,6 +17,7 @@ SUMMED = frozenset(
         *("offered_per_s", "achieved_per_s", "tasks_per_s", "done_per_s", "messages_per_s", "deliveries_per_s"),
         *("sessions_lost", "sessions_restored", "silent_activities", "clock_steps"),
         *("lost_users", "users_without_session", "log_ons", "found"),
+        *("log_ons_failed", "failures", "looks", "listed"),  # of companions
         *("accepted", "delivered", "timed", "undelivered", "unwatched", "undelivered_at_end", "duplicates", "early"),
         *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list", "under_way_at_end"),
     )

@@ -274,6 +274,7 @@ def _figures(
         lost_users=facts.lost_users,
         users_without_session=facts.users_without_session,
         down_share=facts.down_share,
+        companions=facts.companions,
         log_ons=facts.log_ons.planned,
         logon_failed_share=facts.log_ons.failed_share,
         inbox=only.inbox if only else None,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
@@ -55,7 +56,7 @@ class Facts:
     `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
     session at the end. `generator` has the generator's figures, `own_faults` the reasons for which it failed itself.
     `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
-    window's user-seconds without a session.
+    window's user-seconds without a session. `companions` is None for users with one mail program each.
 
     `ended_why` is the reason of an early end, None if a user ended it; `unended`: no engine survived to the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
@@ -87,6 +88,7 @@ class Facts:
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
+    companions: Companions | None = None
     own_faults: Sequence[str] = ()
 
     @property
@@ -246,6 +248,9 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
         reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
     reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
+    reasons += [
+        f"{found}, at most {_percent(1 - limits['load'])} allowed" for found in _companions_down(facts, limits["load"])
+    ]
     if facts.mixed:
         reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s.length_s
@@ -292,7 +297,7 @@ def _missing(facts: Facts) -> list[str]:
         reasons.append(_attempted(totals))
     if facts.load_unknown:
         reasons.append("how much of the load of the plan was made is not known")
-    return reasons + _load_below(facts, FULL_LOAD)
+    return reasons + _load_below(facts, FULL_LOAD) + _companions_down(facts, FULL_LOAD)
 
 
 def _load_below(facts: Facts, least: float) -> list[str]:
@@ -304,17 +309,29 @@ def _load_below(facts: Facts, least: float) -> list[str]:
     return [f"{made:,.0f} of {planned:,.0f} tasks of the plan were asked of the server ({_percent(load.share)})"]
 
 
+def _companions_down(facts: Facts, least: float) -> list[str]:
+    """Return the share of the time without service of companions, if less than `least` of it was served."""
+    found = facts.companions
+    if found is None or found.down_share is None or 1 - found.down_share >= least:
+        return []
+    return [f"companions, the users' further mail programs, had no session for {_percent(found.down_share)} of the run"]
+
+
 def _sessions(facts: Facts) -> list[str]:
-    """Return warnings of lost sessions, failed log-ons and log-offs."""
+    """Return warnings of lost sessions, failed log-ons and log-offs, also of companions."""
     warnings = []
     if facts.sessions_lost:
         down = (
             "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
         )
         lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost} sessions were"
-        warnings.append(f"{lost} lost{down}")
+        companions = facts.companions.sessions_lost if facts.companions else 0
+        of_companions = f", {companions:g} of them of companions" if companions else ""
+        warnings.append(f"{lost} lost{of_companions}{down}")
     if facts.log_ons.failed:
         warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+    if facts.companions and (failed_of := facts.companions.log_ons_failed):
+        warnings.append(f"{failed_of:g} of {facts.companions.log_ons:g} log-ons of companions failed")
     log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
     if failed := sum(task.failed for task in log_offs):
         warnings.append(f"{failed} of {sum(task.planned for task in log_offs)} log-offs failed")

@@ -41,6 +41,7 @@ from loadsim.engine.event_loop import background_tasks, calls_on_signal
 from loadsim.engine.participant import RemoteControl
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.population import count_companions
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
@@ -69,7 +70,8 @@ async def check(assigned: WorkerAssignment) -> None:
     check_sources(assigned.scenario)
     check_ports(assigned.scenario, assigned.assignment)
     check_drivers(assigned.scenario, assigned.services)
-    raise_open_file_limit(max(map(len, assigned.per_engine)))
+    for each in assigned.per_engine:
+        raise_open_file_limit(len(each), count_companions(assigned.scenario, each))
 
 
 # --- mailboxes ---

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.timinglog.records import GIVEN_UP
+from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import SessionCounts
 from loadsim.users.user import IDLE, User
 
@@ -66,7 +67,8 @@ PLANNED_AT_ONCE = 100
 class Dependencies:
     """The objects that an engine works with.
 
-    `drivers` has one for each protocol of its users. `control` keeps it in step with the other engines of the run; None
+    `drivers` has one for each protocol of its users, `companions` one for each further mail program, by the same names.
+    `control` keeps it in step with the other engines of the run; None
     if there are none. `watch` receives a snapshot each second.
     """
 
@@ -76,6 +78,7 @@ class Dependencies:
     recorder: RunLog
     events: Events
     clock: Clock
+    companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
     control: Control | None = None
     watch: Callable[[LiveSnapshot], None] = lambda _: None
 
@@ -144,6 +147,13 @@ class Engine:
             )
             for number in users
         ]
+        self._companions = [
+            Companion(self, user.mail.account, driver, which)
+            for user in self.users
+            for which, driver in enumerate(
+                dependencies.companions.get(workload.population.group(user.number).module, ()), start=1
+            )
+        ]
 
     # --- services for users (users.host.Host) -------------------------------------------------------------------------
 
@@ -177,7 +187,7 @@ class Engine:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
         self._events.failed(task, user, type(failure)(kind, failure.line))
-        if failure.outcome == GENERATOR and task == IDLE:
+        if failure.outcome == GENERATOR and task in (IDLE, COMPANION):
             self._internal_errors.count(GeneratorFailed(kind))
         return kind
 
@@ -238,6 +248,11 @@ class Engine:
                 running = [
                     group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
                 ]
+                place = {user.number: at for at, user in enumerate(self.users)} if self._companions else {}
+                for companion in self._companions:  # between their user and the next one
+                    later = 1 - 0.5**companion.which
+                    on_ns = first_ns + round((place[companion.number] + later) * between_ns)
+                    running.append(group.create_task(companion.run(on_ns)))
                 # The phases.
                 if await self._log_on_all():
                     ended = await self._work()
@@ -269,14 +284,22 @@ class Engine:
         self._events.write("log-on", users=len(self.users))
         ramped_ns = self.now_ns() + round(self.workload.scenario.run.ramp_up_s * 1e9)
         on = -1
-        while on < self.counts.users_ever_on < len(self.users) and not self._stopping.is_set():
-            on = self.counts.users_ever_on
+        while on < self._settled < len(self.users) + len(self._companions) and not self._stopping.is_set():
+            on = self._settled
             left_s = max(0.0, (ramped_ns - self.now_ns()) * 1e-9)
             await self._until(left_s + LOG_ON_LIMIT_S, partial(self._more_than, on), self._stopping)
         return not self._stopping.is_set()
 
-    def _more_than(self, users: int) -> bool:
-        return self.counts.users_ever_on > users
+    @property
+    def _settled(self) -> int:
+        """The number of users that have logged on, and of companions that have tried to.
+
+        A refused companion does not delay the start: the verdict counts the time that it is without a session.
+        """
+        return self.counts.users_ever_on + self.counts.companions.tried
+
+    def _more_than(self, settled: int) -> bool:
+        return self._settled > settled
 
     async def _work(self) -> str:
         """Run from the common start to the end of the last day. Return "completed", or "early" after `stop`."""
@@ -306,6 +329,8 @@ class Engine:
         self._events.write("end", ended=ended)
         end_ns = min(self.now_ns(), self.start_ns + duration_ns)
         self._each(lambda user: user.end_day(end_ns))
+        for companion in self._companions:
+            companion.end_day(end_ns)
         return ended
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
@@ -345,6 +370,8 @@ class Engine:
     async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
         self._phase = "log-off"
         self._each(User.close)
+        for companion in self._companions:
+            companion.close()
         limit_s = LOG_OFF_LIMIT_S + 0.01 * len(running)
         await self._until(limit_s, lambda: all(user.done() for user in running), self._cutting)
         for user in running:
@@ -391,6 +418,8 @@ class Engine:
                 "silent_activities": self.counts.silent_activities,
             }
         )
+        if self._companions:
+            self.recorder.facts({"companions": {"count": len(self._companions), **asdict(self.counts.companions)}})
         self._flusher.conclude()
         self._events.report_failures()
         last = self.snapshot()

@@ -32,7 +32,7 @@ from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.registry import open_drivers
+from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.timinglog.json_checks import having
 from loadsim.timinglog.writer import TimingLogWriter
@@ -128,6 +128,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     workload = Workload(scenario)
     contents = Contents(workload.seed)
     drivers = open_drivers(workload, contents, begin.services)
+    companions = open_companions(scenario, begin.services)
     contents.prepare()
     clock = MonotonicClock()
     epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
@@ -150,6 +151,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
                 Dependencies(
                     workload=workload,
                     drivers=drivers,
+                    companions=companions,
                     contents=contents,
                     recorder=log,
                     events=events,

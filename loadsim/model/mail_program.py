@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,19 @@ OUTLOOK_LIKE = MailProgram()
 """The default program."""
 
 
-def module_name(protocol: str, program: MailProgram) -> str:
-    """Return the name of a driver and a program in results: the driver's alone for the default program."""
-    return protocol if program == OUTLOOK_LIKE else f"{protocol}/{program.name}"
+MOST_PROGRAMS = 4
+"""The most mail programs of a user at once."""
+
+
+def program_names(programs: Sequence[MailProgram]) -> str:
+    """Return the name of a user's programs in results, the first one's first."""
+    return "+".join(program.name for program in programs)
+
+
+def module_name(protocol: str, program: MailProgram, companions: Sequence[MailProgram] = ()) -> str:
+    """Return the name of a driver and its programs in results: the driver's alone for the default program alone."""
+    return (
+        protocol
+        if program == OUTLOOK_LIKE and not companions
+        else f"{protocol}/{program_names((program, *companions))}"
+    )

@@ -5,7 +5,7 @@ Users are numbered from 1. There is no table of users, so a million of them need
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from loadsim.errors import ConfigError
@@ -117,6 +117,16 @@ class Population:
         """Return the active user with this address; None for the address of a list or of others."""
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
+
+
+def count_companions(scenario: Scenario, users: Iterable[int] | None = None) -> int:
+    """Return the number of companions of these users (None: of all)."""
+    if not any(group.companions for group in scenario.topology):
+        return 0
+    if users is None:
+        return sum(group.users * len(group.companions) for group in scenario.topology)
+    sizes = [group.users for group in scenario.topology]
+    return sum(len(scenario.topology[group_index(user, sizes)].companions) for user in users)
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:

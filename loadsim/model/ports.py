@@ -314,7 +314,8 @@ OF_SERVER = FolderSettings()
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
-    `submission` is one of `SUBMISSIONS`. `program` is the users' mail program.
+    `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are further
+    ones of the same users, which have sessions of their own; here, they only name the driver in results.
     """
 
     imap: Endpoint
@@ -323,6 +324,7 @@ class Services:
     submission: str = SUBMISSIONS[0]
     folders: FolderSettings = OF_SERVER
     program: MailProgram = OUTLOOK_LIKE
+    companions: tuple[MailProgram, ...] = ()
 
     @property
     def visit_limit_s(self) -> float:

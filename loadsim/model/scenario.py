@@ -28,7 +28,7 @@ from loadsim.model.accounts import (
 )
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
@@ -72,9 +72,10 @@ DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Users of one profile with one driver and one mail program.
+    """Users of one profile with one driver and one mail program, or several at once.
 
-    `reference` and `program_reference` name the profile and the program in a file.
+    `program` does the users' tasks; `companions` only watch. `reference` and `program_references` name the profile and
+    the programs in a file.
     """
 
     profile: Profile
@@ -83,12 +84,18 @@ class Group:
     protocol: str = "imap"
     reference: str = ""
     program: MailProgram = OUTLOOK_LIKE
-    program_reference: str = OUTLOOK_LIKE.name
+    companions: tuple[MailProgram, ...] = ()
+    program_references: tuple[str, ...] = (OUTLOOK_LIKE.name,)
+
+    @property
+    def programs(self) -> tuple[MailProgram, ...]:
+        """The users' mail programs; the first one does their tasks."""
+        return (self.program, *self.companions)
 
     @property
     def module(self) -> str:
-        """The name of driver and program in results."""
-        return module_name(self.protocol, self.program)
+        """The name of driver and programs in results."""
+        return module_name(self.protocol, self.program, self.companions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,22 +274,25 @@ class Scenario:
     @property
     def programs(self) -> str | None:
         """Return the names of the users' mail programs; None if all use the default one."""
-        if all(group.program == OUTLOOK_LIKE for group in self.topology):
+        if all(group.programs == (OUTLOOK_LIKE,) for group in self.topology):
             return None
-        return ", ".join(sorted({group.program.name for group in self.topology}))
+        return ", ".join(sorted({program_names(group.programs) for group in self.topology}))
 
     def using(self, services: Services) -> Services:
         """Return services with the settings of the client and of the folders."""
         return replace(self.client.using(services), folders=self.folders)
 
-    def with_program(self, services: Services, program: MailProgram) -> Services:
-        """Return services for users of a program. What the scenario states takes precedence."""
+    def with_program(
+        self, services: Services, program: MailProgram, companions: tuple[MailProgram, ...] = ()
+    ) -> Services:
+        """Return services for users of a program, who may have companions. What the scenario states has precedence."""
         stated = self.server.smtp.connection if isinstance(self.server, Server) else None
         return replace(
             services,
             smtp=replace(services.smtp, connection=stated or program.connection),
             submission=self.client.submission or program.submission,
             program=program,
+            companions=companions,
         )
 
     def account(self, index: int) -> Account:
@@ -304,6 +314,7 @@ class Scenario:
                 "users": group.users,
                 "protocol": group.protocol,
                 **({"program": group.program.document()} if group.program != OUTLOOK_LIKE else {}),
+                **({"companions": [each.document() for each in group.companions]} if group.companions else {}),
             }
             for group in self.topology
         ]
@@ -359,7 +370,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
                 "profile": group.reference or group.profile_name,
                 "users": group.users,
                 "protocol": group.protocol,
-                "program": group.program_reference,
+                "program": list(group.program_references) if group.companions else group.program_references[0],
             }
             for group in scenario.topology
         ],
@@ -453,25 +464,40 @@ def _group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Gro
         raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
     reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
     profile = load_profile(shape.profile, directory)
-    program, program_reference = _program(shape, at, origin, directory)
-    return Group(profile, profile.name, shape.users, shape.protocol, reference, program, program_reference)
+    programs = [_program(each, at, origin, directory) for each in shape.program]
+    (program, *companions), references = [list(each) for each in zip(*programs, strict=True)]
+    return Group(
+        profile=profile,
+        profile_name=profile.name,
+        users=shape.users,
+        protocol=shape.protocol,
+        reference=reference,
+        program=program,
+        companions=tuple(companions),
+        program_references=tuple(references),
+    )
 
 
-def _program(shape: GroupSection, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
-    """Return a group's mail program, and its name or absolute path."""
-    found = locate("programs", shape.program, directory)
+def _program(shape: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
+    """Return a mail program of a group, and its name or absolute path."""
+    found = locate("programs", shape, directory)
     if found is None:
-        raise origin.error(("topology", at, "program"), expected_program(), shape.program)
-    reference = shape.program if shape.program in known("programs") else str(found[0].resolve())
-    return load_program(shape.program, directory), reference
+        raise origin.error(("topology", at, "program"), expected_program(), shape)
+    reference = shape if shape in known("programs") else str(found[0].resolve())
+    return load_program(shape, directory), reference
 
 
 def _check_programs(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that each name has one program: results name programs."""
+    """Check that each name has one program, and each user each program once: results name programs."""
     named: dict[str, MailProgram] = {}
     for at, group in enumerate(topology):
-        if named.setdefault(group.program.name, group.program) != group.program:
-            raise origin.error(("topology", at, "program"), "a name for each program", group.program.name)
+        names = [program.name for program in group.programs]
+        for program in group.programs:
+            if named.setdefault(program.name, program) != program:
+                raise origin.error(("topology", at, "program"), "a name for each program", program.name)
+            if names.count(program.name) > 1:
+                found = f"{show(program.name)} twice"
+                raise origin.error_saying(("topology", at, "program"), "each mail program once", found)
 
 
 def _with_submission(client: Client, topology: Sequence[Group]) -> Client:

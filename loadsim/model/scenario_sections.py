@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import PlainValidator
 
 from loadsim.model.distribution import CountDistribution
-from loadsim.model.mail_program import OUTLOOK_LIKE
+from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, FolderSettings, Services
 from loadsim.model.schema import (
     Amount,
@@ -23,6 +23,7 @@ from loadsim.model.schema import (
     Switch,
     Text,
     strict,
+    text,
     word,
 )
 from loadsim.model.terms import CANONICAL, STRESS
@@ -128,13 +129,29 @@ def _protocol(value: object) -> str:
     return value
 
 
+def _programs(value: object) -> tuple[str, ...]:
+    """Read the name or path of a mail program, or a list of them."""
+    if not isinstance(value, list):
+        return (text(value),)
+    if not 1 <= len(value) <= MOST_PROGRAMS:
+        raise mismatch(f"from 1 to {MOST_PROGRAMS} mail programs", f"a list of {len(value)}")
+    if strange := [each for each in value if not isinstance(each, str)]:
+        raise mismatch("names or paths of mail programs", show(strange[0]))
+    references = tuple(map(text, value))
+    if twice := [each for each in references if references.count(each) > 1]:
+        raise mismatch("each mail program once", f"{show(twice[0])} twice")
+    return references
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class GroupSection:
+    """A group as in a file; `program` has the user's first mail program, and then their companions."""
+
     profile: Text
     users: Positive
     protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
-    program: Text = OUTLOOK_LIKE.name
+    program: Annotated[tuple[str, ...], PlainValidator(_programs)] = (OUTLOOK_LIKE.name,)
 
 
 @strict

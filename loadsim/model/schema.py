@@ -167,7 +167,7 @@ def _size(value: object) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
     if isinstance(value, bool | int | float):
         raise mismatch("a text (a number, yes and no need quotes)")
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
@@ -210,7 +210,7 @@ Milliseconds = Annotated[int, PlainValidator(lambda value: round(_duration(value
 """A duration in the file, whole milliseconds in the value."""
 Size = Annotated[int, PlainValidator(_size)]
 """22K in the file, bytes in the value; K is 1024."""
-Text = Annotated[str, PlainValidator(_text)]
+Text = Annotated[str, PlainValidator(text)]
 Switch = Annotated[bool, PlainValidator(_switch)]
 Off = Annotated[bool, PlainValidator(_off)]
 """A published "no" about a feature that loadsim lacks."""

@@ -37,7 +37,7 @@ class MailDriver:
         view log on and off as `Session` says.
         """
         self.takes_programs = takes_programs
-        self.name = module_name(name, services.program)
+        self.name = module_name(name, services.program, services.companions)
         self._services = services
         self._mailbox = mailbox
         self._imap_tls = TlsContexts(services.imap)

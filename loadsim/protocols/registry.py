@@ -8,7 +8,7 @@ from typing import Any
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
-from loadsim.model.mail_program import OUTLOOK_LIKE
+from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -40,10 +40,21 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
     return {
         name: open_driver(
             group.protocol,
-            scenario.with_program(services, group.program),
+            scenario.with_program(services, group.program, group.companions),
             **(own if group.protocol == IN_THE_ENGINE else {}),
         )
         for name, group in sorted(found.items())
+    }
+
+
+def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
+    """Return a new driver for each further mail program of users who have several, by `Group.module`."""
+    return {
+        group.module: tuple(
+            open_driver(group.protocol, scenario.with_program(services, each)) for each in group.companions
+        )
+        for group in scenario.topology
+        if group.companions
     }
 
 
@@ -56,7 +67,7 @@ def check_protocols(scenario: Scenario) -> None:
                 f"{scenario.name}: topology[{at}].protocol: expected one of {', '.join(sorted(known))},"
                 f" found {group.protocol!r}"
             )
-        if group.program != OUTLOOK_LIKE and group.protocol in ONE_PROGRAM:
+        if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, at)
 
 
@@ -64,7 +75,7 @@ def _without_programs(scenario: Scenario, at: int) -> ConfigError:
     group = scenario.topology[at]
     return ConfigError(
         f"{scenario.name}: topology[{at}].program: expected {OUTLOOK_LIKE.name}, the only program of the driver"
-        f" {group.protocol}, found {group.program.name}"
+        f" {group.protocol}, found {program_names(group.programs)}"
     )
 
 
@@ -82,7 +93,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             drivers[name] = open_driver(name, scenario.with_program(services, OUTLOOK_LIKE))
             if not hasattr(drivers[name], "supported_tasks"):
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
-        if group.program != OUTLOOK_LIKE and not getattr(drivers[name], "takes_programs", False):
+        if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, at)
         missing = planned_tasks(group.profile) - drivers[name].supported_tasks
         if missing:

@@ -17,6 +17,7 @@ from typing import cast
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.content.compose import Contents
+from loadsim.model.mail_program import program_names
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -96,6 +97,7 @@ async def check_server(
         progress("log on")
         await _look(check)
         await _sessions_at_once(check)
+        await _programs_at_once(check)
         progress("folders")
         await _make_folders(check)
         progress("tasks")
@@ -158,6 +160,34 @@ async def _sessions_at_once(check: Check) -> None:
             check.server.append(Finding("sessions", found))
     finally:
         await asyncio.gather(*(_log_off(each) for each in mailboxes))
+
+
+async def _programs_at_once(check: Check) -> None:
+    """Log on with all mail programs of a user at once, for the first user of each group that has several."""
+    population, scenario = check.workload.population, check.workload.scenario
+    users = {id(group): (user, group) for user in reversed(check.users) if (group := population.group(user)).companions}
+    for user, group in users.values():
+        account, names = scenario.account(user), program_names(group.programs)
+        drivers = [open_driver(group.protocol, scenario.with_program(check.services, each)) for each in group.programs]
+        mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
+        try:
+            failures: list[TaskFailed] = []
+            for mailbox in mailboxes:
+                try:
+                    await mailbox.log_on()
+                except TaskFailed as failure:
+                    failures.append(failure)
+            on = len(mailboxes) - len(failures)
+            found = f"{on} of {len(mailboxes)} of a user at once ({names})"
+            advice = (
+                f"let {len(mailboxes)} sessions of a user be open at once, now {on} can be (the server's limit of"
+                f" connections for each user): {failures[0]}"
+                if failures
+                else ""
+            )
+            check.server.append(Finding("programs", found, Severity.LACKS if failures else Severity.OK, advice))
+        finally:
+            await asyncio.gather(*(_log_off(each) for each in mailboxes))
 
 
 async def _nothing(account: Account, mailbox: Provisioning) -> None:

@@ -29,6 +29,14 @@ def key_figures(run: RecordedRun) -> Table:
         ("Failed log-ons", _of_all(failed_log_ons, figures.log_ons, figures.logon_failed_share)),
         ("Users' time without a session", "none" if figures.down_share is None else _percent(figures.down_share)),
     ]
+    if companions := figures.companions:
+        share = companions.log_ons_failed / companions.log_ons if companions.log_ons else None
+        down = companions.down_share
+        rows += [
+            ("Failed log-ons of companions", _of_all(companions.log_ons_failed, companions.log_ons, share)),
+            ("New messages that companions listed", f"{companions.listed:g}"),
+            ("Companions' time without a session", "none" if down is None else _percent(down)),
+        ]
     if not run.figures.stress:
         rows += [
             (f"Inbox worked through, 95th percentile from its due time{of_module(run, name)}", _ms(inbox.took.p95_ms))

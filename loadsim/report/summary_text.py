@@ -315,6 +315,7 @@ def _facts(figures: Figures) -> list[str]:
         *_load_made(figures),
         *_failures(figures),
         *_sessions(figures),
+        *_companions(figures),
         *_inbox(figures),
         f"Delivery: {mail.accepted} accepted, {mail.delivered} delivered, {mail.undelivered} undelivered"
         f"{how_addressed(mail.undelivered, inside_by_list)};"
@@ -449,6 +450,18 @@ def _sessions(figures: Figures) -> list[str]:
     """Return the lost sessions, if any: users who log on again in time are in no other figure."""
     lost, restored = figures.sessions_lost, figures.sessions_restored
     return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
+
+
+def _companions(figures: Figures) -> list[str]:
+    """Return the counts of companions, which are in no other line but that of sessions."""
+    found = figures.companions
+    if found is None:
+        return []
+    down = "" if found.down_share is None else f", no session for {found.down_share * 100:.3g} % of the run"
+    return [
+        f"Companions: {found.count}, {found.log_ons} log-ons ({found.log_ons_failed} failed), {found.looks} looks,"
+        f" {found.listed} messages listed, {found.sessions_lost} sessions lost, {found.failures} failures{down}"
+    ]
 
 
 def _inbox(figures: Figures) -> list[str]:

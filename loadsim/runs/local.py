@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, Slice, all_users
+from loadsim.model.population import count_companions
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
@@ -76,7 +76,8 @@ def run_locally(
     engines = engine_count(scenario, len(users), engines, pin)
     check_sources(scenario)
     check_ports(scenario, users)
-    raise_open_file_limit(ceil(len(users) / engines))
+    for each in users.cut([1] * engines):
+        raise_open_file_limit(len(each), count_companions(scenario, each))
 
     # Run.
     with (

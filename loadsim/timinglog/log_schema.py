@@ -135,7 +135,20 @@ def _groups(value: Any) -> str | None:
 
 _FILE_SYSTEM = {"source": text, "type": text, "mounted_at": text, "options": text, "model": or_none(text)}
 
+_COMPANIONS = (
+    *("count", "tried", "log_ons", "log_ons_failed", "sessions_lost", "failures", "looks", "listed"),
+    *("planned_ns", "down_ns"),
+)
+
+
+def _companions(value: Any) -> str | None:
+    if wrong := having(dict.fromkeys(_COMPANIONS, whole(0, MOST_NS)))(value):
+        return wrong
+    return None if value["down_ns"] <= value["planned_ns"] else "down_ns: at most planned_ns"
+
+
 _FACTS: Mapping[str, Check] = {
+    "companions": _companions,
     **dict.fromkeys(("start_ns", "began_ns", "watched_until_ns"), _INSTANT),
     "drain_s": _SECONDS,
     "ended": word("completed", "early", GIVEN_UP),

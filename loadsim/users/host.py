@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
@@ -17,14 +17,35 @@ Late_s = tuple[float, float, float]
 
 
 @dataclass(slots=True)
+class CompanionCounts:
+    """Counts over the companions of a host.
+
+    `failures` are all of them, with those of log-ons; `looks` are sessions per view. `tried` companions have ended
+    their first log-on, whether it failed or not. `planned_ns` is the time of all from the common start to the end of
+    the run. `down_ns` of it, the server did not serve them: from a lost session or failed log-on to the next success.
+    """
+
+    tried: int = 0
+    log_ons: int = 0
+    log_ons_failed: int = 0
+    sessions_lost: int = 0
+    failures: int = 0
+    looks: int = 0
+    listed: int = 0  # new messages
+    planned_ns: int = 0
+    down_ns: int = 0
+
+
+@dataclass(slots=True)
 class SessionCounts:
-    """Counts over all users of a host; users update them."""
+    """Counts over all users of a host and their companions; both update them."""
 
     users_on: int = 0
     users_ever_on: int = 0
-    sessions_lost: int = 0
+    sessions_lost: int = 0  # also of companions
     sessions_restored: int = 0
     silent_activities: int = 0  # of closed loops: activities that sent the server nothing
+    companions: CompanionCounts = field(default_factory=CompanionCounts)
 
 
 class Host(Protocol):

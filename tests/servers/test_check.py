@@ -248,8 +248,8 @@ def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) 
     return asyncio.run(work())
 
 
-def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
-    """The third session is refused, as by a limit for each address; alone, its account can log on."""
+def check_refusing(lab: Lab, nth: int) -> ServerReport:
+    """A check through a proxy that refuses the connection with this number, from 1."""
     made = 0
 
     async def work() -> ServerReport:
@@ -258,8 +258,8 @@ def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal made
             made += 1
-            if made == USERS:
-                writer.write(b"* BYE Too many connections from your address\r\n")
+            if made == nth:
+                writer.write(b"* BYE Too many connections\r\n")
                 writer.close()
                 return
             server_reader, server_writer = await asyncio.open_connection(imap.host, imap.port)
@@ -273,11 +273,32 @@ def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
             await asyncio.gather(*running)
             return report
 
-    assert lacks(asyncio.run(work())) == {
+    return asyncio.run(work())
+
+
+def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
+    """The third session is refused, as by a limit for each address; alone, its account can log on."""
+    assert lacks(check_refusing(lab, USERS)) == {
         "sessions": (
             "2 of 3 at once",
             "let at least 3 sessions come from one address, now 2 do (the server's limit of connections for each"
-            " address, or of processes): BYE: Too many connections from your address",
+            " address, or of processes): BYE: Too many connections",
+        )
+    }
+
+
+def test_a_limit_of_sessions_of_a_user_is_named(lab: Lab) -> None:
+    """Users with two programs need two sessions at once; a server that refuses the second is found before a run."""
+    lab = lab.with_settings(*NO_LISTS, "topology.0.program=[outlook-like, phone]")
+    report = check(lab)
+    assert (report.verdict, report.leftovers) == (CAN_RUN, ())
+    programs = "of a user at once (outlook-like+phone)"
+    assert [each.found for each in report.server if each.subject == "programs"] == [f"2 of 2 {programs}"]
+    assert lacks(check_refusing(lab, USERS + 2)) == {
+        "programs": (
+            f"1 of 2 {programs}",
+            "let 2 sessions of a user be open at once, now 1 can be (the server's limit of connections for each user):"
+            " BYE: Too many connections",
         )
     }
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
-from small_runs import loadsim, written
+from small_runs import loadsim, on, population_of, written
 
 from loadsim.model.mail_program import PER_VIEW, MailProgram
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Flag, Header, Services, Structure
 from loadsim.model.programs import load_program
+from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
 from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
@@ -267,3 +268,39 @@ def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
     tasks = Counter(log.strings[task] for task in log.tasks["task"])
     assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] > tasks["READ"] + tasks["BROWSE"] > 10
     assert not commands["IMAP IDLE"]
+
+
+@pytest.mark.servers
+def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
+    """Users with two programs on Dovecot: one companion waits by IDLE and prefetches, one looks each two seconds.
+
+    Dovecot's mailboxes have the same mail at the end, each message is delivered once, and each log-on has its log-off.
+    """
+    often = tmp_path / "often.yaml"
+    shipped = Path(__file__).parents[2] / "programs" / "phone.yaml"
+    text = shipped.read_text(encoding="utf-8").replace("name: phone", "name: often").replace("poll: 15m", "poll: 2s")
+    often.write_text(text, encoding="utf-8")
+    programs = (["outlook-like", "thunderbird"], ["outlook-like", str(often)])
+    groups = [{"profile": "loadsim-5.5/medium", "users": 2, "program": each} for each in programs]
+    path = written(tmp_path / "several.yaml", topology=groups)
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, topology=groups, **on(server.services))
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
+    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
+    assert list(score["by_protocol"]) == ["imap/outlook-like+often", "imap/outlook-like+thunderbird"], ended.stderr
+    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
+    delivery = score["delivery"]
+    assert delivery["accepted"] == delivery["delivered"] > 10
+    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
+
+    companions = score["companions"]
+    assert (companions["count"], companions["failures"], companions["down_share"]) == (4, 0, 0)
+    assert companions["looks"] >= 2 * 9
+    assert companions["log_ons"] == companions["looks"] + 4
+    assert 0 < companions["listed"] <= delivery["delivered"]
+    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    commands = Counter(log.strings[command] for command in log.commands["command"])
+    assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] == 4 + companions["log_ons"]
+    tasks = Counter(log.strings[task] for task in log.tasks["task"])
+    assert tasks["LOGON"] == tasks["LOGOFF"] == 4
+    assert log.header["programs"] == "outlook-like+often, outlook-like+thunderbird"

@@ -53,6 +53,10 @@ FACTS: dict[str, Any] = {
     "sessions_lost": 0,
     "sessions_restored": 0,
     "silent_activities": 0,
+    "companions": {
+        **{"count": 1, "tried": 1, "log_ons": 1, "log_ons_failed": 0, "sessions_lost": 0, "failures": 0},
+        **{"looks": 0, "listed": 1, "planned_ns": 100, "down_ns": 1},
+    },
 }
 SAMPLE: dict[str, Any] = {
     "at_ns": ms(1000),

@@ -183,6 +183,7 @@ def live(
     during: During | None = None,
     users: Sequence[int] | None = None,
     wrap: Callable[[InMemoryDriver], Driver] = lambda module: module,
+    companions: Callable[[InMemoryDriver], Mapping[str, Sequence[Driver]]] = lambda _: {},
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
     control: Callable[[LoopClock], Control] | None = None,
@@ -211,6 +212,7 @@ def live(
             Dependencies(
                 workload=workload,
                 drivers={"fake": wrap(module)},
+                companions=companions(module),
                 contents=contents(),
                 recorder=tape,
                 events=Events(out),

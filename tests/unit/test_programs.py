@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,19 @@ from typing import Any
 import pytest
 import yaml
 from small_runs import written
-from virtual_runs import NOWHERE
+from virtual_runs import NOWHERE, contents
 
+from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.partition import all_users
+from loadsim.model.population import count_companions
 from loadsim.model.programs import load_program
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.model.yaml_reader import known
-from loadsim.protocols.registry import check_protocols
+from loadsim.protocols.registry import check_protocols, open_companions, open_drivers
+from loadsim.provisioning.preflight import too_few_ports
 from loadsim.runs.log_header import run_header
 
 ENDPOINT = {"host": "127.0.0.1", "port": 1025}
@@ -116,6 +121,108 @@ def test_programs_that_differ_keep_their_own_submission(tmp_path: Path) -> None:
     again = tmp_path / "again.yaml"
     again.write_text(found.to_yaml().replace("'***'", "secret"), encoding="utf-8")
     assert load_scenario(str(again)).digest() == found.digest()
+
+
+def several(place: Path, programs: object, **changes: Any) -> Scenario:
+    """A scenario with one group of users who have these programs at once."""
+    return load_scenario(
+        str(
+            written(
+                place / "scenario.yaml",
+                topology=[{"profile": "loadsim-5.5/light", "users": 2, "program": programs}],
+                **changes,
+            )
+        )
+    )
+
+
+def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
+    """Drivers, header and digest have the first one and its companions, in this order."""
+    found = several(tmp_path, ["outlook-like", "phone"])
+    header = run_header(Workload(found), "r", "s", "p", None)
+    assert header["programs"] == "outlook-like+phone"
+    assert [group["module"] for group in header["groups"]] == ["imap/outlook-like+phone"]
+    drivers = open_drivers(Workload(found), contents(), NOWHERE)
+    assert {name: driver.name for name, driver in drivers.items()} == {
+        "imap/outlook-like+phone": "imap/outlook-like+phone"
+    }
+    ((name, (companion,)),) = open_companions(found, NOWHERE).items()
+    assert (name, companion.name) == ("imap/outlook-like+phone", "imap/phone")
+    again = tmp_path / "again.yaml"
+    again.write_text(found.to_yaml(), encoding="utf-8")
+    assert load_scenario(str(again)).digest() == found.digest()
+    others = ("outlook-like", "phone", ["phone", "outlook-like"], ["outlook-like", "webmail"], ["thunderbird", "phone"])
+    digests = {several(tmp_path, each).digest() for each in others}
+    assert len(digests | {found.digest()}) == 6
+    assert several(tmp_path, ["phone"]).digest() == several(tmp_path, "phone").digest()
+    assert several(tmp_path, ["phone"]).to_yaml() == several(tmp_path, "phone").to_yaml()
+    quick = program(tmp_path, "quick", idle=False, poll="5s")
+    slow = [several(tmp_path, ["outlook-like", str(quick)]).digest()]
+    program(tmp_path, "quick", idle=False, poll="6s")
+    assert several(tmp_path, ["outlook-like", str(quick)]).digest() not in slow
+
+
+def test_the_first_program_submits(tmp_path: Path) -> None:
+    """SMTP driver and connection are its; companions send nothing."""
+    own = program(tmp_path, submission="pipelining", connection="kept")
+    assert several(tmp_path, [str(own), "phone"]).client.submission == "pipelining"
+    assert several(tmp_path, ["phone", str(own)]).client.submission == "aiosmtplib"
+
+
+@pytest.mark.parametrize(
+    ("programs", "line"),
+    [
+        ([], "topology[0].program: expected from 1 to 4 mail programs, found a list of 0"),
+        (["a.yaml"] * 5, "topology[0].program: expected from 1 to 4 mail programs, found a list of 5"),
+        (["phone", "phone"], "topology[0].program: expected each mail program once, found 'phone' twice"),
+        (["phone", "./phone.yaml"], "topology[0].program: expected each mail program once, found 'phone' twice"),
+        (["outlook-like", "pine"], "topology[0].program: expected one of "),
+        (["outlook-like", 7], "topology[0].program: expected names or paths of mail programs, found 7"),
+        ([["phone"]], "topology[0].program: expected names or paths of mail programs, found a list"),
+        ({"phone": 1}, "topology[0].program: expected a text of printable characters, found "),
+        ("", "topology[0].program: expected a text of printable characters, found ''"),
+    ],
+)
+def test_bad_lists_of_programs_are_one_line(tmp_path: Path, programs: object, line: str) -> None:
+    """Key, expected, found."""
+    shipped = Path(__file__).parents[2] / "programs" / "phone.yaml"
+    (tmp_path / "phone.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        several(tmp_path, programs)
+    assert f": {line}" in str(refused.value), refused.value
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])
+def test_other_drivers_reject_companions(tmp_path: Path, protocol: str) -> None:
+    """Even of the default program."""
+    found = several(tmp_path, ["outlook-like", "phone"])
+    group = replace(found.topology[0], protocol=protocol)
+    with pytest.raises(ConfigError, match=rf"of the driver {protocol}, found outlook-like\+phone$"):
+        check_protocols(replace(found, topology=(group,)))
+
+
+def test_companions_take_files_and_ports(tmp_path: Path) -> None:
+    """Each has a session of its own, on the machine and in the engine of its user."""
+    one = {"profile": "loadsim-5.5/light", "users": 4}
+    topology = [one, {**one, "program": ["outlook-like", "phone", "webmail"]}]
+    found = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
+    assert count_companions(found) == count_companions(found, range(1, 9)) == 8
+    assert sum(count_companions(found, each) for each in all_users(8).cut([1, 1])) == 8
+    assert count_companions(scenario(tmp_path, "phone"), [1, 2]) == 0
+    assert too_few_ports(10, 1, 20, 10) is None
+    assert str(too_few_ports(10, 1, 20, 11)).startswith(
+        "expected at least 2 addresses for 10 users and 11 companions, found 1: "
+    )
+    with pytest.raises(ConfigError, match="for 1000000 users and 2000000 companions an engine, found "):
+        with_hard_limit(10_000, 1_000_000, 2_000_000)
+
+
+def with_hard_limit(limit: int, users: int, companions: int) -> None:
+    """Check these users against a limit of open files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+        raise_open_file_limit(users, companions)
 
 
 @pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])

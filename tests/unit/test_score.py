@@ -744,6 +744,25 @@ def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
     assert "Sessions:" not in answer_text(summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])]))
 
 
+def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
+    """Two engines of one run are added up; an engine that died has reported none. Without any, there is no line."""
+    counted = {"count": 2, "tried": 2, "log_ons": 5, "log_ons_failed": 1, "sessions_lost": 2, "failures": 4}
+    facts = {**ENDED, "companions": {**counted, "looks": 0, "listed": 7, "planned_ns": 2 * 10**11, "down_ns": 10**10}}
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], facts=facts)
+    write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], facts=facts, header={"client": "c2"})
+    write_sample(tmp_path / "dead.tlog", [done("READ", 0, 1)], header={"client": "c3"})
+    found = summarise([tmp_path / "a.tlog", tmp_path / "b.tlog", tmp_path / "dead.tlog"])
+    counts = {"count": 4, "log_ons": 10, "log_ons_failed": 2, "sessions_lost": 4, "failures": 8, "looks": 0}
+    assert found.score["companions"] == {**counts, "listed": 14, "down_share": 0.05}
+    assert (
+        "\nCompanions: 4, 10 log-ons (2 failed), 0 looks, 14 messages listed, 4 sessions lost, 8 failures,"
+        " no session for 5 % of the run\n"
+    ) in answer_text(found)
+    alone = summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])])
+    assert alone.score["companions"] is None
+    assert "Companions" not in answer_text(alone)
+
+
 def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> None:
     """One of them would have nothing to say about a part of the window."""
     one = sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator
@@ -220,6 +221,53 @@ def test_sessions_and_log_ons_are_warned_of(change: Callable[[Facts], Facts], wa
     """Neither makes a run invalid, for both are the server's doing; criteria ask for the shares."""
     verdict = judge(change(FINE), (MET,), LIMITS)
     assert (verdict.validity, verdict.passed, verdict.reasons, verdict.warnings) == ("valid", True, (), (warning,))
+
+
+def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts], Facts]:
+    """The facts when 100 companions had no session for a share of the run."""
+    counts = dict.fromkeys(("log_ons_failed", "sessions_lost", "failures", "looks", "listed"), 0) | changes
+    return with_facts(companions=Companions(count=100, log_ons=120, **counts, down_share=down_share))
+
+
+@pytest.mark.parametrize(
+    ("change", "limits", "validity", "reasons", "warnings"),
+    [
+        (with_companions(0.02), {}, "valid", (), ()),
+        (with_companions(None), {}, "valid", (), ()),
+        (
+            with_companions(0.03, log_ons_failed=20),
+            {},
+            "degraded",
+            ("companions, the users' further mail programs, had no session for 3 % of the run",),
+            ("20 of 120 log-ons of companions failed",),
+        ),
+        (
+            with_companions(0.06),
+            {"load": 0.95},
+            "invalid",
+            ("companions, the users' further mail programs, had no session for 6 % of the run, at most 5 % allowed",),
+            (),
+        ),
+        (
+            lambda facts: replace(with_companions(0.01, sessions_lost=3)(facts), sessions_lost=7, down_share=0.5),
+            {},
+            "valid",
+            (),
+            ("7 sessions were lost, 3 of them of companions; users were without one 50 % of the window",),
+        ),
+    ],
+)
+def test_companions_without_a_session_are_load_that_was_not_made(
+    change: Callable[[Facts], Facts],
+    limits: dict[str, Any],
+    validity: str,
+    reasons: tuple[str, ...],
+    warnings: tuple[str, ...],
+) -> None:
+    """A server that lets no second mail program in would look better than it is; the limits are those of the load."""
+    verdict = judge(change(FINE), (MET,), LIMITS | limits)
+    assert (verdict.validity, verdict.passed, verdict.reasons) == (validity, True, reasons)
+    assert verdict.warnings == warnings
 
 
 @pytest.mark.parametrize("facts", [{"sessions_lost": 0, "down_share": 0.0}, {"sessions_lost": None}, {}])

@@ -1,0 +1,50 @@
+"""The sessions of companions: users' further mail programs, which are in no task and no delivery time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadsim.timinglog.reader import TimingLog
+
+FACT = "companions"
+"""The fact of an engine whose users have companions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """Counts of the whole run, from the engines that survived to report them.
+
+    `failures` are all failures, with those of log-ons and lost sessions. `down_share` is the share of the time from the
+    common start to the end of the run in which the server did not serve companions; None if no engine got so far.
+    """
+
+    count: float
+    log_ons: float
+    log_ons_failed: float
+    sessions_lost: float
+    failures: float
+    looks: float
+    listed: float
+    down_share: float | None
+
+
+def companions(log: TimingLog) -> Companions | None:
+    """Return the counts of companions; None if no engine has reported any."""
+    reported = [source.facts[FACT] for source in log.sources if FACT in source.facts]
+    if not reported:
+        return None
+
+    def total(key: str) -> int:
+        return sum(int(each[key]) for each in reported)
+
+    planned_ns = total("planned_ns")
+    return Companions(
+        count=total("count"),
+        log_ons=total("log_ons"),
+        log_ons_failed=total("log_ons_failed"),
+        sessions_lost=total("sessions_lost"),
+        failures=total("failures"),
+        looks=total("looks"),
+        listed=total("listed"),
+        down_share=total("down_ns") / planned_ns if planned_ns else None,
+    )

@@ -1,0 +1,307 @@
+"""A companion: a further mail program of a user, which watches the Inbox and lists new mail in sessions of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from loadsim.errors import TaskFailed
+from loadsim.model.draws import draw
+from loadsim.model.ports import INBOX, Account, Driver
+from loadsim.model.records import GENERATOR
+from loadsim.users.alarm import Alarm
+from loadsim.users.host import Host
+from loadsim.users.session_state import SessionState
+from loadsim.users.tasks import SCREENFUL
+
+COMPANION = "COMPANION"
+"""The name under which failures of companions are counted."""
+
+LIST_AGAIN_S = 5.0
+"""The pause before a companion lists again new mail that the server refused to list."""
+
+
+class Companion:
+    """A companion, and the observer of its driver (`ports.Observer`).
+
+    It shares no state with its user's tasks: its commands are recorded, and all else that it does is counted in
+    `host.counts`. So nothing of it is in a task's time, in a delivery time or in the score. `which` is its place among
+    the companions of its user, from 1.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_at_work",
+        "_broken",
+        "_closing",
+        "_counts",
+        "_down_since_ns",
+        "_due_ns",
+        "_ended",
+        "_host",
+        "_lost",
+        "_lost_before",
+        "_mailbox",
+        "_new",
+        "_poll_ns",
+        "_recorder",
+        "_state",
+        "_stream",
+        "_tried",
+        "_was_on",
+        "now",
+        "number",
+        "which",
+    )
+
+    def __init__(self, host: Host, account: Account, driver: Driver, which: int) -> None:
+        self.number = account.number
+        self.which = which
+        self.now = host.now_ns  # ports.Observer: the instant, in nanoseconds
+        self._host = host
+        self._counts = host.counts.companions
+        self._recorder = host.recorder
+        session = driver.session(account, self)
+        self._mailbox = session.mailbox
+        self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # of sessions per view
+        self._stream = f"companion {which}"  # of draws
+        self._alarm = Alarm(host.now_ns)
+        self._due_ns: int | None = None  # the next listing; with sessions per view, the next look
+        self._new = False  # announced and not listed
+
+        # The session.
+        self._state = SessionState()
+        self._at_work = False  # logged on; with sessions per view, from the first log-on on
+        self._was_on = False
+        self._tried = False
+        self._lost: Exception | None = None  # the end of the session outside of any call
+        self._lost_before = False  # the last session was lost
+        self._broken: TaskFailed | None = None  # our own failure, by which the running call fails
+        self._down_since_ns: int | None = None  # None while the server serves the companion
+
+        # The end.
+        self._ended = False  # the run
+        self._closing = False
+
+    # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        try:
+            self._recorder.command(name, self.number, since, self.now(), outcome, sent_bytes, received_bytes)
+        except Exception as error:  # noqa: BLE001 - raised here, it would end the connection, as if the server had
+            self._broken = self._host.internal_error(error, f"the end of {name}", self.number)
+            asyncio.get_running_loop().call_soon(self._break_off)
+
+    def arrived(self, _: int) -> None:
+        if not self._new:
+            self._new = True
+            if self._poll_ns is None:
+                self._due_ns = self.now()
+                self._host.in_turn(self._alarm.wake)  # all members of a list get this at the same moment
+
+    def lost(self, failure: Exception) -> None:
+        self._lost = failure
+        self._alarm.wake()
+
+    def _break_off(self) -> None:
+        """End the session after an error of ours in a callback: its state is unknown. The running call fails."""
+        self._mailbox.abandon()
+        self.lost(self._broken or TaskFailed("session ended"))
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    async def run(self, on_ns: int) -> None:
+        """Log on at `on_ns`, watch until the host calls `close`, log off."""
+        self._down_since_ns = on_ns
+        try:
+            while self.now() < on_ns and not self._closing:
+                await self._alarm.until(on_ns)
+            while not self._closing:
+                if self._lost is not None:
+                    self._end_session(self._failed(self._lost))
+                elif not self._at_work:
+                    await self._log_on()
+                elif self._due_ns is not None and self._due_ns <= self.now():
+                    await (self._list() if self._poll_ns is None else self._look())
+                else:
+                    await self._alarm.until(self._due_ns)
+            if self._lost is not None:
+                self._end_session(self._failed(self._lost))
+            elif self._at_work and self._poll_ns is None:
+                async with self._host.log_off_slots:
+                    self._end_unless_kept(await self._try(self._mailbox.log_off))
+        except Exception as error:  # noqa: BLE001 - it ends only this companion
+            self._failed(error)
+            self._down()
+        finally:
+            self._alarm.cancel()
+            try:
+                self._mailbox.abandon()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(error)
+
+    def end_day(self, end_ns: int) -> None:
+        """Add the time from the common start to the end of the run, and the part of it without service."""
+        self._counts.planned_ns += end_ns - self._host.start_ns
+        self._add_down(end_ns)
+        self._ended = True
+
+    def close(self) -> None:
+        self._closing = True
+        self._alarm.wake()
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def _log_on(self) -> None:
+        """Log on once, after a pause if the last log-on failed."""
+        if failed := self._state.failed_log_ons:
+            jitter = draw(self._host.workload.seed, self.number, f"{self._stream} back-off", failed)
+            due_ns = self.now() + self._state.back_off_ns(jitter)
+            while self.now() < due_ns and not self._closing:
+                await self._alarm.until(due_ns)
+        async with self._host.log_on_slots:
+            if self._closing:
+                return
+            self._lost = None
+            self._new = False  # the first list has what was announced before
+            self._counts.log_ons += 1
+            failure = await self._try(self._open)
+        if not self._tried:
+            self._tried = True
+            self._counts.tried += 1
+        if failure is None:
+            self._at_work = self._was_on = True
+            self._state.up(self.now())
+            self._up()
+            self._plan_look()
+        else:
+            self._state.failed_log_ons += 1
+            self._log_on_failed(failure)
+
+    async def _open(self) -> None:
+        """Do the commands of a user's log-on: list the newest screenful, or, after a lost session, the new mail."""
+        await self._mailbox.log_on()
+        await self._mailbox.folders()
+        if self._was_on:
+            await self._take_new()
+        else:
+            await self._mailbox.headers(INBOX, SCREENFUL)
+        await self._mailbox.watch()
+        if self._poll_ns is not None:
+            await self._mailbox.log_off()
+
+    async def _list(self) -> None:
+        """List new mail in the kept session, and watch again."""
+        self._due_ns = None
+        failure = await self._try(self._list_and_watch)
+        self._end_unless_kept(failure)
+        if failure is not None and self._at_work:
+            self._due_ns = self.now() + round(LIST_AGAIN_S * 1e9)
+
+    async def _list_and_watch(self) -> None:
+        await self._take_new()
+        await self._mailbox.watch()
+
+    async def _look(self) -> None:
+        """Look for new mail, and list it, in a session of its own. One that fails is tried again at the next look."""
+        self._plan_look()
+        self._counts.log_ons += 1
+        self._counts.looks += 1
+        failure = await self._try(self._mailbox.log_on)
+        if failure is not None:
+            self._log_on_failed(failure)
+            return
+        failure = await self._try(self._view)
+        if failure is None or failure.outcome == "refused":
+            failure = await self._try(self._mailbox.log_off)
+        self._end_unless_kept(failure)
+        if self._at_work and (failure is None or failure.outcome == "refused"):
+            self._up()
+
+    async def _view(self) -> None:
+        await self._mailbox.watch()
+        if self._new:
+            await self._take_new()
+
+    async def _take_new(self) -> None:
+        self._new = False
+        try:
+            self._counts.listed += len(await self._mailbox.arrived())
+        except Exception:
+            self._new = True
+            raise
+
+    def _plan_look(self) -> None:
+        """Set the next look, if sessions are per view; the first one is at a random instant of the interval.
+
+        Looks that were missed while the companion was busy are left out.
+        """
+        if self._poll_ns is None:
+            return
+        now_ns = self.now()
+        if self._due_ns is None:
+            share = draw(self._host.workload.seed, self.number, f"{self._stream} poll", 0)
+            self._due_ns = now_ns + round(share * self._poll_ns)
+        elif self._due_ns <= now_ns:
+            self._due_ns += ((now_ns - self._due_ns) // self._poll_ns + 1) * self._poll_ns
+
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    async def _try(self, call: Callable[[], Awaitable[object]]) -> TaskFailed | None:
+        """Await calls of the mailbox. Return their failure, which is counted."""
+        try:
+            await call()
+        except Exception as error:  # noqa: BLE001 - it ends at most this session
+            return self._failed(error)
+        return None
+
+    def _failed(self, error: Exception) -> TaskFailed:
+        """Count a failure. Return it, or our own, if an error of ours ended the session."""
+        broken, self._broken = self._broken, None
+        if isinstance(error, TaskFailed):
+            failure = broken or error
+        else:
+            failure = self._host.internal_error(error, COMPANION, self.number)
+        self._counts.failures += failure.outcome != GENERATOR
+        self._host.failed(self.number, COMPANION, failure)
+        return failure
+
+    def _log_on_failed(self, failure: TaskFailed) -> None:
+        self._counts.log_ons_failed += failure.outcome != GENERATOR
+        self._down()
+        self._lost = None
+        self._mailbox.abandon()
+
+    def _end_unless_kept(self, failure: TaskFailed | None) -> None:
+        """End the session after a failure that ends it; a refusal does not."""
+        if failure is not None and failure.outcome != "refused":
+            self._end_session(failure)
+
+    def _end_session(self, failure: TaskFailed) -> None:
+        """Close a session. The server lost it, unless the failure is our own."""
+        if failure.outcome != GENERATOR:
+            self._counts.sessions_lost += 1
+            self._host.counts.sessions_lost += 1
+            self._lost_before = True
+        self._down()
+        self._lost = None
+        if self._poll_ns is None:
+            self._at_work = False
+            self._due_ns = None
+            self._state.broke(self.now())
+        self._mailbox.abandon()
+
+    def _down(self) -> None:
+        if self._down_since_ns is None:
+            self._down_since_ns = self.now()
+
+    def _up(self) -> None:
+        self._add_down(self.now())
+        self._down_since_ns = None
+        self._host.counts.sessions_restored += self._lost_before
+        self._lost_before = False
+
+    def _add_down(self, until_ns: int) -> None:
+        start_ns, since_ns = self._host.start_ns, self._down_since_ns
+        if start_ns and since_ns is not None and not self._ended:
+            self._counts.down_ns += max(0, until_ns - max(since_ns, start_ns))

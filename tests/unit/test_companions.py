@@ -1,0 +1,320 @@
+"""Companions, users' further mail programs, in virtual time.
+
+They could report a wrong number in these ways; each has a test:
+
+- their commands end or lengthen a user's task, or are missing from the table of commands;
+- they see mail before the first program, and delivery times shrink, or a message counts as seen twice;
+- a refused log-on or a lost session is in no count, or in two, and a run with half its load looks complete;
+- their failures are tasks' failures, and change the score;
+- they change what users do: the plan's draws, or the common start;
+- they all look for mail at once, or at the same instants as the first program;
+- the end of the run waits for them, or leaves them on the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from virtual_runs import EVERYTHING, During, Lived, live, quiet, scenario_of
+
+from loadsim.engine.engine import Engine
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import ALL_TASKS, INBOX, Account, Observer, Session
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail
+from loadsim.protocols.short_sessions import PerViewMailbox
+from loadsim.users.companion import COMPANION
+from loadsim.users.host import CompanionCounts
+
+SECOND = 1000
+"""Added to a user's number, it is the number by which faults and service times know their companion."""
+
+POLL_S = 20.0
+SENDS = quiet(new_mail={"per_day": 30, "recipients": 1}, process_inbox={"per_day": 15}, browse={"per_day": 8})
+
+
+@dataclass
+class Second:
+    """Further sessions with the mailboxes of the in-memory mail system; with `poll_s`, one per view."""
+
+    inner: InMemoryDriver
+    poll_s: float | None = None
+    name: str = "second"
+    supported_tasks: frozenset[str] = ALL_TASKS
+    mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        first, mailbox = self.inner.mailboxes[account.number], InMemoryMailbox(self.inner, account, observer)
+        mailbox._inbox, mailbox._folders = first._inbox, first._folders
+        mailbox._account = replace(account, number=account.number + SECOND)
+        receive = first.receive
+
+        def both(mail: Mail) -> None:
+            receive(mail)
+            if mailbox._open == INBOX:
+                mailbox._announce()
+
+        first.receive = both  # type: ignore[method-assign]
+        self.mailboxes[account.number] = mailbox
+        used = PerViewMailbox(mailbox) if self.poll_s else mailbox
+        return Session(used, None, MailboxCalendar(used), self.poll_s)  # type: ignore[arg-type]
+
+
+def lived_by(place: Path, profile: dict[str, Any] = SENDS, poll_s: float | None = None, **options: Any) -> Lived:
+    """A run of three users with a companion each."""
+    scenario = scenario_of(place, (profile, 3), **options.pop("keys", {}))
+    lived = live(scenario, place, companions=lambda module: {"fake": [Second(module, poll_s)]}, **options)
+    assert lived.failure is None, lived.failure
+    return lived
+
+
+def counts(lived: Lived) -> CompanionCounts:
+    """What the engine has counted, which is also in the log."""
+    found = lived.engine.counts.companions
+    (source,) = lived.log.sources
+    assert source.facts["companions"]["log_ons"] == found.log_ons
+    return found
+
+
+def essence(lived: Lived) -> list[tuple[Any, ...]]:
+    """All that tasks measure, without absolute instants."""
+    start_ns = lived.engine.start_ns
+    return [
+        (
+            *(task[key] for key in ("task", "user", "outcome", "late_busy_s", "late_down_s", "late_generator_s")),
+            *(task[key] and task[key] - start_ns for key in ("scheduled_ns", "started_ns", "ended_ns")),
+        )
+        for task in lived.tape.tasks
+        if task["task"] != "LOGON"
+    ]
+
+
+def failing(outcome: TaskFailed, command: str, times: int = 1) -> During:
+    """Fail the first commands of this name that user 1's companion sends after the common start."""
+
+    async def begin(engine: Engine, module: InMemoryDriver) -> None:
+        left = times
+
+        def fault(user: int, name: str, _: int) -> Exception | None:
+            nonlocal left
+            started = engine.start_ns and engine.now_ns() > engine.start_ns + 10**9
+            if left and started and (user, name) == (1 + SECOND, command):
+                left -= 1
+                return outcome
+            return None
+
+        module.fault = fault
+        await asyncio.Event().wait()
+
+    return begin
+
+
+@pytest.mark.parametrize("poll_s", [None, POLL_S])
+def test_tasks_and_delivery_are_those_of_users_without_companions(tmp_path: Path, poll_s: float | None) -> None:
+    """The in-memory server does not slow down, so each number is the same; only commands are more."""
+    alone = live(scenario_of(tmp_path / "alone", (EVERYTHING, 3)), tmp_path / "alone")
+    lived = lived_by(tmp_path, EVERYTHING, poll_s)
+    assert essence(lived) == essence(alone)
+    # Messages name the instant at which they were sent, which may be longer by a digit: companions log on before.
+    each = zip(lived.tape.tasks[3:], alone.tape.tasks[3:], strict=True)
+    assert max(abs(one["moved_bytes"] - other["moved_bytes"]) for one, other in each) <= 1
+
+    def mails(one: Lived) -> list[tuple[Any, ...]]:
+        start_ns = one.engine.start_ns
+        return [(mail["event"], mail["message"], mail["user"], mail["at_ns"] - start_ns) for mail in one.tape.mails]
+
+    assert mails(lived) == mails(alone)
+    assert len(lived.tape.commands) > len(alone.tape.commands) + 3 * 5
+    assert (lived.engine.counts.sessions_lost, lived.snapshots[-1].failures) == (0, {})
+
+
+def test_a_companion_lists_all_new_mail(tmp_path: Path) -> None:
+    """As soon as it is announced: once, and in the run's time."""
+    lived = lived_by(tmp_path, quiet(new_mail={"per_day": 30, "recipients": 1}))
+    found = counts(lived)
+    assert found.listed == len(lived.mails("seen")) > 50
+    assert (found.tried, found.log_ons, found.log_ons_failed, found.failures, found.looks) == (3, 3, 0, 0, 0)
+    assert found.planned_ns == 3 * 600 * 10**9
+    assert found.down_ns == 0
+    made = Counter(command["command"] for command in lived.tape.commands)
+    assert made["IMAP LOGOUT"] == made["IMAP AUTHENTICATE"] == 6
+
+
+def test_a_companion_that_polls_has_a_session_for_each_look(tmp_path: Path) -> None:
+    """Looks come an interval apart, each at an instant of its own, and list what has come."""
+    lived = lived_by(tmp_path, quiet(new_mail={"per_day": 30, "recipients": 1}), POLL_S)
+    found = counts(lived)
+    made = Counter(command["command"] for command in lived.tape.commands)
+    assert made["IMAP LOGOUT"] == made["IMAP AUTHENTICATE"] == found.log_ons + 3
+    assert found.log_ons == found.looks + 3
+    assert 3 * 600 / POLL_S - 3 <= found.looks <= 3 * 600 / POLL_S + 6  # and in the drain
+    assert len(lived.mails("seen")) - 3 * POLL_S < found.listed <= len(lived.mails("seen"))
+    begun = [
+        command["started_ns"]
+        for command in lived.tape.commands
+        if command["command"] == "IMAP AUTHENTICATE" and command["started_ns"] > lived.engine.start_ns
+    ]
+    assert len({round(at_ns * 1e-9 % POLL_S, 1) for at_ns in begun}) == 3
+
+
+@pytest.mark.parametrize("failure", [ServerLost("gone"), ServerSilent("gone")])
+@pytest.mark.parametrize("poll_s", [None, POLL_S])
+def test_a_lost_session_is_counted_once_and_restored(tmp_path: Path, failure: TaskFailed, poll_s: float | None) -> None:
+    """It is a lost session and a failure, and in no task."""
+    lived = lived_by(tmp_path, poll_s=poll_s, during=failing(failure, "IMAP UID FETCH"))
+    found = counts(lived)
+    assert (found.sessions_lost, found.failures, found.log_ons_failed) == (1, 1, 0)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
+    assert lived.snapshots[-1].failures == {COMPANION: {"gone": 1}}
+    assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
+    assert 0 < found.down_ns < (POLL_S + 1) * 1e9
+    (event,) = lived.said("failures")
+    assert (event["task"], event["times"]) == (COMPANION, 1)
+
+
+def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) -> None:
+    """The observer gets the loss; the mail that came meanwhile is listed after the next log-on."""
+    seconds: list[Second] = []
+
+    def companions(module: InMemoryDriver) -> dict[str, list[Second]]:
+        seconds.append(Second(module))
+        return {"fake": [seconds[0]]}
+
+    async def break_off(engine: Engine, module: InMemoryDriver) -> None:
+        await asyncio.sleep(100)
+        seconds[0].mailboxes[1].break_off(ServerLost("BYE"))
+        await asyncio.Event().wait()
+
+    scenario = scenario_of(tmp_path, (quiet(new_mail={"per_day": 30, "recipients": 1}), 3))
+    lived = live(scenario, tmp_path, companions=companions, during=break_off)
+    found = counts(lived)
+    assert (found.sessions_lost, found.failures, found.log_ons) == (1, 1, 4)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
+    assert found.listed == len(lived.mails("seen"))
+    assert len(lived.tasks("LOGON")) == 3
+
+
+def test_a_session_that_breaks_at_the_end_is_counted(tmp_path: Path) -> None:
+    """Between the end of the watch and the log-off; a log-off that fails counts, too."""
+    seconds: list[Second] = []
+
+    def companions(module: InMemoryDriver) -> dict[str, list[Second]]:
+        seconds.append(Second(module))
+        return {"fake": [seconds[0]]}
+
+    async def break_off(engine: Engine, module: InMemoryDriver) -> None:
+        await asyncio.sleep(100)
+        engine._companions[0].close()
+        seconds[0].mailboxes[1].break_off(ServerLost("BYE"))
+        await asyncio.Event().wait()
+
+    lived = live(scenario_of(tmp_path, (quiet(), 3)), tmp_path, companions=companions, during=break_off)
+    assert (counts(lived).sessions_lost, counts(lived).failures, lived.engine.counts.sessions_lost) == (1, 1, 1)
+
+    lived = lived_by(tmp_path, quiet(), during=failing(ServerLost("gone"), "IMAP LOGOUT"))
+    assert (counts(lived).sessions_lost, counts(lived).failures, lived.engine.counts.sessions_lost) == (1, 1, 1)
+    assert lived.snapshots[-1].failures == {COMPANION: {"gone": 1}}
+    assert lived.outcomes("LOGOFF") == ["ok"] * 3
+
+
+@pytest.mark.parametrize("poll_s", [None, POLL_S])
+def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, poll_s: float | None) -> None:
+    """The mail is listed later."""
+    lived = lived_by(tmp_path, poll_s=poll_s, during=failing(ServerRefused("NO FETCH"), "IMAP UID FETCH"))
+    found = counts(lived)
+    assert (found.sessions_lost, found.failures, found.down_ns) == (0, 1, 0)
+    assert lived.snapshots[-1].failures == {COMPANION: {"NO FETCH": 1}}
+    assert lived.engine.counts.sessions_lost == 0
+
+
+@pytest.mark.parametrize("poll_s", [None, POLL_S])
+def test_companions_that_are_never_let_in_leave_the_users_alone(tmp_path: Path, poll_s: float | None) -> None:
+    """Each refused log-on is counted, the start does not wait for them, and all their time is without service."""
+
+    def fault(user: int, name: str, _: int) -> Exception | None:
+        return ServerRefused("NO too many connections") if user > SECOND and name == "IMAP AUTHENTICATE" else None
+
+    lived = lived_by(tmp_path, poll_s=poll_s, fault=fault)
+    alone = live(scenario_of(tmp_path / "alone", (SENDS, 3)), tmp_path / "alone")
+    found = counts(lived)
+    assert found.log_ons == found.log_ons_failed == found.failures > 3 * 5
+    assert found.down_ns == found.planned_ns == 3 * 600 * 10**9
+    assert (found.sessions_lost, found.listed) == (0, 0)
+    assert lived.engine.start_ns - alone.engine.start_ns < 10**9
+    assert essence(lived) == essence(alone)
+
+
+def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
+    """It counts as the generator's, and makes the run invalid."""
+
+    def fault(user: int, name: str, number: int) -> Exception | None:
+        return ValueError("ours") if (user, name, number) == (1 + SECOND, "IMAP LIST", 2) else None
+
+    lived = lived_by(tmp_path, fault=fault)
+    found = counts(lived)
+    assert (found.failures, found.log_ons_failed, found.sessions_lost) == (0, 0, 0)
+    assert list(lived.tape.told["own_faults"]) == ["internal error: ValueError"]
+
+
+@pytest.mark.parametrize("poll_s", [None, 1.0])
+def test_a_server_that_falls_silent_ends_the_run_in_time(tmp_path: Path, poll_s: float | None) -> None:
+    """The companions' log-offs have the limit of the users', and none is left."""
+
+    def pace(user: int, _: str, begin_ns: int, drawn_s: float) -> float:
+        return float("inf") if user > SECOND and begin_ns > 300 * 10**9 else drawn_s
+
+    async def fall_silent(engine: Engine, module: InMemoryDriver) -> None:
+        module.pace = pace
+        await asyncio.Event().wait()
+
+    lived = lived_by(tmp_path, poll_s=poll_s, during=fall_silent, limit_s=1e4)
+    assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
+    assert lived.engine.now_ns() - lived.engine.start_ns < (600 + 60) * 10**9
+
+
+@pytest.mark.parametrize("at_s", [0.5, 50.0])
+def test_a_stopped_run_ends_companions_too(tmp_path: Path, at_s: float) -> None:
+    """During the ramp-up, and at work: all that are on log off."""
+
+    async def stop(engine: Engine, module: InMemoryDriver) -> None:
+        await asyncio.sleep(at_s)
+        engine.stop()
+        await asyncio.Event().wait()
+
+    lived = lived_by(tmp_path, quiet(), during=stop)
+    made = Counter(command["command"] for command in lived.tape.commands)
+    assert made["IMAP LOGOUT"] == made["IMAP AUTHENTICATE"]
+    assert lived.engine.now_ns() * 1e-9 < at_s + 5
+
+
+def test_every_failure_is_counted_once(tmp_path: Path) -> None:
+    """Companions' commands fail all over the run: refused, lost and silent ones."""
+    failed: Counter[str] = Counter()
+    given = 0
+
+    def fault(user: int, name: str, _: int) -> Exception | None:
+        nonlocal given
+        if user <= SECOND:
+            return None
+        given += 1
+        kinds = {31: ServerLost("gone"), 7: ServerRefused("no"), 13: ServerSilent("silent")}
+        failure = next((failure for every, failure in kinds.items() if given % every == 0), None)
+        if failure is not None:
+            failed[failure.kind] += 1
+        return failure
+
+    for poll_s in (None, 5.0):
+        failed.clear()
+        lived = lived_by(tmp_path, poll_s=poll_s, fault=fault, limit_s=2.0)
+        found = counts(lived)
+        assert lived.snapshots[-1].failures == {COMPANION: dict(failed)}
+        assert found.failures == sum(failed.values()) > 20
+        assert found.sessions_lost + found.log_ons_failed >= failed["gone"] + failed["silent"]
+        assert found.sessions_lost == lived.engine.counts.sessions_lost
+        assert 0 < found.down_ns < found.planned_ns
+        assert {task["outcome"] for task in lived.tape.tasks} == {"ok"}
