@@ -41,7 +41,7 @@ from loadsim.engine.event_loop import background_tasks, calls_on_signal
 from loadsim.engine.participant import RemoteControl
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.population import count_companions
+from loadsim.model.population import further_connections
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
@@ -71,7 +71,7 @@ async def check(assigned: WorkerAssignment) -> None:
     check_ports(assigned.scenario, assigned.assignment)
     check_drivers(assigned.scenario, assigned.services)
     for each in assigned.per_engine:
-        raise_open_file_limit(len(each), count_companions(assigned.scenario, each))
+        raise_open_file_limit(len(each), further_connections(assigned.scenario, each))
 
 
 # --- mailboxes ---

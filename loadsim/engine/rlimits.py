@@ -7,24 +7,25 @@ import resource
 from loadsim.errors import ConfigError
 
 FILES_PER_USER = 2
-"""A mailbox session, and the connection of a message in submission. A companion has a mailbox session only."""
+"""A connection to the mailbox, and the connection of a message in submission."""
 
 OTHER_FILES = 64
 
 
-def raise_open_file_limit(users: int, companions: int = 0) -> None:
-    """Raise the soft limit of open files to the need of an engine's users and their companions; engines inherit it.
+def raise_open_file_limit(users: int, further: int = 0) -> None:
+    """Raise the soft limit of open files to the need of an engine's users; engines inherit it.
 
+    Beyond one each, the users may have `further` connections to mailboxes.
     Raises `ConfigError` if the hard limit is too low; only root can raise that.
     """
-    needed = FILES_PER_USER * users + companions + OTHER_FILES
+    needed = FILES_PER_USER * users + further + OTHER_FILES
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= needed:
         return
     if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
             f"open files: expected a limit of at least {needed} for {users} users"
-            f"{f' and {companions} companions' if companions else ''} an engine, found {most}:"
+            f"{f' with {further} further connections' if further else ''} an engine, found {most}:"
             f" take more --engines, or raise it as root with `ulimit -n {needed}`"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))

@@ -18,8 +18,9 @@ class MailProgram:
     the server. Without `flags`, the program has no cache. `message_items` fetch a whole message to show it; if empty,
     its structure and its parts are fetched, one at a time. `prefetch`: new messages are fetched when they are listed.
     `idle`: wait for new mail by IDLE; otherwise, and on servers without it, ask each `poll_s`. `session` is one of
-    `SESSIONS`; with a session per view, new mail is looked for each `poll_s`, in a session of its own. `submission`
-    and `connection` apply where the scenario states none.
+    `SESSIONS`; with a session per view, new mail is looked for each `poll_s`, in a session of its own. A kept session
+    has at most `connections`: one for the Inbox, and one for each other folder that is open. `submission` and
+    `connection` apply where the scenario states none.
     """
 
     name: str = "outlook-like"
@@ -32,15 +33,24 @@ class MailProgram:
     submission: str = "aiosmtplib"
     connection: str = "per-message"
     session: str = KEPT
+    connections: int = 1
 
     def document(self) -> dict[str, Any]:
-        """Return the values that the digest of a scenario contains; a kept session, as in older logs, is not stated."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("session", KEPT)}
+        """Return the values that the digest of a scenario contains; a kept session over one connection is not stated.
 
+        So digests are those of logs from before these keys.
+        """
+        return {key: value for key, value in asdict(self).items() if (key, value) not in _NOT_STATED}
+
+
+_NOT_STATED = {("session", KEPT), ("connections", 1)}
 
 OUTLOOK_LIKE = MailProgram()
 """The default program."""
 
+
+MOST_CONNECTIONS = 20
+"""The most connections of a mail program at once; servers allow fewer for each user."""
 
 MOST_PROGRAMS = 4
 """The most mail programs of a user at once."""

@@ -119,14 +119,15 @@ class Population:
         return user if user is not None and 1 <= user <= len(self) else None
 
 
-def count_companions(scenario: Scenario, users: Iterable[int] | None = None) -> int:
-    """Return the number of companions of these users (None: of all)."""
-    if not any(group.companions for group in scenario.topology):
+def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
+    """Return the most connections to mailboxes of these users (None: of all), beyond one for each."""
+    further = [group.connections - 1 for group in scenario.topology]
+    if not any(further):
         return 0
-    if users is None:
-        return sum(group.users * len(group.companions) for group in scenario.topology)
     sizes = [group.users for group in scenario.topology]
-    return sum(len(scenario.topology[group_index(user, sizes)].companions) for user in users)
+    if users is None:
+        return sum(size * each for size, each in zip(sizes, further, strict=True))
+    return sum(further[group_index(user, sizes)] for user in users)
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:

@@ -123,7 +123,7 @@ class Observer(Protocol):
 
 
 class Mailbox(Protocol):
-    """One user's mailbox, with one session and one call at a time."""
+    """One user's mailbox, with one session, over one connection or several, and one call at a time."""
 
     async def log_on(self) -> None:
         """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""

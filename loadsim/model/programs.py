@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.mail_program import KEPT, OUTLOOK_LIKE, SESSIONS, MailProgram
+from loadsim.model.mail_program import KEPT, MOST_CONNECTIONS, OUTLOOK_LIKE, SESSIONS, MailProgram
 from loadsim.model.message_tag import HEADER
 from loadsim.model.ports import SUBMISSIONS
-from loadsim.model.schema import PositiveDuration, Switch, Text, strict, word
+from loadsim.model.schema import PositiveDuration, Switch, Text, strict, whole, word
 from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse, read_file, show
 
 WHOLE_MESSAGE = "BODY.PEEK[]"
@@ -101,7 +101,10 @@ def _sources(value: object) -> dict[str, str]:
     return dict(value)
 
 
-_SOURCED = ("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection", "session")
+_SOURCED = (
+    *("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection", "session"),
+    "connections",
+)
 
 _read: Callable[[Callable[[object], tuple[str, ...]]], PlainValidator] = PlainValidator
 
@@ -121,6 +124,7 @@ class _File:
     submission: Annotated[str, word(*SUBMISSIONS)] = OUTLOOK_LIKE.submission
     connection: Annotated[str, word("per-message", "kept")] = OUTLOOK_LIKE.connection
     session: Annotated[str, word(*SESSIONS)] = OUTLOOK_LIKE.session
+    connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = OUTLOOK_LIKE.connections
 
     def __post_init__(self) -> None:
         if self.prefetch and not self.message:
@@ -129,6 +133,8 @@ class _File:
             raise mismatch(
                 f"no where a session is {self.session}: it ends before new mail arrives", "yes", at=("idle",)
             )
+        if self.connections > 1 and self.session != KEPT:
+            raise mismatch(f"1 where a session is {self.session}", str(self.connections), at=("connections",))
 
 
 _FILE = TypeAdapter(_File)
@@ -166,6 +172,7 @@ def _load(path: Path, name: str) -> MailProgram:
         submission=read.submission,
         connection=read.connection,
         session=read.session,
+        connections=read.connections,
     )
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise Origin(name).error(("name",), "a name other than that of the default program", program.name)

@@ -93,6 +93,11 @@ class Group:
         return (self.program, *self.companions)
 
     @property
+    def connections(self) -> int:
+        """The most connections to a user's mailbox at once: companions have one each, for the Inbox."""
+        return self.program.connections + len(self.companions)
+
+    @property
     def module(self) -> str:
         """The name of driver and programs in results."""
         return module_name(self.protocol, self.program, self.companions)

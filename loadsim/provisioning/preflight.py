@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
-from loadsim.model.population import count_companions
+from loadsim.model.population import further_connections
 from loadsim.model.ports import Account, Provisioning, Quota, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
@@ -102,28 +102,28 @@ def check_sources(scenario: Scenario) -> None:
 def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
     """Raise `ConfigError` if the source addresses do not suffice for these users (None: all) at once.
 
-    Only what is certain counts: one mailbox session for each mail program of a user, all to one address and port of the
-    server. Connections for submission use ports of their own.
+    All connections that mail programs may make to mailboxes count, since they go to one address and port of the server.
+    Connections for submission use ports of their own.
     """
     users = None if users is None else list(users)
-    sessions, companions = len(accounts_on_server(scenario, users)), count_companions(scenario, users)
+    found, further = len(accounts_on_server(scenario, users)), further_connections(scenario, users)
     try:
         first, last = map(int, PORT_RANGE.read_text().split())
     except OSError:  # this system does not state them
         return
-    problem = too_few_ports(sessions, len(scenario.client.source_addresses), last - first + 1, companions)
+    problem = too_few_ports(found, len(scenario.client.source_addresses), last - first + 1, further)
     if problem:
         raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
 
 
-def too_few_ports(users: int, sources: int, ports: int, companions: int = 0) -> str | None:
+def too_few_ports(users: int, sources: int, ports: int, further: int = 0) -> str | None:
     """Return the error if these source addresses (0: the system's one) have too few ports each; None otherwise."""
-    needed = ceil((users + companions) / ports)
+    needed = ceil((users + further) / ports)
     if needed <= max(1, sources):
         return None
     return (
         f"expected at least {needed} addresses for {users} users"
-        f"{f' and {companions} companions' if companions else ''}, found {sources or 'none'}: {PORT_RANGE.name} has"
+        f"{f' and {further} further connections' if further else ''}, found {sources or 'none'}: {PORT_RANGE.name} has"
         f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, if the server runs on it)"
     )
 

@@ -97,7 +97,7 @@ async def check_server(
         progress("log on")
         await _look(check)
         await _sessions_at_once(check)
-        await _programs_at_once(check)
+        await _connections_of_a_user(check)
         progress("folders")
         await _make_folders(check)
         progress("tasks")
@@ -162,13 +162,16 @@ async def _sessions_at_once(check: Check) -> None:
         await asyncio.gather(*(_log_off(each) for each in mailboxes))
 
 
-async def _programs_at_once(check: Check) -> None:
-    """Log on with all mail programs of a user at once, for the first user of each group that has several."""
+async def _connections_of_a_user(check: Check) -> None:
+    """Make all connections of a user at once, for the first user of each group that may have several."""
     population, scenario = check.workload.population, check.workload.scenario
-    users = {id(group): (user, group) for user in reversed(check.users) if (group := population.group(user)).companions}
-    for user, group in users.values():
+    groups = {id(group): (user, group) for user in reversed(check.users) if (group := population.group(user))}
+    for user, group in groups.values():
+        if group.connections == 1:
+            continue
         account, names = scenario.account(user), program_names(group.programs)
-        drivers = [open_driver(group.protocol, scenario.with_program(check.services, each)) for each in group.programs]
+        programs = [group.program] * group.program.connections + [*group.companions]
+        drivers = [open_driver(group.protocol, scenario.with_program(check.services, each)) for each in programs]
         mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
         try:
             failures: list[TaskFailed] = []
@@ -180,12 +183,12 @@ async def _programs_at_once(check: Check) -> None:
             on = len(mailboxes) - len(failures)
             found = f"{on} of {len(mailboxes)} of a user at once ({names})"
             advice = (
-                f"let {len(mailboxes)} sessions of a user be open at once, now {on} can be (the server's limit of"
+                f"let a user have {len(mailboxes)} connections at once, now {on} can be open (the server's limit of"
                 f" connections for each user): {failures[0]}"
                 if failures
                 else ""
             )
-            check.server.append(Finding("programs", found, Severity.LACKS if failures else Severity.OK, advice))
+            check.server.append(Finding("connections", found, Severity.LACKS if failures else Severity.OK, advice))
         finally:
             await asyncio.gather(*(_log_off(each) for each in mailboxes))
 

@@ -24,7 +24,7 @@ from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, Slice, all_users
-from loadsim.model.population import count_companions
+from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
@@ -77,7 +77,7 @@ def run_locally(
     check_sources(scenario)
     check_ports(scenario, users)
     for each in users.cut([1] * engines):
-        raise_open_file_limit(len(each), count_companions(scenario, each))
+        raise_open_file_limit(len(each), further_connections(scenario, each))
 
     # Run.
     with (

@@ -287,18 +287,19 @@ def test_a_limit_of_sessions_is_named(lab: Lab) -> None:
     }
 
 
-def test_a_limit_of_sessions_of_a_user_is_named(lab: Lab) -> None:
-    """Users with two programs need two sessions at once; a server that refuses the second is found before a run."""
-    lab = lab.with_settings(*NO_LISTS, "topology.0.program=[outlook-like, phone]")
+@pytest.mark.parametrize(("program", "count"), [("[outlook-like, phone]", 2), ("thunderbird", 5)])
+def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count: int) -> None:
+    """Two programs, or one with several connections: a server that refuses the second is found before a run."""
+    lab = lab.with_settings(*NO_LISTS, f"topology.0.program={program}")
     report = check(lab)
     assert (report.verdict, report.leftovers) == (CAN_RUN, ())
-    programs = "of a user at once (outlook-like+phone)"
-    assert [each.found for each in report.server if each.subject == "programs"] == [f"2 of 2 {programs}"]
+    names = f"of a user at once ({program.strip('[]').replace(', ', '+')})"
+    assert [each.found for each in report.server if each.subject == "connections"] == [f"{count} of {count} {names}"]
     assert lacks(check_refusing(lab, USERS + 2)) == {
-        "programs": (
-            f"1 of 2 {programs}",
-            "let 2 sessions of a user be open at once, now 1 can be (the server's limit of connections for each user):"
-            " BYE: Too many connections",
+        "connections": (
+            f"{count - 1} of {count} {names}",
+            f"let a user have {count} connections at once, now {count - 1} can be open (the server's limit of"
+            " connections for each user): BYE: Too many connections",
         )
     }
 

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+import yaml
 from imap_script import Ear
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from small_runs import loadsim, on, population_of, written
@@ -80,19 +81,23 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 @asynccontextmanager
 async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str]]]:
-    """The services through a proxy, and the lines that go to the server, without tags."""
+    """The services through a proxy, and the lines that go to the server, without tags.
+
+    Those of a second connection begin with "2: ", and so on; a connection that was closed before does not count.
+    """
     lines: list[str] = []
     under_way: set[asyncio.Task[None]] = set()
     ends: list[asyncio.StreamWriter] = []
 
-    async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, keep: bool) -> None:
+    async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter, number: int | None = None) -> None:
         while line := await source.readline():
-            if keep:
+            if number is not None:
                 tag, command = re.findall(r"^(t\d+ )?(.*)$", line.decode().rstrip("\r\n"))[0]
                 response = not tag and command != "DONE"  # of AUTHENTICATE
                 if command != "CAPABILITY" and not response:
                     command = re.sub(r"^(AUTHENTICATE|LOGIN) .*", "(logs on)", command)
-                    lines.append(re.sub(r"\b10(\d)\b", r"\1", command))  # the embedded server's UIDs begin at 101
+                    command = re.sub(r"\b10(\d)\b", r"\1", command)  # the embedded server's UIDs begin at 101
+                    lines.append(command if number == 1 else f"{number}: {command}")
             to.write(line)
             await to.drain()
         to.close()
@@ -101,10 +106,11 @@ async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str
         task = asyncio.current_task()
         assert task is not None
         under_way.add(task)
+        number = len(under_way)
         onward_reader, onward = await asyncio.open_connection(services.imap.host, services.imap.port)
         ends.extend((writer, onward))
         try:
-            await asyncio.gather(copy(reader, onward, True), copy(onward_reader, writer, False))
+            await asyncio.gather(copy(reader, onward, number), copy(onward_reader, writer))
         except ConnectionError:
             pass  # one side went first
         finally:
@@ -177,9 +183,10 @@ async def used(site: Site, account: Account, program: MailProgram) -> tuple[list
         sent = [
             line
             for line, following in zip_longest(lines, lines[1:])
-            if (per_view or line != "LOGOUT")
+            if (per_view or not line.endswith("LOGOUT"))
             # Servers without UNSELECT have the Inbox opened before LOGOUT.
             and not (per_view and (line, following) == ("SELECT INBOX", "LOGOUT"))
+            and line != "2: SELECT INBOX"
         ]
         return sent, (shown + browsed, structure, text, attached)
 
@@ -271,15 +278,48 @@ def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.servers
+def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
+    """Users with up to five connections, and with two: all mail arrives once, and each log-on has its log-off."""
+    two = program_of(tmp_path, "thunderbird", "two", connections=2)
+    groups = [{"profile": "loadsim-5.5/medium", "users": 2, "program": each} for each in ("thunderbird", str(two))]
+    path = written(tmp_path / "connections.yaml", topology=groups)
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, topology=groups, **on(server.services))
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
+    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
+    assert list(score["by_protocol"]) == ["imap/thunderbird", "imap/two"], ended.stderr
+    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
+    delivery = score["delivery"]
+    assert delivery["accepted"] == delivery["delivered"] > 10
+    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
+
+    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    made = Counter(
+        user
+        for command, user in zip(log.commands["command"], log.commands["user"], strict=True)
+        if log.strings[command] == "IMAP CONNECT"
+    )
+    assert max(made.values()) == 5
+    assert sorted(made.values())[:2] == [2, 2]
+    commands = Counter(log.strings[command] for command in log.commands["command"])
+    assert commands["IMAP LOGOUT"] == made.total()
+
+
+def program_of(place: Path, shipped: str, name: str, **keys: object) -> Path:
+    """A program of one's own: a shipped one with another name and other values."""
+    document = yaml.safe_load((Path(__file__).parents[2] / "programs" / f"{shipped}.yaml").read_text(encoding="utf-8"))
+    path = place / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**document, "name": name, **keys}), encoding="utf-8")
+    return path
+
+
+@pytest.mark.servers
 def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
     """Users with two programs on Dovecot: one companion waits by IDLE and prefetches, one looks each two seconds.
 
     Dovecot's mailboxes have the same mail at the end, each message is delivered once, and each log-on has its log-off.
     """
-    often = tmp_path / "often.yaml"
-    shipped = Path(__file__).parents[2] / "programs" / "phone.yaml"
-    text = shipped.read_text(encoding="utf-8").replace("name: phone", "name: often").replace("poll: 15m", "poll: 2s")
-    often.write_text(text, encoding="utf-8")
+    often = program_of(tmp_path, "phone", "often", poll="2s")
     programs = (["outlook-like", "thunderbird"], ["outlook-like", str(often)])
     groups = [{"profile": "loadsim-5.5/medium", "users": 2, "program": each} for each in programs]
     path = written(tmp_path / "several.yaml", topology=groups)

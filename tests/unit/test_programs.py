@@ -16,7 +16,7 @@ from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.partition import all_users
-from loadsim.model.population import count_companions
+from loadsim.model.population import further_connections
 from loadsim.model.programs import load_program
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
@@ -202,27 +202,28 @@ def test_other_drivers_reject_companions(tmp_path: Path, protocol: str) -> None:
         check_protocols(replace(found, topology=(group,)))
 
 
-def test_companions_take_files_and_ports(tmp_path: Path) -> None:
-    """Each has a session of its own, on the machine and in the engine of its user."""
+def test_further_connections_take_files_and_ports(tmp_path: Path) -> None:
+    """Those of companions, and of programs with several, on the machine and in the engine of the user."""
     one = {"profile": "loadsim-5.5/light", "users": 4}
     topology = [one, {**one, "program": ["outlook-like", "phone", "webmail"]}]
     found = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
-    assert count_companions(found) == count_companions(found, range(1, 9)) == 8
-    assert sum(count_companions(found, each) for each in all_users(8).cut([1, 1])) == 8
-    assert count_companions(scenario(tmp_path, "phone"), [1, 2]) == 0
+    assert further_connections(found) == further_connections(found, range(1, 9)) == 8
+    assert sum(further_connections(found, each) for each in all_users(8).cut([1, 1])) == 8
+    assert further_connections(scenario(tmp_path, "phone"), [1, 2]) == 0
+    assert further_connections(scenario(tmp_path, "thunderbird")) == 2 * 4
     assert too_few_ports(10, 1, 20, 10) is None
     assert str(too_few_ports(10, 1, 20, 11)).startswith(
-        "expected at least 2 addresses for 10 users and 11 companions, found 1: "
+        "expected at least 2 addresses for 10 users and 11 further connections, found 1: "
     )
-    with pytest.raises(ConfigError, match="for 1000000 users and 2000000 companions an engine, found "):
+    with pytest.raises(ConfigError, match="for 1000000 users with 2000000 further connections an engine, found "):
         with_hard_limit(10_000, 1_000_000, 2_000_000)
 
 
-def with_hard_limit(limit: int, users: int, companions: int) -> None:
+def with_hard_limit(limit: int, users: int, further: int) -> None:
     """Check these users against a limit of open files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resource, "getrlimit", lambda _: (limit, limit))
-        raise_open_file_limit(users, companions)
+        raise_open_file_limit(users, further)
 
 
 @pytest.mark.parametrize("protocol", ["aioimaplib", "fake"])

@@ -11,7 +11,7 @@
     folder_names           the server's names of folders, and loadsim's
     new_mail, session      the open folder and new mail in it, over lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
-    requests, header_cache, header_lists, whole_message
+    requests, header_cache, header_lists, whole_message, several_connections
                            what differs between mail programs
 
 Everything up to `wire` does no I/O.
@@ -20,6 +20,7 @@ Everything up to `wire` does no I/O.
 from __future__ import annotations
 
 import ssl
+from functools import partial
 
 from loadsim.model.mail_program import PER_VIEW
 from loadsim.model.ports import Account, Driver, Mailbox, Observer, Services
@@ -27,6 +28,7 @@ from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.several_connections import SeveralConnections
 from loadsim.protocols.imap.whole_message import MessageStore
 from loadsim.protocols.mail_driver import MailDriver
 from loadsim.protocols.short_sessions import PerViewMailbox
@@ -37,12 +39,17 @@ def open_driver(services: Services) -> Driver:
     imap, limit_s, folders, program = services.imap, services.command_limit_s, services.folders, services.program
     requests = requests_of(program)
 
-    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> Mailbox:
+    def connected(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
         session = ImapSession(
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
         cache = HeaderCache() if requests.flags else None
-        own = ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
+        return ImapMailbox(session, requests, cache, MessageStore() if requests.message else None)
+
+    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> Mailbox:
+        if program.connections > 1:
+            return SeveralConnections(partial(connected, context, account), program.connections, observer)
+        own = connected(context, account, observer)
         return PerViewMailbox(own, own.holds) if program.session == PER_VIEW else own
 
     return MailDriver("imap", services, mailbox, takes_programs=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import (
@@ -63,6 +63,10 @@ class ImapMailbox:
     cache: HeaderCache | None = None  # of a program with one
     store: MessageStore | None = None  # of a program that fetches whole messages
 
+    def another(self) -> ImapMailbox:
+        """Return the user's mailbox over a further connection; what one has cached, the other has, too."""
+        return replace(self, session=self.session.beside())
+
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
         await self.session.log_on()
@@ -117,9 +121,18 @@ class ImapMailbox:
         """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
         with self.session as connection:
             await self.session.select(connection, INBOX)
-            if self.session.waits_by_idle:
-                await connection.idle()
+            await self._wait(connection)
         self.session.keep_watching()
+
+    async def keep(self) -> None:
+        """Do as `watch` in the folder that is open; without one, NOOP in intervals keeps the connection."""
+        with self.session as connection:
+            await self._wait(connection)
+        self.session.keep_watching()
+
+    async def _wait(self, connection: Connection) -> None:
+        if self.session.waits_by_idle:
+            await connection.idle()
 
     def holds(self, ref: Hashable) -> bool:
         """Return True for a whole message in the store: it is shown without a command."""

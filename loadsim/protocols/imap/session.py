@@ -43,7 +43,7 @@ class ImapSession:
     folders: FolderSettings = OF_SERVER
     poll_s: float = POLL_S
     idles: bool = True  # on servers with IDLE
-    idle_again_s: float = IDLE_AGAIN_S
+    idle_again_s: float = IDLE_AGAIN_S  # also the interval of NOOP without an open folder
     connection: Connection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
     names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
@@ -55,6 +55,12 @@ class ImapSession:
     _watch: asyncio.TimerHandle | None = field(default=None, init=False)
     _selects: int = field(default=0, init=False)  # sent so far
     _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become invalid
+
+    def beside(self) -> ImapSession:
+        """Return a session of the same user over a further connection; both know of each other's folders."""
+        other = replace(self)
+        other.names, other.validity = self.names, self.validity
+        return other
 
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
@@ -137,12 +143,13 @@ class ImapSession:
     @property
     def waits_by_idle(self) -> bool:
         """True if the watch is IDLE; otherwise it is NOOP in intervals."""
-        return self.idles and "IDLE" in self.offered
+        return self.idles and "IDLE" in self.offered and self.open is not None
 
     def keep_watching(self) -> None:
         """Renew a watch until the next call: IDLE again, or NOOP."""
         if self.connection is not None and self.connection.failure is None:
-            wait_s = self.idle_again_s if self.waits_by_idle else self.poll_s
+            polls = self.open is not None and not self.waits_by_idle
+            wait_s = self.poll_s if polls else self.idle_again_s
             self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
     def _renew_watch(self) -> None:

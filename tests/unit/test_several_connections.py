@@ -1,0 +1,306 @@
+"""A mailbox over several connections, on a scripted server: which connection has which command, losses and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, playing, skip
+from mailservers import numbered_accounts
+
+from loadsim.errors import ServerLost, ServerRefused
+from loadsim.model.mail_program import MailProgram
+from loadsim.model.ports import INBOX, Flag, Services
+from loadsim.protocols.imap import open_driver
+from loadsim.protocols.imap.session import IDLE_AGAIN_S
+from loadsim.protocols.imap.several_connections import SeveralConnections
+
+(ACCOUNT,) = numbered_accounts(1)
+CAPABILITIES = b"IMAP4rev1 SASL-IR AUTH=PLAIN IDLE LITERAL+ MOVE UIDPLUS UNSELECT"
+LISTING = "FETCH 1:* (UID FLAGS RFC822.SIZE ENVELOPE BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])"
+ADDRESS = b'(("U" NIL "u" "x.test"))'
+FIELDS = b" ".join([ADDRESS] * 4)
+MESSAGE = (
+    b'* 1 FETCH (UID 4 FLAGS () RFC822.SIZE 9 ENVELOPE ("d" "s" %b NIL NIL NIL "<m>")'
+    b" BODY[HEADER.FIELDS (X-LOADSIM)] {2}\r\n\r\n)" % FIELDS
+)
+WHOLE = b"* 1 FETCH (UID 4 BODY[] {20}\r\nSubject: s\r\n\r\ntext\r\n)"
+
+
+class Server:
+    """It has one message in each folder. `heard` has the commands after log-on, each with its connection's number."""
+
+    def __init__(self, capabilities: bytes = CAPABILITIES) -> None:
+        self.heard: list[str] = []
+        self.peers: list[Peer] = []
+        self.capabilities = capabilities
+        self.during: dict[str, Callable[[], Awaitable[None]]] = {}  # before the answer to a command, by its words
+
+    async def connection(self, peer: Peer) -> None:
+        """One connection, to its end."""
+        self.peers.append(peer)
+        await self.serve(peer, len(self.peers))
+
+    async def serve(self, peer: Peer, number: int) -> None:
+        await peer.greet(self.capabilities)
+        idle = b""
+        while line := await peer.reader.readline():
+            tag, _, words = line.rstrip(b"\r\n").partition(b" ")
+            if tag == b"DONE":
+                self.heard.append(f"{number} DONE")
+                peer.say(idle + b" OK done")
+                continue
+            self.heard.append(f"{number} {words.decode()}")
+            if during := self.during.get(words.decode()):
+                await during()
+            if words == b"IDLE":
+                idle = tag
+                peer.say(b"+ waiting")
+                continue
+            if literal := re.search(rb"\{(\d+)\+?\}$", words):
+                await peer.reader.readexactly(int(literal[1]) + 2)
+            untagged = ()
+            if words.startswith(b"SELECT"):
+                untagged = peer.opened(1, 5)
+            elif words == b"LOGOUT":
+                untagged = (b"* BYE",)
+            elif b"BODY.PEEK[])" in words:
+                untagged = (WHOLE,)
+            elif words.startswith(b"UID MOVE"):
+                untagged = (b"* 1 EXPUNGE",)
+            elif b"FETCH" in words:
+                untagged = (MESSAGE,)
+            peer.say(*untagged, tag + b" OK done")
+
+    def since(self) -> list[str]:
+        """The commands since the last call."""
+        heard, self.heard[:] = list(self.heard), ()
+        return heard
+
+
+async def refusing(peer: Peer) -> None:
+    """A server with too many connections."""
+    peer.say(b"* OK [CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN] ready")
+    tag = (await peer.packet()).partition(b" ")[0]
+    peer.say(tag + b" NO [LIMIT] too many connections")
+    await peer.end()
+
+
+User = Callable[[SeveralConnections, Server, Ear], Awaitable[None]]
+
+
+def play(user: User, *scripts: Script | None, most: int = 3, capabilities: bytes = CAPABILITIES, **keys: Any) -> None:
+    """What a user does after a log-on, over connections with these scripts; None is one of the server's."""
+
+    async def run() -> None:
+        server, ear = Server(capabilities), Ear()
+        async with playing(*(each or server.connection for each in scripts)) as endpoint:
+            services = Services(
+                endpoint, endpoint, PATIENCE_S, program=MailProgram(name="own", connections=most, **keys)
+            )
+            mailbox = open_driver(services).session(ACCOUNT, ear).mailbox
+            assert isinstance(mailbox, SeveralConnections)
+            await mailbox.log_on()
+            await mailbox.headers(INBOX, 50)
+            await mailbox.watch()
+            server.since()
+            try:
+                await user(mailbox, server, ear)
+            finally:
+                mailbox.abandon()
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(run())
+
+
+async def settled() -> None:
+    """Let everything on the loop and the loopback happen that can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_each_folder_has_a_connection_up_to_the_limit() -> None:
+    """The Inbox keeps its own, and waits all the time; at the limit, the newest connection opens other folders."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        (header,) = await mailbox.headers("A", 50)
+        await mailbox.open(INBOX)
+        await mailbox.watch()
+        assert server.since() == ["2 SELECT A", f"2 {LISTING}", "2 IDLE"]
+        await mailbox.headers("B", 50)
+        await mailbox.watch()
+        assert server.since() == ["3 SELECT B", f"3 {LISTING}", "3 IDLE"]
+        await mailbox.flag([header.ref], Flag.SEEN)  # in A, which is open
+        assert server.since() == ["2 DONE", r"2 UID STORE 4 +FLAGS.SILENT (\Seen)"]
+        await mailbox.headers("C", 50)
+        await mailbox.watch()
+        assert server.since() == ["3 DONE", "3 SELECT C", f"3 {LISTING}", "2 IDLE", "3 IDLE"]
+        (shown,) = await mailbox.headers(INBOX, 50)
+        await mailbox.move([shown.ref], "A")
+        await mailbox.watch()
+        assert server.since() == ["1 DONE", f"1 {LISTING}", "1 UID MOVE 4 A", "1 IDLE"]
+        await mailbox.log_off()
+        assert sorted(server.since()) == sorted(f"{n} {word}" for n in (1, 2, 3) for word in ("DONE", "LOGOUT"))
+        assert not ear.losses
+
+    play(user, None, None, None)
+
+
+def test_a_message_is_stored_over_any_connection_but_that_of_the_inbox() -> None:
+    """Over the one that has the folder open; else over one without an open folder, else over the newest."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        await mailbox.append("B", b"text")
+        await mailbox.watch()
+        assert server.since() == ["2 APPEND B {4+}"]  # a further connection; without an open folder, it has no IDLE
+        await mailbox.headers("A", 50)
+        await mailbox.append("B", b"text")
+        assert server.since() == ["3 SELECT A", f"3 {LISTING}", "2 APPEND B {4+}"]
+        await mailbox.append("A", b"text")
+        await mailbox.headers("B", 50)  # at the limit
+        await mailbox.append("C", b"text")
+        await mailbox.append(INBOX, b"text")
+        assert server.since() == [
+            *("3 APPEND A {4+}", "3 SELECT B", f"3 {LISTING}", "2 APPEND C {4+}"),
+            *("1 DONE", "1 APPEND INBOX {4+}"),
+        ]
+        assert not ear.losses
+
+    play(user, None, None, None)
+
+
+def test_a_stored_message_takes_no_connection() -> None:
+    """Its folder need not be open any more."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        (header,) = await mailbox.headers("A", 50)
+        structure = await mailbox.structure(header.ref)
+        await mailbox.headers("B", 50)
+        server.since()
+        assert structure.text is not None
+        assert await mailbox.structure(header.ref) == structure
+        assert await mailbox.part(header.ref, structure.text) == b"text\r\n"
+        assert server.since() == []
+        assert not ear.losses
+
+    play(user, None, None, most=2, message_items=("UID", "BODY.PEEK[]"))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_if_one_connection_breaks_between_calls_the_session_is_lost_once(number: int) -> None:
+    """The user hears of it at once, and logs on over one connection."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        await mailbox.headers("A", 50)
+        await mailbox.headers("B", 50)
+        await mailbox.watch()
+        server.peers[number - 1].writer.close()
+        await ear.wait()
+        assert [type(each) for each in ear.losses] == [ServerLost]
+        mailbox.abandon()
+        await mailbox.log_on()
+        await mailbox.headers("A", 50)
+        assert server.since()[-2:] == ["5 SELECT A", f"5 {LISTING}"]
+        assert len(ear.losses) == 1
+
+    play(user, None, None, None, None, None)
+
+
+def test_a_connection_that_breaks_during_a_call_over_another_spares_the_call() -> None:
+    """Its end is no failure of a task whose own connection works. The next wait for mail reports it."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        async def end_of_the_first() -> None:
+            server.peers[0].writer.close()
+            await server.peers[0].writer.wait_closed()
+            await settled()
+
+        server.during["SELECT A"] = end_of_the_first
+        assert len(await mailbox.headers("A", 50)) == 1
+        assert ear.losses == []
+        await mailbox.watch()
+        assert [type(each) for each in ear.losses] == [ServerLost]
+        with pytest.raises(ServerLost):
+            await mailbox.arrived()
+
+    play(user, None, None)
+
+
+def test_a_refused_connection_refuses_only_its_call() -> None:
+    """Such as at the server's limit for each user. The session goes on, and tries again with the next call."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        for _ in range(2):
+            with pytest.raises(ServerRefused):
+                await mailbox.headers("A", 50)
+        await mailbox.watch()
+        assert server.since() == []
+        assert len(await mailbox.headers(INBOX, 50)) == 1
+        await mailbox.headers("A", 50)
+        assert server.since()[2:] == ["2 SELECT A", f"2 {LISTING}"]
+        assert not ear.losses
+
+    play(user, None, refusing, refusing, None)
+
+
+@pytest.mark.parametrize("end", ["abandon", "cancel"])
+def test_a_connection_that_is_being_made_ends_with_the_session(end: str) -> None:
+    """Nothing stays open on the server."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        task = asyncio.create_task(mailbox.headers("A", 50))  # type: ignore[arg-type]
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        mailbox.abandon() if end == "abandon" else task.cancel()
+        answer.set()
+        with pytest.raises((ServerLost, asyncio.CancelledError)):
+            await task
+        await asyncio.wait_for(gone.wait(), PATIENCE_S)
+        mailbox.abandon()
+
+    async def slow(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN] ready")
+        tag = (await peer.packet()).partition(b" ")[0]
+        asked.set()
+        await answer.wait()
+        peer.say(tag + b" OK [CAPABILITY IMAP4rev1] done")
+        try:
+            while line := await peer.packet():
+                peer.say(b"* CAPABILITY IMAP4rev1", line.partition(b" ")[0] + b" OK done")
+        finally:
+            gone.set()
+
+    asked, answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    play(user, None, slow)
+
+
+def test_all_connections_are_kept_alive() -> None:
+    """By IDLE in an open folder, and by NOOP without one, before servers end a session without commands."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        await mailbox.append("B", b"text")
+        await mailbox.headers("A", 50)
+        await mailbox.watch()
+        server.since()
+        skip(IDLE_AGAIN_S + 1)
+        await settled()
+        assert sorted(server.since()) == ["1 DONE", "1 IDLE", "2 NOOP", "3 DONE", "3 IDLE"]
+        assert not ear.losses
+
+    play(user, None, None, None)
+
+
+def test_without_idle_all_connections_poll() -> None:
+    """Each in its folder, at the program's interval."""
+
+    async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
+        await mailbox.headers("A", 50)
+        await mailbox.watch()
+        server.since()
+        skip(601)
+        await settled()
+        assert sorted(server.since()) == ["1 NOOP", "2 NOOP"]
+
+    play(user, None, None, capabilities=b"IMAP4rev1 SASL-IR AUTH=PLAIN", poll_s=600.0)
