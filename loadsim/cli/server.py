@@ -201,10 +201,8 @@ def _start_dovecot_postfix(
         accounts,
         lists,
         directory,
-        imap_port=args.imap_port,
-        smtp_port=args.smtp_port,
+        **_endpoints(args),
         tls=args.tls,
-        address=args.listen,
         mailbox_format=args.mailbox_format,
     )
 
@@ -216,9 +214,7 @@ def _start_cyrus(
         accounts,
         lists,
         directory,
-        imap_port=args.imap_port,
-        smtp_port=args.smtp_port,
-        address=args.listen,
+        **_endpoints(args),
         altnamespace=args.altnamespace == "yes",
         programs=args.programs,
     )
@@ -227,15 +223,7 @@ def _start_cyrus(
 def _start_courier(
     args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
 ) -> RunningServer:
-    return start_courier(
-        accounts,
-        lists,
-        directory,
-        imap_port=args.imap_port,
-        smtp_port=args.smtp_port,
-        address=args.listen,
-        programs=args.programs,
-    )
+    return start_courier(accounts, lists, directory, **_endpoints(args), programs=args.programs)
 
 
 def _start_james(
@@ -250,11 +238,22 @@ def _start_greenmail(
     return start_greenmail(accounts, lists, directory, **_java_options(args))
 
 
-class _JavaOptions(TypedDict):
+class _Ports(TypedDict):
     imap_port: int
     smtp_port: int
+
+
+class _Endpoints(_Ports):
+    address: str
+
+
+class _JavaOptions(_Ports):
     programs: Path | None
     heap_mib: int | None
+
+
+def _endpoints(args: argparse.Namespace) -> _Endpoints:
+    return {"imap_port": args.imap_port, "smtp_port": args.smtp_port, "address": args.listen}
 
 
 def _java_options(args: argparse.Namespace) -> _JavaOptions:

@@ -6,16 +6,17 @@ import imaplib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from mailservers import DOMAIN, numbered_accounts, short_directory, submit
 from patience import PATIENCE_S
+from private_servers import assert_ends_with_its_parent, assert_refuses_a_taken_port
 from processes import ended, refuses
 
 from loadsim.errors import ConfigError
@@ -24,7 +25,7 @@ from loadsim.provisioning.export_james import james_script
 from loadsim.servers.greenmail import start_greenmail
 from loadsim.servers.james import James, start_james
 from loadsim.servers.java import find_programs
-from loadsim.servers.private import PrivateServer, free_port
+from loadsim.servers.private import PrivateServer
 
 pytestmark = pytest.mark.nightly
 
@@ -182,36 +183,13 @@ def test_stop_leaves_nothing(kind: Kind, server_directory: Path) -> None:
 
 def test_ends_with_loadsim(kind: Kind, server_directory: Path) -> None:
     """If loadsim is killed, the server ends."""
-    name = kind.start.__name__
-    program = f"""
-import sys
-from pathlib import Path
-from loadsim.model.ports import Account
-from loadsim.servers.{name.removeprefix("start_")} import {name}
-server = {name}([Account(1, "a", "a@x", "p")], {{}}, Path({str(server_directory)!r}))
-print(*server.pids(), flush=True)
-sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        pids = [int(pid) for pid in parent.stdout.readline().split()]
-        parent.kill()
-        parent.wait()
-        assert pids
-        assert all(ended(pid) for pid in pids)
+    assert_ends_with_its_parent(kind.start.__name__, server_directory)
 
 
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(kind: Kind, server_directory: Path, service: str) -> None:
-    """A port that was asked for and that another process has is bad input, and nothing stays behind."""
-    with socket.create_server(("127.0.0.1", free_port())) as taken:
-        ports = {"imap_port": free_port(), "smtp_port": free_port()} | {service: taken.getsockname()[1]}
-        with pytest.raises(ConfigError, match="Address already in use") as refused:
-            started(kind, server_directory, **ports)
-        assert "\n" not in str(refused.value)
-    assert all(refuses(port) for port in ports.values())
+    """Bad input, and nothing stays behind."""
+    assert_refuses_a_taken_port(partial(started, kind, server_directory), service)
 
 
 def test_the_exported_script_creates_accounts_and_lists(james: James, tmp_path: Path) -> None:

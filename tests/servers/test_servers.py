@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from mailservers import (
 )
 from paths import ROOT
 from patience import PATIENCE_S
+from private_servers import assert_refuses_a_taken_port
 from processes import ended, refuses
 
 from loadsim.errors import ConfigError
@@ -416,13 +418,8 @@ def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
 @pytest.mark.servers
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(server_directory: Path, service: str) -> None:
-    """A port that was asked for and that somebody has is bad input, and nothing stays behind."""
-    with socket.create_server(("127.0.0.1", free_port())) as somebody:
-        ports = {"imap_port": free_port(), "smtp_port": free_port()} | {service: somebody.getsockname()[1]}
-        with pytest.raises(ConfigError, match="Address already in use") as refused:
-            start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, **ports)
-        assert "\n" not in str(refused.value)
-    assert all(refuses(port) for port in ports.values())
+    """Bad input, and nothing stays behind."""
+    assert_refuses_a_taken_port(partial(start_dovecot_postfix, ACCOUNTS, LISTS, server_directory), service)
 
 
 @pytest.mark.servers

@@ -359,19 +359,21 @@ def test_a_second_continuation_after_done_is_ignored() -> None:
     asyncio.run(run())
 
 
+async def silent_after_done(peer: Peer) -> None:
+    """A server that lets a client idle, and never answers to the end of it."""
+    peer.say(b"* OK ready")
+    await peer.expect(rb"IDLE")
+    peer.say(b"+ idling")
+    assert await peer.packet() == b"DONE\r\n"
+    await peer.end()
+
+
 def test_idle_may_last_longer_than_a_command() -> None:
     """While a session idles there is nothing to be late with; the end of it has a time limit again."""
 
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.expect(rb"IDLE")
-        peer.say(b"+ idling")
-        assert await peer.packet() == b"DONE\r\n"
-        await peer.end()
-
     async def run() -> None:
         client = Client()
-        async with playing(script) as endpoint:
+        async with playing(silent_after_done) as endpoint:
             connection = await client.connect(endpoint, LIMIT_S)
             await connection.idle()
             skip(LIMIT_S)
@@ -391,16 +393,9 @@ def test_idle_may_last_longer_than_a_command() -> None:
 def test_an_idle_that_is_not_ended_is_noticed() -> None:
     """DONE has a time limit; the command behind it is never sent."""
 
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.expect(rb"IDLE")
-        peer.say(b"+ idling")
-        assert await peer.packet() == b"DONE\r\n"
-        await peer.end()
-
     async def run() -> None:
         client = Client()
-        async with playing(script) as endpoint:
+        async with playing(silent_after_done) as endpoint:
             connection = await client.connect(endpoint, LIMIT_S)
             await connection.idle()
             silent = connection.send("NOOP")
