@@ -21,6 +21,7 @@ from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
 from loadsim.provisioning.check_state import probe
 from loadsim.provisioning.findings import Severity, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_access
+from loadsim.provisioning.user_connections import user_connections
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -39,8 +40,15 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
     """Check what is cheap of `loadsim check`, as the first of these users (None: of all): a list, folders, the quota.
 
-    It takes one session of each service and sends no message. Raises `ConfigError` if the scenario cannot run.
+    It takes one session of each service and sends no message; where users have several connections, the first such user
+    of each group makes them all. Raises `ConfigError` if the scenario cannot run.
     """
+    users = range(1, len(workload.population) + 1) if users is None else list(users)
+    for tried in await user_connections(workload.population, services, users):
+        if tried.failures and tried.made:  # `init` reports an account that cannot log on at all
+            raise ConfigError(
+                f"{name_of(tried.account)}: expected all connections, found {tried.found}; {tried.advice}"
+            )
     for account in accounts_on_server(workload.scenario, users)[:1]:
         await _check_list(workload, services, account)
         await _check_mailbox(workload, services, account)

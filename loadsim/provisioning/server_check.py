@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.content.compose import Contents
-from loadsim.model.mail_program import program_names
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -50,6 +48,7 @@ from loadsim.provisioning.sessions import (
     no_access,
     visit,
 )
+from loadsim.provisioning.user_connections import log_off, user_connections
 
 WAIT_S = 20.0
 """The longest wait for an answer, for a message, and for a delay that greylisting asks for."""
@@ -146,7 +145,7 @@ async def _sessions_at_once(check: Check) -> None:
         on = len(accounts) - len(failures)
         found = f"{on} of {len(accounts)} at once"
         if failures:
-            await asyncio.gather(*(_log_off(each) for each in mailboxes))
+            await asyncio.gather(*(log_off(each) for each in mailboxes))
             # An account that cannot log on alone is bad input; one that can has met a limit.
             at = next(index for index, each in enumerate(results) if isinstance(each, TaskFailed))
             all_done(await visit([accounts[at]], check.services, _nothing, lambda *_: None))
@@ -159,49 +158,18 @@ async def _sessions_at_once(check: Check) -> None:
         else:
             check.server.append(Finding("sessions", found))
     finally:
-        await asyncio.gather(*(_log_off(each) for each in mailboxes))
+        await asyncio.gather(*(log_off(each) for each in mailboxes))
 
 
 async def _connections_of_a_user(check: Check) -> None:
-    """Make all connections of a user at once, for the first user of each group that may have several."""
-    population, scenario = check.workload.population, check.workload.scenario
-    groups = {id(group): (user, group) for user in reversed(check.users) if (group := population.group(user))}
-    for user, group in groups.values():
-        if group.connections == 1:
-            continue
-        account, names = scenario.account(user), program_names(group.programs)
-        programs = [group.program] * group.program.connections + [*group.companions]
-        drivers = [open_driver(group.protocol, scenario.with_program(check.services, each)) for each in programs]
-        mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
-        try:
-            failures: list[TaskFailed] = []
-            for mailbox in mailboxes:
-                try:
-                    await mailbox.log_on()
-                except TaskFailed as failure:
-                    failures.append(failure)
-            on = len(mailboxes) - len(failures)
-            found = f"{on} of {len(mailboxes)} of a user at once ({names})"
-            advice = (
-                f"let a user have {len(mailboxes)} connections at once, now {on} can be open (the server's limit of"
-                f" connections for each user): {failures[0]}"
-                if failures
-                else ""
-            )
-            check.server.append(Finding("connections", found, Severity.LACKS if failures else Severity.OK, advice))
-        finally:
-            await asyncio.gather(*(_log_off(each) for each in mailboxes))
+    """Make all connections of a user at once, where users may have several."""
+    for tried in await user_connections(check.workload.population, check.services, check.users):
+        severity = Severity.LACKS if tried.failures else Severity.OK
+        check.server.append(Finding("connections", tried.found, severity, tried.advice))
 
 
 async def _nothing(account: Account, mailbox: Provisioning) -> None:
     """Log on and off only."""
-
-
-async def _log_off(mailbox: object) -> None:
-    session = cast(Provisioning, mailbox)
-    with suppress(TaskFailed):
-        await session.log_off()
-    session.abandon()
 
 
 # --- the check's folders ---

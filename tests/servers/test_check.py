@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Services
 from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.findings import CAN_RUN, ServerReport, Severity
@@ -250,9 +251,14 @@ def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) 
 
 def check_refusing(lab: Lab, nth: int) -> ServerReport:
     """A check through a proxy that refuses the connection with this number, from 1."""
+    return refusing(lab, nth, lambda services: check_server(lab.workload, services, silent))
+
+
+def refusing(lab: Lab, nth: int, use: Callable[[Services], Awaitable[Any]]) -> Any:
+    """The result of a use of such a proxy."""
     made = 0
 
-    async def work() -> ServerReport:
+    async def work() -> Any:
         imap, running = lab.services.imap, set[asyncio.Task[None]]()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -269,9 +275,10 @@ def check_refusing(lab: Lab, nth: int) -> ServerReport:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             services = replace(lab.services, imap=replace(imap, port=port))
-            report = await check_server(lab.workload, services, silent)
-            await asyncio.gather(*running)
-            return report
+            try:
+                return await use(services)
+            finally:
+                await asyncio.gather(*running)
 
     return asyncio.run(work())
 
@@ -302,6 +309,10 @@ def test_a_limit_of_connections_of_a_user_is_named(lab: Lab, program: str, count
             " connections for each user): BYE: Too many connections",
         )
     }
+    with pytest.raises(ConfigError) as refused:
+        refusing(lab, 2, lambda services: check_server_limits(lab.workload, services))
+    assert f": expected all connections, found {count - 1} of {count} {names}; let a user" in str(refused.value)
+    refusing(lab, 1000, lambda services: check_server_limits(lab.workload, services))
 
 
 async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
