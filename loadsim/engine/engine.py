@@ -67,9 +67,9 @@ PLANNED_AT_ONCE = 100
 class Dependencies:
     """The objects that an engine works with.
 
-    `drivers` has one for each protocol of its users, `companions` one for each further mail program, by the same names.
-    `control` keeps it in step with the other engines of the run; None
-    if there are none. `watch` receives a snapshot each second.
+    `drivers` has one for each protocol and program of its users, `companions` one for each companion of such a user, by
+    the same names (`Group.module`). `control` keeps it in step with the other engines of the run; None if there are
+    none. `watch` receives a snapshot each second.
     """
 
     workload: Workload
@@ -292,9 +292,9 @@ class Engine:
 
     @property
     def _settled(self) -> int:
-        """The number of users that have logged on, and of companions that have tried to.
+        """The number of users that have logged on, and of companions whose first log-on has ended.
 
-        A refused companion does not delay the start: the verdict counts the time that it is without a session.
+        A refused companion does not delay the start: the verdict counts its time without a session.
         """
         return self.counts.users_ever_on + self.counts.companions.tried
 
@@ -362,8 +362,10 @@ class Engine:
         """
         before = self.outstanding
         waiting = self._own if self._here is not None else self._in_transit.recipients
-        looking = [user for user in self.users if user.number in waiting and user.look()]
-        await self._until(self._limits.grace_s, lambda: not any(user.looking for user in looking), self._stopping)
+        listing = [user for user in self.users if user.number in waiting and user.list_unannounced()]
+        await self._until(
+            self._limits.grace_s, lambda: not any(user.listing_unannounced for user in listing), self._stopping
+        )
         if self.outstanding < before:
             self._events.write("found unannounced", messages=before - self.outstanding)
 

@@ -24,9 +24,9 @@ LIST_AGAIN_S = 5.0
 class Companion:
     """A companion, and the observer of its driver (`ports.Observer`).
 
-    It shares no state with its user's tasks: its commands are recorded, and all else that it does is counted in
-    `host.counts`. So nothing of it is in a task's time, in a delivery time or in the score. `which` is its place among
-    the companions of its user, from 1.
+    It shares no state with its user's tasks. Its commands are recorded, and all else that it does is only counted, in
+    `host.counts`. So it is in no task's time, no delivery time and no score. `which` is its place among the companions
+    of its user, from 1.
     """
 
     __slots__ = (
@@ -63,10 +63,12 @@ class Companion:
         self._recorder = host.recorder
         session = driver.session(account, self)
         self._mailbox = session.mailbox
-        self._poll_ns = None if session.poll_s is None else round(session.poll_s * 1e9)  # of sessions per view
+        self._poll_ns = (
+            None if session.poll_s is None else round(session.poll_s * 1e9)
+        )  # between looks; None: kept session
         self._stream = f"companion {which}"  # of draws
         self._alarm = Alarm(host.now_ns)
-        self._due_ns: int | None = None  # the next listing; with sessions per view, the next look
+        self._due_ns: int | None = None  # the next listing of new mail, or the next look
         self._new = False  # announced and not listed
 
         # The session.
@@ -114,8 +116,7 @@ class Companion:
         """Log on at `on_ns`, watch until the host calls `close`, log off."""
         self._down_since_ns = on_ns
         try:
-            while self.now() < on_ns and not self._closing:
-                await self._alarm.until(on_ns)
+            await self._sleep_until(on_ns)
             while not self._closing:
                 if self._lost is not None:
                     self._end_session(self._failed(self._lost))
@@ -129,7 +130,7 @@ class Companion:
                 self._end_session(self._failed(self._lost))
             elif self._at_work and self._poll_ns is None:
                 async with self._host.log_off_slots:
-                    self._end_unless_kept(await self._try(self._mailbox.log_off))
+                    self._end_unless_refused(await self._try(self._mailbox.log_off))
         except Exception as error:  # noqa: BLE001 - it ends only this companion
             self._failed(error)
             self._down()
@@ -140,8 +141,13 @@ class Companion:
             except Exception as error:  # noqa: BLE001 - as above
                 self._failed(error)
 
+    async def _sleep_until(self, at_ns: int) -> None:
+        """Sleep until an instant, or until the host calls `close`."""
+        while self.now() < at_ns and not self._closing:
+            await self._alarm.until(at_ns)
+
     def end_day(self, end_ns: int) -> None:
-        """Add the time from the common start to the end of the run, and the part of it without service."""
+        """Count the time from the common start to the end of the run, and the part of it without service."""
         self._counts.planned_ns += end_ns - self._host.start_ns
         self._add_down(end_ns)
         self._ended = True
@@ -156,9 +162,7 @@ class Companion:
         """Log on once, after a pause if the last log-on failed."""
         if failed := self._state.failed_log_ons:
             jitter = draw(self._host.workload.seed, self.number, f"{self._stream} back-off", failed)
-            due_ns = self.now() + self._state.back_off_ns(jitter)
-            while self.now() < due_ns and not self._closing:
-                await self._alarm.until(due_ns)
+            await self._sleep_until(self.now() + self._state.back_off_ns(jitter))
         async with self._host.log_on_slots:
             if self._closing:
                 return
@@ -179,7 +183,7 @@ class Companion:
             self._log_on_failed(failure)
 
     async def _open(self) -> None:
-        """Do the commands of a user's log-on: list the newest screenful, or, after a lost session, the new mail."""
+        """Send the commands of a user's log-on: list the newest screenful; after a lost session, list the new mail."""
         await self._mailbox.log_on()
         await self._mailbox.folders()
         if self._was_on:
@@ -194,7 +198,7 @@ class Companion:
         """List new mail in the kept session, and watch again."""
         self._due_ns = None
         failure = await self._try(self._list_and_watch)
-        self._end_unless_kept(failure)
+        self._end_unless_refused(failure)
         if failure is not None and self._at_work:
             self._due_ns = self.now() + round(LIST_AGAIN_S * 1e9)
 
@@ -203,7 +207,7 @@ class Companion:
         await self._mailbox.watch()
 
     async def _look(self) -> None:
-        """Look for new mail, and list it, in a session of its own. One that fails is tried again at the next look."""
+        """Look for new mail, and list it, in a session of its own. A failed look is not repeated before the next."""
         self._plan_look()
         self._counts.log_ons += 1
         self._counts.looks += 1
@@ -214,9 +218,10 @@ class Companion:
         failure = await self._try(self._view)
         if failure is None or failure.outcome == "refused":
             failure = await self._try(self._mailbox.log_off)
-        self._end_unless_kept(failure)
-        if self._at_work and (failure is None or failure.outcome == "refused"):
+        if failure is None or failure.outcome == "refused":
             self._up()
+        else:
+            self._end_session(failure)
 
     async def _view(self) -> None:
         await self._mailbox.watch()
@@ -248,7 +253,7 @@ class Companion:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     async def _try(self, call: Callable[[], Awaitable[object]]) -> TaskFailed | None:
-        """Await calls of the mailbox. Return their failure, which is counted."""
+        """Await a call of the mailbox, or several. Count their failure, and return it; None if they succeed."""
         try:
             await call()
         except Exception as error:  # noqa: BLE001 - it ends at most this session
@@ -256,7 +261,7 @@ class Companion:
         return None
 
     def _failed(self, error: Exception) -> TaskFailed:
-        """Count a failure. Return it, or our own, if an error of ours ended the session."""
+        """Count a failure, and return it: our own, if an error of ours ended the session (`_break_off`)."""
         broken, self._broken = self._broken, None
         if isinstance(error, TaskFailed):
             failure = broken or error
@@ -272,8 +277,8 @@ class Companion:
         self._lost = None
         self._mailbox.abandon()
 
-    def _end_unless_kept(self, failure: TaskFailed | None) -> None:
-        """End the session after a failure that ends it; a refusal does not."""
+    def _end_unless_refused(self, failure: TaskFailed | None) -> None:
+        """End the session after a failure, unless it is a refusal."""
         if failure is not None and failure.outcome != "refused":
             self._end_session(failure)
 

@@ -20,9 +20,10 @@ Late_s = tuple[float, float, float]
 class CompanionCounts:
     """Counts over the companions of a host.
 
-    `failures` are all of them, with those of log-ons; `looks` are sessions per view. `tried` companions have ended
-    their first log-on, whether it failed or not. `planned_ns` is the time of all from the common start to the end of
-    the run. `down_ns` of it, the server did not serve them: from a lost session or failed log-on to the next success.
+    `tried` companions have ended their first log-on, also if it failed. `failures` includes failed log-ons and lost
+    sessions. `looks` are looks for new mail, each with a log-on. `planned_ns` is the time of all companions from the
+    common start to the end of the run. `down_ns` is the part of it without service: from a lost session or failed
+    log-on to the next success.
     """
 
     tried: int = 0
@@ -38,12 +39,12 @@ class CompanionCounts:
 
 @dataclass(slots=True)
 class SessionCounts:
-    """Counts over all users of a host and their companions; both update them."""
+    """Counts over all users of a host, which they update; `companions` has those of companions."""
 
     users_on: int = 0
     users_ever_on: int = 0
     sessions_lost: int = 0  # also of companions
-    sessions_restored: int = 0
+    sessions_restored: int = 0  # as above
     silent_activities: int = 0  # of closed loops: activities that sent the server nothing
     companions: CompanionCounts = field(default_factory=CompanionCounts)
 

@@ -42,10 +42,10 @@ class User:
         "_ended",
         "_free_ns",
         "_in_view",
+        "_look_due_ns",
         "_looked",
         "_moved_bytes",
         "_pending",
-        "_poll_due_ns",
         "_poll_ns",
         "_recorder",
         "_session",
@@ -55,7 +55,7 @@ class User:
         "given_up",
         "host",
         "is_on",
-        "looking",
+        "listing_unannounced",
         "mail",
         "now",
         "number",
@@ -77,14 +77,16 @@ class User:
         model = ClosedLoop if host.workload.scenario.run.mode == STRESS else PendingActivities
         self._pending: PendingActivities | ClosedLoop = model(self.mail, self)
         self._sync_due_ns: int | None = None
-        self.looking = False  # the next SYNC is for mail that the server has not announced
+        self.listing_unannounced = False  # the next SYNC is for mail that the server has not announced
 
         # The session.
         self._session = SessionState()
-        self._poll_ns = None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)  # of sessions per view
-        self._poll_due_ns: int | None = None  # from the first log-on on
+        self._poll_ns = (
+            None if self.mail.poll_s is None else round(self.mail.poll_s * 1e9)
+        )  # between looks; None: kept session
+        self._look_due_ns: int | None = None  # from the first log-on on
         self._in_view = False  # a session per view may be open
-        self._looked = False  # for new mail, before the processing of the Inbox that is due
+        self._looked = False  # before the processing of the Inbox that is due
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
         self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
@@ -194,7 +196,7 @@ class User:
         self.host.failed(self.number, IDLE, failure)
         self.host.user_given_up()
         self.performing = None
-        self.looking = False
+        self.listing_unannounced = False
         self._off()
         self.wake()
 
@@ -236,13 +238,16 @@ class User:
         cut, self._cut = self._cut, False
         return cut and self._task is not None and self._task.uncancel() == 0
 
-    def look(self) -> bool:
-        """List the Inbox without an announcement, if there is a session; `looking` is true until this is done."""
-        self.looking = self.is_on
-        if self.looking:
+    def list_unannounced(self) -> bool:
+        """List the Inbox without an announcement. Return whether there is a session for it.
+
+        `listing_unannounced` is true until this is done.
+        """
+        self.listing_unannounced = self.is_on
+        if self.listing_unannounced:
             self._sync_due_ns = self.now()
             self.wake()
-        return self.looking
+        return self.listing_unannounced
 
     def close(self) -> None:
         self._closing = True
@@ -256,15 +261,13 @@ class User:
         while not self._closing:
             now_ns = self.now()
             next_ns = self._pending.next_ns
-            sync_due_ns = self._sync_due_ns
-            if sync_due_ns is None:
-                sync_due_ns = self._poll_due_ns
-            if sync_due_ns is not None and next_ns is not None and next_ns < sync_due_ns:
-                sync_due_ns = None
+            mail_due_ns = self._look_due_ns if self._sync_due_ns is None else self._sync_due_ns  # a look, or SYNC
+            if mail_due_ns is not None and next_ns is not None and next_ns < mail_due_ns:
+                mail_due_ns = None
             if not self.is_on:
                 await self._log_on(now_ns)
-            elif sync_due_ns is not None and sync_due_ns <= now_ns:
-                await (self._poll() if self._sync_due_ns is None else self._sync(sync_due_ns))
+            elif mail_due_ns is not None and mail_due_ns <= now_ns:
+                await (self._look() if self._sync_due_ns is None else self._sync(mail_due_ns))
             elif self._in_view:
                 await self._end_view()
             elif next_ns is not None and next_ns <= now_ns:
@@ -272,7 +275,7 @@ class User:
             elif not self.mail.watching and self._poll_ns is None:
                 await self._watch()
             else:
-                await self._alarm.until(next_ns if sync_due_ns is None else sync_due_ns)
+                await self._alarm.until(next_ns if mail_due_ns is None else mail_due_ns)
 
     async def _do_next(self) -> None:
         """Do the next pending step, and add what follows from it, even if the end of the run cancels it."""
@@ -291,8 +294,8 @@ class User:
 
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
-        await self._perform(due_ns, Step(tasks.SYNC, self.looking))
-        self.looking = False
+        await self._perform(due_ns, Step(tasks.SYNC, self.listing_unannounced))
+        self.listing_unannounced = False
         self._pending.mail_shown(self._free_ns)
         if self.mail.inbox.announced and self._sync_due_ns is None and self.is_on:
             self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
@@ -324,41 +327,41 @@ class User:
         return self._poll_ns is not None and not self._looked and self._pending.opens_inbox
 
     async def _look_first(self) -> None:
-        """Look for new mail before a processing of the Inbox: to open it shows what it has.
+        """Look for new mail before a processing of the Inbox, as users see it when they open their Inbox.
 
-        Without this, mail that comes between two looks would not be read, and less than the planned load be made.
+        Otherwise, mail that came since the last look would not be read, and the load would be less than planned.
         """
         self._looked = True
-        if not self.mail.inbox.processing:  # else there is nothing to do
-            await self._poll()
+        if not self.mail.inbox.processing:  # else the one that is due has nothing to do
+            await self._look()
             if self._sync_due_ns is not None and self.is_on:
                 await self._sync(self._sync_due_ns)
 
-    async def _poll(self) -> None:
+    async def _look(self) -> None:
         """Look for new mail in a session of its own. If there is some, SYNC lists it in the same session."""
         if self._in_view:
             await self._end_view()
-        self._plan_poll()
+        self._plan_look()
         if self.is_on:
             self._in_view = True
             await self._watch()
 
-    def _plan_poll(self) -> None:
+    def _plan_look(self) -> None:
         """Set the next look for new mail, if sessions are per view.
 
-        The first one comes at a random instant of the interval: the ramp-up may be short, and users would look all at
-        once. Those that were missed while the user was busy or had no session are left out.
+        The first one comes at a random instant of the interval: otherwise, users of a short ramp-up would all look at
+        once. Looks that a user missed, while busy or without a session, are left out.
         """
         if self._poll_ns is None:
             return
         now_ns = self.now()
-        if self._poll_due_ns is None:
-            self._poll_due_ns = now_ns + round(draw(self.mail.workload.seed, self.number, "poll", 0) * self._poll_ns)
-        elif self._poll_due_ns <= now_ns:
-            self._poll_due_ns += ((now_ns - self._poll_due_ns) // self._poll_ns + 1) * self._poll_ns
+        if self._look_due_ns is None:
+            self._look_due_ns = now_ns + round(draw(self.mail.workload.seed, self.number, "poll", 0) * self._poll_ns)
+        elif self._look_due_ns <= now_ns:
+            self._look_due_ns += ((now_ns - self._look_due_ns) // self._poll_ns + 1) * self._poll_ns
 
     async def _end_view(self) -> None:
-        """Log off after a view, if it had a session. No task's time has this; the user's next task waits for it."""
+        """Log off after a view, if it had a session. This is in no task's time; the user's next task waits for it."""
         self._in_view = False
         await self._between_tasks(self.mail.mailbox.log_off())
 
@@ -367,9 +370,9 @@ class User:
         await self._between_tasks(self.mail.mailbox.watch())
 
     async def _between_tasks(self, call: Awaitable[None]) -> None:
-        """Await a call of the mailbox that is no task's. Its failure is counted, and ends the session if it is lost.
+        """Await a call of the mailbox outside of tasks. Count its failure; unless it is a refusal, end the session.
 
-        With a session per view, a refusal ends it, too. It is perhaps that of a log-on, which no task records.
+        With a session per view, a refusal ends it, too: the server may have refused the log-on, which no task records.
         """
         try:
             await call
@@ -442,7 +445,7 @@ class User:
             since_ns = self._session.down_since_ns
             self._record_span(NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
         self._session.up(self._free_ns)
-        self._plan_poll()
+        self._plan_look()
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
 
@@ -468,7 +471,7 @@ class User:
         if self.is_on:  # otherwise it was lost before, and the time without a session has begun
             self._session.down(self.now())
         self._off()
-        self.looking = False
+        self.listing_unannounced = False
         self._forget_session()
 
     def _forget_session(self) -> None:
