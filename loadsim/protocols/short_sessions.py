@@ -13,13 +13,13 @@ class PerViewMailbox:
     """Implements `ports.Mailbox` over another one; `log_off` ends a view, and its next call logs on.
 
     A view without a command has no session. A view has at most one: if it breaks, or the log-on fails, the view's other
-    calls fail as those of a kept session do. So a loss is never repaired unseen.
+    calls fail as those of a kept session do. So each loss shows as a failure.
 
     Caches of the mailbox and its knowledge of folders outlive sessions.
     """
 
     mailbox: Mailbox
-    holds: Callable[[MessageRef], bool] = lambda _: False  # True for a message that is shown without a command
+    holds: Callable[[MessageRef], bool] = lambda _: False  # true for messages that are shown without a command
     _begun: bool = field(default=False, init=False)  # this view has tried to log on
     _on: bool = field(default=False, init=False)
 
@@ -30,7 +30,7 @@ class PerViewMailbox:
         self._on = True
 
     async def _session(self) -> Mailbox:
-        """Return the mailbox, logged on if this is the view's first command."""
+        """Return the mailbox, after a log-on if this is the view's first command."""
         if not self._begun:
             await self.log_on()
         return self.mailbox
@@ -73,7 +73,7 @@ class PerViewMailbox:
         return await (await self._session_for(ref)).part(ref, part)
 
     async def _session_for(self, ref: MessageRef) -> Mailbox:
-        """Return the mailbox, logged on unless it holds the message."""
+        """Return the mailbox, after a log-on as above, unless it holds the message."""
         return self.mailbox if self.holds(ref) else await self._session()
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:

@@ -39,7 +39,7 @@ def open_driver(services: Services) -> Driver:
     imap, limit_s, folders, program = services.imap, services.command_limit_s, services.folders, services.program
     requests = requests_of(program)
 
-    def connected(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
+    def over_one_connection(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
         session = ImapSession(
             imap, context, account, observer, limit_s, folders, poll_s=program.poll_s, idles=program.idle
         )
@@ -48,8 +48,8 @@ def open_driver(services: Services) -> Driver:
 
     def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> Mailbox:
         if program.connections > 1:
-            return SeveralConnections(partial(connected, context, account), program.connections, observer)
-        own = connected(context, account, observer)
-        return PerViewMailbox(own, own.holds) if program.session == PER_VIEW else own
+            return SeveralConnections(partial(over_one_connection, context, account), program.connections, observer)
+        single = over_one_connection(context, account, observer)
+        return PerViewMailbox(single, single.holds) if program.session == PER_VIEW else single
 
     return MailDriver("imap", services, mailbox, takes_programs=True)

@@ -63,9 +63,9 @@ class ImapMailbox:
     cache: HeaderCache | None = None  # of a program with one
     store: MessageStore | None = None  # of a program that fetches whole messages
 
-    def another(self) -> ImapMailbox:
-        """Return the user's mailbox over a further connection; what one has cached, the other has, too."""
-        return replace(self, session=self.session.beside())
+    def over_another_connection(self) -> ImapMailbox:
+        """Return the user's mailbox over a further connection; both share the caches of headers and messages."""
+        return replace(self, session=self.session.over_another_connection())
 
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
@@ -124,8 +124,8 @@ class ImapMailbox:
             await self._wait(connection)
         self.session.keep_watching()
 
-    async def keep(self) -> None:
-        """Do as `watch` in the folder that is open; without one, NOOP in intervals keeps the connection."""
+    async def watch_open_folder(self) -> None:
+        """Wait as `watch` does, in the open folder; without one, send NOOP in intervals to keep the connection."""
         with self.session as connection:
             await self._wait(connection)
         self.session.keep_watching()
@@ -135,7 +135,7 @@ class ImapMailbox:
             await connection.idle()
 
     def holds(self, ref: Hashable) -> bool:
-        """Return True for a whole message in the store: it is shown without a command."""
+        """Return whether the store has the whole message, so that it is shown without a command."""
         return self.store is not None and self.store.get(ref) is not None
 
     async def structure(self, ref: Hashable) -> Structure:

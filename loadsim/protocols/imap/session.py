@@ -24,7 +24,7 @@ POLL_S = 30.0
 """The interval of NOOP on servers without IDLE."""
 
 IDLE_AGAIN_S = 28 * 60.0
-"""The interval of IDLE: "at least every 29 minutes" (RFC 2177 section 3)."""
+"""The interval of IDLE, and of NOOP without an open folder: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class ImapSession:
     folders: FolderSettings = OF_SERVER
     poll_s: float = POLL_S
     idles: bool = True  # on servers with IDLE
-    idle_again_s: float = IDLE_AGAIN_S  # also the interval of NOOP without an open folder
+    idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
     connection: Connection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
     names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
@@ -56,8 +56,11 @@ class ImapSession:
     _selects: int = field(default=0, init=False)  # sent so far
     _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become invalid
 
-    def beside(self) -> ImapSession:
-        """Return a session of the same user over a further connection; both know of each other's folders."""
+    def over_another_connection(self) -> ImapSession:
+        """Return a session of the same user over a further connection, which begins with this one's names of folders.
+
+        Both share the UIDVALIDITY of each folder.
+        """
         other = replace(self)
         other.names, other.validity = self.names, self.validity
         return other

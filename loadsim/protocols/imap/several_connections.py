@@ -1,4 +1,4 @@
-"""A mailbox over several connections, as of programs that keep folders open, each over a connection of its own."""
+"""A mailbox over several connections: programs such as Thunderbird keep folders open, each over its own connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class _Reports:
+class _ConnectionObserver:
     """The observer of all connections of a user (`ports.Observer`)."""
 
     now: Callable[[], int]
@@ -25,26 +25,26 @@ class _Reports:
 class SeveralConnections:
     """Implements `ports.Mailbox` over at most `most` connections of a user.
 
-    The first connection is the Inbox's. Another folder is opened over a new connection, up to the limit, and then over
-    the newest one. So a folder that is open needs no SELECT, and the Inbox is watched during all tasks. The choice of
-    a connection is Thunderbird's (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
+    The first connection is the Inbox's. Another folder is opened over a new connection; at the limit, over the newest
+    one. So an open folder needs no SELECT, and the Inbox is watched during all tasks. The choice of a connection is
+    Thunderbird's (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
 
     All connections are one session of the user: it is lost if one of them breaks. If the server refuses a further
     log-on, it refuses only the call that needed it.
     """
 
-    __slots__ = ("_broken", "_inbox", "_most", "_observer", "_others", "_watched")
+    __slots__ = ("_broken", "_inbox", "_most", "_observer", "_others", "_waiting")
 
     def __init__(self, connect: Callable[[Observer], ImapMailbox], most: int, observer: Observer) -> None:
         self._observer = observer
         self._most = most
-        self._inbox = connect(_Reports(observer.now, observer.command, observer.arrived, self._lost))
+        self._inbox = connect(_ConnectionObserver(observer.now, observer.command, observer.arrived, self._lost))
         self._others: list[ImapMailbox] = []  # in the order of their log-ons
-        self._watched: set[ImapMailbox] = set()
-        self._broken: Exception | None = None  # one broke during a call over another
+        self._waiting: set[ImapMailbox] = set()  # for new mail
+        self._broken: Exception | None = None  # the failure of one that broke during a call over another
 
     def _lost(self, failure: Exception) -> None:
-        """Pass on that a connection broke; during a call over another one, the next `watch` does."""
+        """Report a broken connection to the observer; if a call is running over another one, in the next `watch`."""
         if any(each.session.in_call for each in (self._inbox, *self._others)):
             self._broken = failure
         else:
@@ -58,10 +58,10 @@ class SeveralConnections:
         await self._inbox.log_on()
 
     async def log_off(self) -> None:
-        """LOGOUT on all connections at once, and wait until they are closed."""
+        """Send LOGOUT on all connections at once, and wait until they are closed."""
         connections = (self._inbox, *self._others)
         self._others.clear()
-        self._watched.clear()
+        self._waiting.clear()
         ends = await asyncio.gather(*(each.log_off() for each in connections), return_exceptions=True)
         for end in ends:
             if isinstance(end, BaseException):
@@ -72,38 +72,43 @@ class SeveralConnections:
         for each in (self._inbox, *self._others):
             each.abandon()
         self._others.clear()
-        self._watched.clear()
+        self._waiting.clear()
         self._broken = None
 
     async def watch(self) -> None:
-        """Wait on all connections that do not wait yet: see `ImapMailbox.watch`."""
+        """Wait for new mail on all connections that do not wait yet; see `ImapMailbox.watch`."""
         if self._broken is not None:
             self._observer.lost(self._broken)
             return
         for each in (self._inbox, *self._others):
-            if each not in self._watched:
-                await (each.watch() if each is self._inbox else each.keep())
-                self._watched.add(each)
+            if each not in self._waiting:
+                await (each.watch() if each is self._inbox else each.watch_open_folder())
+                self._waiting.add(each)
 
     # --- the choice of a connection ---
 
-    async def _over(self, folder: str) -> ImapMailbox:
-        """Return the connection that has the folder open or may open it."""
-        return self._used(self._having(folder) or (await self._another() if self._may_connect else self._others[-1]))
+    async def _to_open(self, folder: str) -> ImapMailbox:
+        """Return the connection that has the folder open, or else the one that opens it."""
+        return self._used(self._with_open(folder) or (await self._connect() if self._may_connect else self._others[-1]))
 
-    async def _over_any(self, folder: str) -> ImapMailbox:
-        """Return the connection for a command on a folder that need not be open."""
-        idle = [each for each in self._others if each.session.open is None] or self._others[-1:]
-        return self._used(self._having(folder) or (idle[0] if idle else await self._another()))
+    async def _to_append(self, folder: str) -> ImapMailbox:
+        """Return the connection that stores a message in the folder, which need not be open."""
+        free = [each for each in self._others if each.session.open is None] or self._others[-1:]
+        return self._used(self._with_open(folder) or (free[0] if free else await self._connect()))
 
-    async def _over_its(self, refs: Sequence[Hashable]) -> ImapMailbox:
+    async def _for_messages(self, refs: Sequence[Hashable]) -> ImapMailbox:
         """Return the connection for a command on messages of one folder."""
         if not refs:
             return self._inbox
         assert isinstance(refs[0], Ref), "a reference of another driver"
-        return await self._over(refs[0].folder)
+        return await self._to_open(refs[0].folder)
 
-    def _having(self, folder: str) -> ImapMailbox | None:
+    async def _for_message(self, ref: Hashable) -> ImapMailbox:
+        """Return the connection that fetches a message; any one shows a message of the store, which all share."""
+        return self._inbox if self._inbox.holds(ref) else await self._for_messages((ref,))
+
+    def _with_open(self, folder: str) -> ImapMailbox | None:
+        """Return the connection that has the folder open; for the Inbox always the first, and None if there is none."""
         folder = canonical(folder)
         if folder == INBOX:
             return self._inbox
@@ -113,9 +118,9 @@ class SeveralConnections:
     def _may_connect(self) -> bool:
         return 1 + len(self._others) < self._most
 
-    async def _another(self) -> ImapMailbox:
-        """Log on over a further connection."""
-        new = self._inbox.another()
+    async def _connect(self) -> ImapMailbox:
+        """Return a further connection, logged on. Raises `ServerLost` if the session ends in the meantime."""
+        new = self._inbox.over_another_connection()
         self._others.append(new)
         try:
             await new.log_on()
@@ -123,13 +128,14 @@ class SeveralConnections:
             if new in self._others:
                 self._others.remove(new)
             raise
-        if new not in self._others:  # the session has ended in the meantime
+        if new not in self._others:  # by `abandon` or `log_off`
             new.abandon()
             raise ServerLost("closed")
         return new
 
     def _used(self, connection: ImapMailbox) -> ImapMailbox:
-        self._watched.discard(connection)
+        """Return the connection, whose next command ends its wait."""
+        self._waiting.discard(connection)
         return connection
 
     # --- the calls ---
@@ -138,34 +144,32 @@ class SeveralConnections:
         return await self._used(self._inbox).folders()
 
     async def open(self, folder: str) -> None:
-        if (connection := self._having(folder)) is None or connection.session.open is None:
-            await (await self._over(folder)).open(folder)
+        if (connection := self._with_open(folder)) is None or connection.session.open is None:
+            await (await self._to_open(folder)).open(folder)
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        return await (await self._over(folder)).headers(folder, newest)
+        return await (await self._to_open(folder)).headers(folder, newest)
 
     async def arrived(self) -> Sequence[Header]:
         return await self._used(self._inbox).arrived()
 
     async def structure(self, ref: Hashable) -> Structure:
-        connection = self._inbox if self._inbox.holds(ref) else await self._over_its((ref,))
-        return await connection.structure(ref)
+        return await (await self._for_message(ref)).structure(ref)
 
     async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
-        connection = self._inbox if self._inbox.holds(ref) else await self._over_its((ref,))
-        return await connection.part(ref, part)
+        return await (await self._for_message(ref)).part(ref, part)
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
-        await (await self._over_its(refs)).flag(refs, flag, on)
+        await (await self._for_messages(refs)).flag(refs, flag, on)
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
-        await (await self._over_its(refs)).move(refs, folder)
+        await (await self._for_messages(refs)).move(refs, folder)
 
     async def copy(self, refs: Sequence[Hashable], folder: str) -> None:
-        await (await self._over_its(refs)).copy(refs, folder)
+        await (await self._for_messages(refs)).copy(refs, folder)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
-        return await (await self._over_any(folder)).append(folder, message, flags)
+        return await (await self._to_append(folder)).append(folder, message, flags)
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
-        await (await self._over_its(refs)).expunge(refs)
+        await (await self._for_messages(refs)).expunge(refs)
