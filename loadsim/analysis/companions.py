@@ -1,4 +1,4 @@
-"""The sessions of companions: users' further mail programs, which are in no task and no delivery time."""
+"""Counts of companions: users' further mail programs, which are in no task and no delivery time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from loadsim.timinglog.reader import TimingLog
 
 FACT = "companions"
-"""The fact of an engine whose users have companions."""
+"""The fact in the log of an engine whose users have companions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Companions:
     """Counts of the whole run, from the engines that survived to report them.
 
-    `failures` are all failures, with those of log-ons and lost sessions. `down_share` is the share of the time from the
-    common start to the end of the run in which the server did not serve companions; None if no engine got so far.
+    `count` is the number of companions, `failures` includes failed log-ons and lost sessions, and `listed` counts new
+    messages. `down_share` is the share of the time from the common start to the end of the run without service; None
+    if no engine reached the common start.
     """
 
     count: float
@@ -29,7 +30,7 @@ class Companions:
 
 
 def companions(log: TimingLog) -> Companions | None:
-    """Return the counts of companions; None if no engine has reported any."""
+    """Return the sums over all engines that reported companions; None without one."""
     reported = [source.facts[FACT] for source in log.sources if FACT in source.facts]
     if not reported:
         return None

@@ -310,7 +310,7 @@ def _load_below(facts: Facts, least: float) -> list[str]:
 
 
 def _companions_down(facts: Facts, least: float) -> list[str]:
-    """Return the share of the time without service of companions, if less than `least` of it was served."""
+    """Return companions' share of time without service as a reason, if the share with service is below `least`."""
     found = facts.companions
     if found is None or found.down_share is None or 1 - found.down_share >= least:
         return []

@@ -15,8 +15,8 @@ OTHER_FILES = 64
 def raise_open_file_limit(users: int, further: int = 0) -> None:
     """Raise the soft limit of open files to the need of an engine's users; engines inherit it.
 
-    Beyond one each, the users may have `further` connections to mailboxes.
-    Raises `ConfigError` if the hard limit is too low; only root can raise that.
+    The users may have `further` connections to mailboxes, beyond one for each. Raises `ConfigError` if the hard limit
+    is too low; only root can raise that.
     """
     needed = FILES_PER_USER * users + further + OTHER_FILES
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
-"""The lengths of sessions: from log-on to log-off, or one for each view, which is a task or a look for new mail."""
+"""The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +17,9 @@ class MailProgram:
     `list_items` are the items of a FETCH that lists messages, `flags` those of one that compares a header cache with
     the server. Without `flags`, the program has no cache. `message_items` fetch a whole message to show it; if empty,
     its structure and its parts are fetched, one at a time. `prefetch`: new messages are fetched when they are listed.
-    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, ask each `poll_s`. `session` is one of
-    `SESSIONS`; with a session per view, new mail is looked for each `poll_s`, in a session of its own. A kept session
-    has at most `connections`: one for the Inbox, and one for each other folder that is open. `submission` and
+    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, send NOOP each `poll_s`. `session` is one
+    of `SESSIONS`; with a session per view, users look for new mail each `poll_s`, in a session of its own. A kept
+    session has at most `connections`: one for the Inbox, and one for each other folder that is open. `submission` and
     `connection` apply where the scenario states none.
     """
 
@@ -36,33 +36,33 @@ class MailProgram:
     connections: int = 1
 
     def document(self) -> dict[str, Any]:
-        """Return the values that the digest of a scenario contains; a kept session over one connection is not stated.
+        """Return the values that the digest of a scenario contains, without a kept session and a single connection.
 
-        So digests are those of logs from before these keys.
+        So the digests of logs from before these two keys still match.
         """
-        return {key: value for key, value in asdict(self).items() if (key, value) not in _NOT_STATED}
+        return {key: value for key, value in asdict(self).items() if (key, value) not in _LEFT_OUT}
 
 
-_NOT_STATED = {("session", KEPT), ("connections", 1)}
+_LEFT_OUT = {("session", KEPT), ("connections", 1)}
 
 OUTLOOK_LIKE = MailProgram()
 """The default program."""
 
 
 MOST_CONNECTIONS = 20
-"""The most connections of a mail program at once; servers allow fewer for each user."""
+"""The most connections of a mail program at once. Dovecot allows a user 10 (`mail_max_userip_connections`)."""
 
 MOST_PROGRAMS = 4
 """The most mail programs of a user at once."""
 
 
 def program_names(programs: Sequence[MailProgram]) -> str:
-    """Return the name of a user's programs in results, the first one's first."""
+    """Return the name in results of all programs of a user, such as `outlook-like+phone`."""
     return "+".join(program.name for program in programs)
 
 
 def module_name(protocol: str, program: MailProgram, companions: Sequence[MailProgram] = ()) -> str:
-    """Return the name of a driver and its programs in results: the driver's alone for the default program alone."""
+    """Return the name of a driver and a user's programs in results; the driver's, if all is the default program."""
     return (
         protocol
         if program == OUTLOOK_LIKE and not companions

@@ -120,13 +120,13 @@ class Population:
 
 
 def further_connections(scenario: Scenario, users: Iterable[int] | None = None) -> int:
-    """Return the most connections to mailboxes of these users (None: of all), beyond one for each."""
+    """Return how many connections to mailboxes these users (None: all) have at most, beyond one for each user."""
     further = [group.connections - 1 for group in scenario.topology]
     if not any(further):
         return 0
     sizes = [group.users for group in scenario.topology]
     if users is None:
-        return sum(size * each for size, each in zip(sizes, further, strict=True))
+        return sum(size * of_each for size, of_each in zip(sizes, further, strict=True))
     return sum(further[group_index(user, sizes)] for user in users)
 
 

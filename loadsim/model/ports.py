@@ -123,7 +123,7 @@ class Observer(Protocol):
 
 
 class Mailbox(Protocol):
-    """One user's mailbox, with one session, over one connection or several, and one call at a time."""
+    """One user's mailbox: one session, over one connection or several, and one call at a time."""
 
     async def log_on(self) -> None:
         """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""
@@ -314,8 +314,8 @@ OF_SERVER = FolderSettings()
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
-    `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are further
-    ones of the same users, which have sessions of their own; here, they only name the driver in results.
+    `submission` is one of `SUBMISSIONS`. `program` is the mail program of these sessions. `companions` are the users'
+    others, which have services of their own; here, they only name the driver in results.
     """
 
     imap: Endpoint

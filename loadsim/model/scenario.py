@@ -290,7 +290,10 @@ class Scenario:
     def with_program(
         self, services: Services, program: MailProgram, companions: tuple[MailProgram, ...] = ()
     ) -> Services:
-        """Return services for users of a program, who may have companions. What the scenario states has precedence."""
+        """Return services for users of a program. What the scenario states has precedence over the program.
+
+        `companions` are the users' others, for the name of the driver in results.
+        """
         stated = self.server.smtp.connection if isinstance(self.server, Server) else None
         return replace(
             services,
@@ -470,26 +473,25 @@ def _group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Gro
     reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
     profile = load_profile(shape.profile, directory)
     programs = [_program(each, at, origin, directory) for each in shape.program]
-    (program, *companions), references = [list(each) for each in zip(*programs, strict=True)]
     return Group(
         profile=profile,
         profile_name=profile.name,
         users=shape.users,
         protocol=shape.protocol,
         reference=reference,
-        program=program,
-        companions=tuple(companions),
-        program_references=tuple(references),
+        program=programs[0][0],
+        companions=tuple(program for program, _ in programs[1:]),
+        program_references=tuple(program_reference for _, program_reference in programs),
     )
 
 
-def _program(shape: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
-    """Return a mail program of a group, and its name or absolute path."""
-    found = locate("programs", shape, directory)
+def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
+    """Return the mail program with this name or path, and its name or absolute path."""
+    found = locate("programs", reference, directory)
     if found is None:
-        raise origin.error(("topology", at, "program"), expected_program(), shape)
-    reference = shape if shape in known("programs") else str(found[0].resolve())
-    return load_program(shape, directory), reference
+        raise origin.error(("topology", at, "program"), expected_program(), reference)
+    program = load_program(reference, directory)
+    return program, reference if reference in known("programs") else str(found[0].resolve())
 
 
 def _check_programs(topology: Sequence[Group], origin: Origin) -> None:

@@ -146,7 +146,7 @@ def _programs(value: object) -> tuple[str, ...]:
 @strict
 @dataclass(frozen=True, slots=True)
 class GroupSection:
-    """A group as in a file; `program` has the user's first mail program, and then their companions."""
+    """A group as in a file. `program` has the users' mail program, and then their companions."""
 
     profile: Text
     users: Positive

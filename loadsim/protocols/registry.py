@@ -48,7 +48,7 @@ def open_drivers(workload: Workload, contents: Contents, services: Services) -> 
 
 
 def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[Driver, ...]]:
-    """Return a new driver for each further mail program of users who have several, by `Group.module`."""
+    """Return new drivers for the companions of each group that has some, by `Group.module`."""
     return {
         group.module: tuple(
             open_driver(group.protocol, scenario.with_program(services, each)) for each in group.companions

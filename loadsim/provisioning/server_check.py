@@ -1,8 +1,8 @@
 """A check of a server for a scenario: a handful of users do each planned task once, and leave nothing behind.
 
-The steps: accounts and sessions, folders of the check, tasks with each driver, mail to a list, limits, and removal of
-everything that the check put on the server. The folders that it creates are in the account's manifest before they
-exist, and its messages carry loadsim's evidence, so `clean` removes what a killed check leaves.
+The steps: accounts and sessions, folders of the check, tasks with each driver, mail to lists, limits, and removal of
+everything that the check put there. The folders that it creates are in the account's manifest before they exist, and
+its messages carry loadsim's evidence. So `clean` removes what a killed check leaves.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def check_server(
     leftovers: list[str] = []
     try:
         progress("log on")
-        await _look(check)
+        await _check_submission(check)
         await _sessions_at_once(check)
         await _connections_of_a_user(check)
         progress("folders")
@@ -116,7 +116,7 @@ async def check_server(
     )
 
 
-async def _look(check: Check) -> None:
+async def _check_submission(check: Check) -> None:
     """Log on to submission as the first account. Raises `ConfigError`."""
     account = check.accounts[0]
     submission = probe(check.services, account)
