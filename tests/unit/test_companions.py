@@ -31,27 +31,27 @@ from loadsim.protocols.short_sessions import PerViewMailbox
 from loadsim.users.companion import COMPANION
 from loadsim.users.host import CompanionCounts
 
-SECOND = 1000
-"""Added to a user's number, it is the number by which faults and service times know their companion."""
+COMPANIONS = 1000
+"""The difference between the numbers of a companion and its user, as faults and service times see them."""
 
 POLL_S = 20.0
 SENDS = quiet(new_mail={"per_day": 30, "recipients": 1}, process_inbox={"per_day": 15}, browse={"per_day": 8})
 
 
 @dataclass
-class Second:
-    """Further sessions with the mailboxes of the in-memory mail system; with `poll_s`, one per view."""
+class CompanionDriver:
+    """Opens further sessions with the mailboxes of the in-memory mail system; with `poll_s`, one per view."""
 
     inner: InMemoryDriver
     poll_s: float | None = None
-    name: str = "second"
+    name: str = "companion"
     supported_tasks: frozenset[str] = ALL_TASKS
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)
 
     def session(self, account: Account, observer: Observer) -> Session:
         first, mailbox = self.inner.mailboxes[account.number], InMemoryMailbox(self.inner, account, observer)
         mailbox._inbox, mailbox._folders = first._inbox, first._folders
-        mailbox._account = replace(account, number=account.number + SECOND)
+        mailbox._account = replace(account, number=account.number + COMPANIONS)
         receive = first.receive
 
         def both(mail: Mail) -> None:
@@ -66,15 +66,20 @@ class Second:
 
 
 def lived_by(place: Path, profile: dict[str, Any] = SENDS, poll_s: float | None = None, **options: Any) -> Lived:
-    """A run of three users with a companion each."""
-    scenario = scenario_of(place, (profile, 3), **options.pop("keys", {}))
-    lived = live(scenario, place, companions=lambda module: {"fake": [Second(module, poll_s)]}, **options)
+    """A run of three users with a companion each, whose driver is appended to `opened`."""
+    opened: list[CompanionDriver] = options.pop("opened", [])
+
+    def companions(module: InMemoryDriver) -> dict[str, list[CompanionDriver]]:
+        opened.append(CompanionDriver(module, poll_s))
+        return {"fake": opened}
+
+    lived = live(scenario_of(place, (profile, 3)), place, companions=companions, **options)
     assert lived.failure is None, lived.failure
     return lived
 
 
 def counts(lived: Lived) -> CompanionCounts:
-    """What the engine has counted, which is also in the log."""
+    """The engine's counts of companions, which are also in the log."""
     found = lived.engine.counts.companions
     (source,) = lived.log.sources
     assert source.facts["companions"]["log_ons"] == found.log_ons
@@ -103,7 +108,7 @@ def failing(outcome: TaskFailed, command: str, times: int = 1) -> During:
         def fault(user: int, name: str, _: int) -> Exception | None:
             nonlocal left
             started = engine.start_ns and engine.now_ns() > engine.start_ns + 10**9
-            if left and started and (user, name) == (1 + SECOND, command):
+            if left and started and (user, name) == (1 + COMPANIONS, command):
                 left -= 1
                 return outcome
             return None
@@ -134,7 +139,7 @@ def test_tasks_and_delivery_are_those_of_users_without_companions(tmp_path: Path
 
 
 def test_a_companion_lists_all_new_mail(tmp_path: Path) -> None:
-    """As soon as it is announced: once, and in the run's time."""
+    """It does so once, as soon as the mail is announced."""
     lived = lived_by(tmp_path, quiet(new_mail={"per_day": 30, "recipients": 1}))
     found = counts(lived)
     assert found.listed == len(lived.mails("seen")) > 50
@@ -179,19 +184,14 @@ def test_a_lost_session_is_counted_once_and_restored(tmp_path: Path, failure: Ta
 
 def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) -> None:
     """The observer gets the loss; the mail that came meanwhile is listed after the next log-on."""
-    seconds: list[Second] = []
-
-    def companions(module: InMemoryDriver) -> dict[str, list[Second]]:
-        seconds.append(Second(module))
-        return {"fake": [seconds[0]]}
+    opened: list[CompanionDriver] = []
 
     async def break_off(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(100)
-        seconds[0].mailboxes[1].break_off(ServerLost("BYE"))
+        opened[0].mailboxes[1].break_off(ServerLost("BYE"))
         await asyncio.Event().wait()
 
-    scenario = scenario_of(tmp_path, (quiet(new_mail={"per_day": 30, "recipients": 1}), 3))
-    lived = live(scenario, tmp_path, companions=companions, during=break_off)
+    lived = lived_by(tmp_path, quiet(new_mail={"per_day": 30, "recipients": 1}), opened=opened, during=break_off)
     found = counts(lived)
     assert (found.sessions_lost, found.failures, found.log_ons) == (1, 1, 4)
     assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
@@ -201,19 +201,15 @@ def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) 
 
 def test_a_session_that_breaks_at_the_end_is_counted(tmp_path: Path) -> None:
     """Between the end of the watch and the log-off; a log-off that fails counts, too."""
-    seconds: list[Second] = []
-
-    def companions(module: InMemoryDriver) -> dict[str, list[Second]]:
-        seconds.append(Second(module))
-        return {"fake": [seconds[0]]}
+    opened: list[CompanionDriver] = []
 
     async def break_off(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(100)
         engine._companions[0].close()
-        seconds[0].mailboxes[1].break_off(ServerLost("BYE"))
+        opened[0].mailboxes[1].break_off(ServerLost("BYE"))
         await asyncio.Event().wait()
 
-    lived = live(scenario_of(tmp_path, (quiet(), 3)), tmp_path, companions=companions, during=break_off)
+    lived = lived_by(tmp_path, quiet(), opened=opened, during=break_off)
     assert (counts(lived).sessions_lost, counts(lived).failures, lived.engine.counts.sessions_lost) == (1, 1, 1)
 
     lived = lived_by(tmp_path, quiet(), during=failing(ServerLost("gone"), "IMAP LOGOUT"))
@@ -233,11 +229,13 @@ def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, po
 
 
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
-def test_companions_that_are_never_let_in_leave_the_users_alone(tmp_path: Path, poll_s: float | None) -> None:
+def test_companions_whose_log_ons_are_refused_do_not_change_the_users_work(
+    tmp_path: Path, poll_s: float | None
+) -> None:
     """Each refused log-on is counted, the start does not wait for them, and all their time is without service."""
 
     def fault(user: int, name: str, _: int) -> Exception | None:
-        return ServerRefused("NO too many connections") if user > SECOND and name == "IMAP AUTHENTICATE" else None
+        return ServerRefused("NO too many connections") if user > COMPANIONS and name == "IMAP AUTHENTICATE" else None
 
     lived = lived_by(tmp_path, poll_s=poll_s, fault=fault)
     alone = live(scenario_of(tmp_path / "alone", (SENDS, 3)), tmp_path / "alone")
@@ -253,7 +251,7 @@ def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
     """It counts as the generator's, and makes the run invalid."""
 
     def fault(user: int, name: str, number: int) -> Exception | None:
-        return ValueError("ours") if (user, name, number) == (1 + SECOND, "IMAP LIST", 2) else None
+        return ValueError("ours") if (user, name, number) == (1 + COMPANIONS, "IMAP LIST", 2) else None
 
     lived = lived_by(tmp_path, fault=fault)
     found = counts(lived)
@@ -266,7 +264,7 @@ def test_a_server_that_falls_silent_ends_the_run_in_time(tmp_path: Path, poll_s:
     """The companions' log-offs have the limit of the users', and none is left."""
 
     def pace(user: int, _: str, begin_ns: int, drawn_s: float) -> float:
-        return float("inf") if user > SECOND and begin_ns > 300 * 10**9 else drawn_s
+        return float("inf") if user > COMPANIONS and begin_ns > 300 * 10**9 else drawn_s
 
     async def fall_silent(engine: Engine, module: InMemoryDriver) -> None:
         module.pace = pace
@@ -299,7 +297,7 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
 
     def fault(user: int, name: str, _: int) -> Exception | None:
         nonlocal given
-        if user <= SECOND:
+        if user <= COMPANIONS:
             return None
         given += 1
         kinds = {31: ServerLost("gone"), 7: ServerRefused("no"), 13: ServerSilent("silent")}
