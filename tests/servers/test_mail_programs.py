@@ -1,4 +1,4 @@
-"""Mail programs on real servers: the commands that arrive there, as documented, and the same mail for every program."""
+"""Mail programs on real servers: their commands are the documented ones, and all programs show the same mail."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,7 +27,7 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
 from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
-from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.reader import TimingLog, read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
@@ -81,7 +82,7 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 @asynccontextmanager
 async def recorded(services: Services) -> AsyncIterator[tuple[Services, list[str]]]:
-    """The services through a proxy, and the lines that go to the server, without tags.
+    """Yield the services through a proxy, and the lines that go to the server, without tags.
 
     Those of a second connection begin with "2: ", and so on; a connection that was closed before does not count.
     """
@@ -257,20 +258,42 @@ def test_without_idle_a_program_polls(site: Site) -> None:
     assert set(asyncio.run(polled())) == {"NOOP"}
 
 
-@pytest.mark.slow
-def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
-    """All mail arrives once, no session is lost, and each log-on has its log-off; results name the programs."""
-    users = [{"profile": "loadsim-5.5/medium", "users": 2, "program": name} for name in ("phone", "webmail")]
-    path = written(tmp_path / "short.yaml", topology=users, limits={"drain": "2s"})
-    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
-    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
-    assert list(score["by_protocol"]) == ["imap/phone", "imap/webmail"], ended.stderr
+def program_of(place: Path, shipped: str, name: str, **keys: object) -> str:
+    """Write a shipped program with another name and other values. Return its path."""
+    document = yaml.safe_load((Path(__file__).parents[2] / "programs" / f"{shipped}.yaml").read_text(encoding="utf-8"))
+    path = place / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**document, "name": name, **keys}), encoding="utf-8")
+    return str(path)
+
+
+def run_of(
+    place: Path, programs: Iterable[str | list[str]], start: StartDovecotPostfix | None = None, **keys: object
+) -> tuple[dict[str, Any], TimingLog]:
+    """Run two users of each program, on the embedded server or one from `start`. Return the score and the log.
+
+    All tasks succeed, no session is lost, and all mail arrives once.
+    """
+    keys["topology"] = [{"profile": "loadsim-5.5/medium", "users": 2, "program": program} for program in programs]
+    path = written(place / "programs-of-users.yaml", **keys)
+    if start is not None:
+        server = start(*population_of(load_scenario(str(path))))
+        written(path, **keys, **on(server.services))
+    ended = loadsim("run", path, "--out", place / "out", "--quiet", "--no-report", "--engines", "1")
+    assert (place / "out" / "score.json").exists(), ended.stderr
+    score = json.loads((place / "out" / "score.json").read_text(encoding="utf-8"))
     assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
     delivery = score["delivery"]
     assert delivery["accepted"] == delivery["delivered"] > 10
     assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
+    (log,) = map(read_log, (place / "out" / "logs").glob("*.1.tlog"))
+    return score, log
 
-    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+
+@pytest.mark.slow
+def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
+    """Each log-on has its log-off, and results name the programs."""
+    score, log = run_of(tmp_path, ("phone", "webmail"), limits={"drain": "2s"})
+    assert list(score["by_protocol"]) == ["imap/phone", "imap/webmail"]
     commands = Counter(log.strings[command] for command in log.commands["command"])
     tasks = Counter(log.strings[task] for task in log.tasks["task"])
     assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] > tasks["READ"] + tasks["BROWSE"] > 10
@@ -279,21 +302,10 @@ def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
 
 @pytest.mark.servers
 def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
-    """Users with up to five connections, and with two: all mail arrives once, and each log-on has its log-off."""
+    """Users with up to five connections, and with two: each log-on has its log-off."""
     two = program_of(tmp_path, "thunderbird", "two", connections=2)
-    groups = [{"profile": "loadsim-5.5/medium", "users": 2, "program": each} for each in ("thunderbird", str(two))]
-    path = written(tmp_path / "connections.yaml", topology=groups)
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, **on(server.services))
-    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
-    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
-    assert list(score["by_protocol"]) == ["imap/thunderbird", "imap/two"], ended.stderr
-    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
-    delivery = score["delivery"]
-    assert delivery["accepted"] == delivery["delivered"] > 10
-    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
-
-    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    score, log = run_of(tmp_path, ("thunderbird", two), dovecot_postfix)
+    assert list(score["by_protocol"]) == ["imap/thunderbird", "imap/two"]
     made = Counter(
         user
         for command, user in zip(log.commands["command"], log.commands["user"], strict=True)
@@ -305,40 +317,18 @@ def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_po
     assert commands["IMAP LOGOUT"] == made.total()
 
 
-def program_of(place: Path, shipped: str, name: str, **keys: object) -> Path:
-    """A program of one's own: a shipped one with another name and other values."""
-    document = yaml.safe_load((Path(__file__).parents[2] / "programs" / f"{shipped}.yaml").read_text(encoding="utf-8"))
-    path = place / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({**document, "name": name, **keys}), encoding="utf-8")
-    return path
-
-
 @pytest.mark.servers
 def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
-    """Users with two programs on Dovecot: one companion waits by IDLE and prefetches, one looks each two seconds.
-
-    Dovecot's mailboxes have the same mail at the end, each message is delivered once, and each log-on has its log-off.
-    """
+    """One companion waits by IDLE and prefetches, one looks each two seconds; each log-on has its log-off."""
     often = program_of(tmp_path, "phone", "often", poll="2s")
-    programs = (["outlook-like", "thunderbird"], ["outlook-like", str(often)])
-    groups = [{"profile": "loadsim-5.5/medium", "users": 2, "program": each} for each in programs]
-    path = written(tmp_path / "several.yaml", topology=groups)
-    server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, **on(server.services))
-    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--engines", "1")
-    score = json.loads((tmp_path / "out" / "score.json").read_text(encoding="utf-8"))
-    assert list(score["by_protocol"]) == ["imap/outlook-like+often", "imap/outlook-like+thunderbird"], ended.stderr
-    assert (score["failed"], score["sessions_lost"], score["log_ons"]) == (0, 0, 4)
-    delivery = score["delivery"]
-    assert delivery["accepted"] == delivery["delivered"] > 10
-    assert (delivery["undelivered_at_end"], delivery["duplicates"]) == (0, 0)
-
+    programs = (["outlook-like", "thunderbird"], ["outlook-like", often])
+    score, log = run_of(tmp_path, programs, dovecot_postfix)
+    assert list(score["by_protocol"]) == ["imap/outlook-like+often", "imap/outlook-like+thunderbird"]
     companions = score["companions"]
     assert (companions["count"], companions["failures"], companions["down_share"]) == (4, 0, 0)
     assert companions["looks"] >= 2 * 9
     assert companions["log_ons"] == companions["looks"] + 4
-    assert 0 < companions["listed"] <= delivery["delivered"]
-    (log,) = map(read_log, (tmp_path / "out" / "logs").glob("*.1.tlog"))
+    assert 0 < companions["listed"] <= score["delivery"]["delivered"]
     commands = Counter(log.strings[command] for command in log.commands["command"])
     assert commands["IMAP LOGOUT"] == commands["IMAP CONNECT"] == 4 + companions["log_ons"]
     tasks = Counter(log.strings[task] for task in log.tasks["task"])

@@ -31,16 +31,20 @@ WHOLE = b"* 1 FETCH (UID 4 BODY[] {20}\r\nSubject: s\r\n\r\ntext\r\n)"
 
 
 class Server:
-    """It has one message in each folder. `heard` has the commands after log-on, each with its connection's number."""
+    """A server with one message in each folder.
+
+    `received` has the commands after log-on, each behind the number of its connection. `during` has calls for some
+    commands, which run before the answer.
+    """
 
     def __init__(self, capabilities: bytes = CAPABILITIES) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.peers: list[Peer] = []
         self.capabilities = capabilities
-        self.during: dict[str, Callable[[], Awaitable[None]]] = {}  # before the answer to a command, by its words
+        self.during: dict[str, Callable[[], Awaitable[None]]] = {}
 
     async def connection(self, peer: Peer) -> None:
-        """One connection, to its end."""
+        """Serve one connection, to its end."""
         self.peers.append(peer)
         await self.serve(peer, len(self.peers))
 
@@ -50,10 +54,10 @@ class Server:
         while line := await peer.reader.readline():
             tag, _, words = line.rstrip(b"\r\n").partition(b" ")
             if tag == b"DONE":
-                self.heard.append(f"{number} DONE")
+                self.received.append(f"{number} DONE")
                 peer.say(idle + b" OK done")
                 continue
-            self.heard.append(f"{number} {words.decode()}")
+            self.received.append(f"{number} {words.decode()}")
             if during := self.during.get(words.decode()):
                 await during()
             if words == b"IDLE":
@@ -76,13 +80,13 @@ class Server:
             peer.say(*untagged, tag + b" OK done")
 
     def since(self) -> list[str]:
-        """The commands since the last call."""
-        heard, self.heard[:] = list(self.heard), ()
-        return heard
+        """Return the commands since the last call."""
+        received, self.received[:] = list(self.received), ()
+        return received
 
 
 async def refusing(peer: Peer) -> None:
-    """A server with too many connections."""
+    """Refuse the log-on, as a server with too many connections does."""
     peer.say(b"* OK [CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN] ready")
     tag = (await peer.packet()).partition(b" ")[0]
     peer.say(tag + b" NO [LIMIT] too many connections")
@@ -93,7 +97,7 @@ User = Callable[[SeveralConnections, Server, Ear], Awaitable[None]]
 
 
 def play(user: User, *scripts: Script | None, most: int = 3, capabilities: bytes = CAPABILITIES, **keys: Any) -> None:
-    """What a user does after a log-on, over connections with these scripts; None is one of the server's."""
+    """Log on, and run `user`, over connections with these scripts; None is a connection to `Server`."""
 
     async def run() -> None:
         server, ear = Server(capabilities), Ear()
@@ -117,7 +121,7 @@ def play(user: User, *scripts: Script | None, most: int = 3, capabilities: bytes
 
 
 async def settled() -> None:
-    """Let everything on the loop and the loopback happen that can."""
+    """Let the event loop take up what has arrived over the loopback."""
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -191,7 +195,7 @@ def test_a_stored_message_takes_no_connection() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_if_one_connection_breaks_between_calls_the_session_is_lost_once(number: int) -> None:
-    """The user hears of it at once, and logs on over one connection."""
+    """The observer gets the loss at once, and the next log-on makes one connection."""
 
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         await mailbox.headers("A", 50)
@@ -210,7 +214,7 @@ def test_if_one_connection_breaks_between_calls_the_session_is_lost_once(number:
 
 
 def test_a_connection_that_breaks_during_a_call_over_another_spares_the_call() -> None:
-    """Its end is no failure of a task whose own connection works. The next wait for mail reports it."""
+    """The task succeeds over its own connection. The next wait for mail reports the loss."""
 
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         async def end_of_the_first() -> None:
@@ -230,7 +234,7 @@ def test_a_connection_that_breaks_during_a_call_over_another_spares_the_call() -
 
 
 def test_a_refused_connection_refuses_only_its_call() -> None:
-    """Such as at the server's limit for each user. The session goes on, and tries again with the next call."""
+    """As at the server's limit for each user. The session goes on, and the next call tries again."""
 
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         for _ in range(2):
@@ -277,7 +281,7 @@ def test_a_connection_that_is_being_made_ends_with_the_session(end: str) -> None
 
 
 def test_all_connections_are_kept_alive() -> None:
-    """By IDLE in an open folder, and by NOOP without one, before servers end a session without commands."""
+    """With an open folder by IDLE, otherwise by NOOP, in less than servers' limit of 30 minutes without commands."""
 
     async def user(mailbox: SeveralConnections, server: Server, ear: Ear) -> None:
         await mailbox.append("B", b"text")

@@ -1,4 +1,4 @@
-"""Sessions per view: what a task's time has, when mail is seen, and that no loss is hidden or counted twice."""
+"""Sessions per view: the time of a task, the instant at which mail is seen, and losses, each counted once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PerView:
 
 
 def lived_by(place: Path, profile: dict[str, Any], users: int = 3, **options: Any) -> Lived:
-    """A run of users with sessions per view."""
+    """Return a run of users with sessions per view."""
     run = options.pop("run", {"day_length": "600s", "ramp_up": "1s", "warm_up": "0s", "window": "600s"})
     wrap = partial(PerView, poll_s=options.pop("poll_s", POLL_S))
     lived = live(scenario_of(place, (profile, users), run=run), place, wrap=wrap, **options)
@@ -60,7 +60,7 @@ def lived_by(place: Path, profile: dict[str, Any], users: int = 3, **options: An
 
 
 def sessions(lived: Lived, user: int) -> list[list[dict[str, Any]]]:
-    """The commands of each session of a user, from AUTHENTICATE to LOGOUT."""
+    """Return the commands of each session of a user, from AUTHENTICATE to LOGOUT."""
     found: list[list[dict[str, Any]]] = []
     for command in lived.tape.commands:
         if command["user"] == user and command["command"].startswith("IMAP "):
@@ -71,7 +71,7 @@ def sessions(lived: Lived, user: int) -> list[list[dict[str, Any]]]:
 
 
 def names(session: list[dict[str, Any]]) -> list[str]:
-    """The commands of a session between log-on and log-off."""
+    """Return the names of a session's commands between log-on and log-off."""
     made = [command["command"].removeprefix("IMAP ") for command in session]
     assert made[:2] == ["AUTHENTICATE", "CAPABILITY"]
     assert made[-1] == "LOGOUT"
@@ -100,7 +100,7 @@ def _paced(module: InMemoryDriver) -> InMemoryDriver:
 
 
 def test_each_view_is_one_session(tmp_path: Path) -> None:
-    """All sessions end with LOGOUT, and have the commands of one task, of a look for mail, or both looks and SYNC."""
+    """All sessions end with LOGOUT, and have the commands of one task or one look, perhaps with SYNC after it."""
     lived = lived_by(tmp_path, SENDS)
     assert_one_at_a_time(lived)
     looks = 0
@@ -150,7 +150,7 @@ def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> No
 
 
 def test_mail_is_seen_when_the_user_looks(tmp_path: Path) -> None:
-    """Each look is an interval after the last, at an instant of one's own; the look's SELECT shows the mail."""
+    """Looks come an interval apart, at other instants for each user. The SELECT of a look shows the mail."""
     lived = lived_by(tmp_path, quiet(new_mail={"per_day": 60, "recipients": 1}), users=4)
     phases = set()
     for user in range(1, 5):
@@ -225,7 +225,7 @@ def failing(outcome: TaskFailed, command: str, during: str | None, times: int = 
 
 
 def test_a_log_on_that_fails_in_a_task_is_this_tasks_failure(tmp_path: Path) -> None:
-    """It is recorded once, the user is without a session until LOGON succeeds, and the message is read later."""
+    """It is recorded once. The user has no session until LOGON succeeds, and reads the message later."""
     lived = lived_by(tmp_path, SENDS, during=failing(ServerLost("no route"), "IMAP AUTHENTICATE", "READ"))
     (lost,) = [task for task in lived.tape.tasks if task["outcome"] != "ok" and task["outcome"] != "skipped"]
     assert (lost["task"], lost["user"], lost["outcome"], lost["error"]) == ("READ", 1, "lost", "no route")
@@ -240,7 +240,7 @@ def test_a_log_on_that_fails_in_a_task_is_this_tasks_failure(tmp_path: Path) -> 
 
 
 def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: Path) -> None:
-    """A limit on connections, say: only the task is refused."""
+    """As at a limit on connections: only the task is refused."""
     lived = lived_by(tmp_path, SENDS, during=failing(ServerRefused("NO AUTHENTICATE"), "IMAP AUTHENTICATE", "READ"))
     bad = [task for task in lived.tape.tasks if task["outcome"] not in ("ok", "skipped")]
     assert [(task["task"], task["outcome"]) for task in bad] == [("READ", "refused")]
@@ -259,7 +259,7 @@ def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: 
     ],
 )
 def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed, command: str) -> None:
-    """Of a look for mail, or of the log-off: no task has it, so the counts of failures and sessions do."""
+    """A look or a log-off fails, in no task: the failure is in the counts of failures and of lost sessions."""
     lived = lived_by(tmp_path, SENDS, during=failing(failure, command, None))
     assert {task["outcome"] for task in lived.tape.tasks} <= {"ok", "skipped"}
     assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
