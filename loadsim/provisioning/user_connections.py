@@ -1,4 +1,4 @@
-"""The connections that the mail programs of one user may make at once; servers limit them."""
+"""A trial of all connections that the mail programs of one user may make at once; servers limit them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadsim.provisioning.sessions import NullObserver
 
 @dataclass(frozen=True, slots=True)
 class UserConnections:
-    """The `count` connections of a user that were tried at once, and the failures among them."""
+    """The `count` connections that a user tried to have at once, and the failures among them."""
 
     account: Account
     programs: str
@@ -35,7 +35,7 @@ class UserConnections:
 
     @property
     def advice(self) -> str:
-        """The server's answer and the remedy; empty if all connections could be made."""
+        """The remedy and the server's answer; empty if all connections could be made."""
         if not self.failures:
             return ""
         return (
@@ -45,7 +45,7 @@ class UserConnections:
 
 
 async def user_connections(population: Population, services: Services, users: Iterable[int]) -> list[UserConnections]:
-    """Make all connections of a user at once, for the first of these users of each group that may have several."""
+    """Make all connections of a user at once, for the first of these users in each group that allows several."""
     if all(group.connections == 1 for group in population.scenario.topology):
         return []
     first: dict[int, tuple[int, Group]] = {}

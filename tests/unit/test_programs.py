@@ -85,7 +85,7 @@ def test_results_name_a_program(tmp_path: Path) -> None:
 
 
 def test_short_sessions_are_in_the_digest_and_kept_ones_are_not(tmp_path: Path) -> None:
-    """Digests of programs that were there before sessions could be short stay comparable."""
+    """Digests from before the key `session` stay comparable."""
     assert "session" not in load_program("thunderbird").document()
     assert load_program("phone").document()["session"] == "per-view"
     (tmp_path / "kept").mkdir()
