@@ -51,9 +51,12 @@ async def user_connections(population: Population, services: Services, users: It
     first: dict[int, tuple[int, Group]] = {}
     for user in users:
         group = population.group(user)
-        if group.connections > 1:
-            first.setdefault(id(group), (user, group))
-    return [await _connections(population, services, user, group) for user, group in first.values()]
+        first.setdefault(id(group), (user, group))
+        if len(first) == len(population.scenario.topology):
+            break
+    return [
+        await _connections(population, services, user, group) for user, group in first.values() if group.connections > 1
+    ]
 
 
 async def _connections(population: Population, services: Services, user: int, group: Group) -> UserConnections:
