@@ -224,5 +224,5 @@ def test_webadmin_demands_its_token(james: James) -> None:
 
 def test_greenmail_rejects_lists(server_directory: Path) -> None:
     """GreenMail has no lists: a scenario with lists is bad input."""
-    with pytest.raises(ConfigError, match=r"lists\.count: 0"):
+    with pytest.raises(ConfigError, match=r"lists\.count=0"):
         start_greenmail(ACCOUNTS, LISTS, server_directory)
