@@ -332,15 +332,17 @@ def test_a_command_waits_for_the_end_of_idle() -> None:
     asyncio.run(run())
 
 
-def test_a_second_continuation_after_done_is_ignored() -> None:
-    """A busy James 3.8 sends one between DONE and the answer to IDLE. A third one, after the answer, has no command."""
+@pytest.mark.parametrize("at", ["idle", "done", "answer"])
+def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
+    """A busy James 3.8 sends one, up to the command after IDLE. A third one has no command, and ends the connection."""
 
     async def script(peer: Peer) -> None:
+        second = {name: [b"+ Idling"] if name == at else [] for name in ("idle", "done", "answer")}
         peer.say(b"* OK ready")
         idle = await peer.expect(rb"IDLE")
-        peer.say(b"+ Idling")
+        peer.say(b"+ Idling", *second["idle"])
         assert await peer.packet() == b"DONE\r\n"
-        peer.say(b"+ Idling", b"* 31 EXISTS", idle + b" OK")
+        peer.say(*second["done"], b"* 31 EXISTS", idle + b" OK", *second["answer"])
         noop = await peer.expect(rb"NOOP")
         peer.say(noop + b" OK", b"+ Idling")
         await peer.end()

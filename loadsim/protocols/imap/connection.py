@@ -92,6 +92,7 @@ class Connection(asyncio.Protocol):
     _held_back: list[Command] = field(default_factory=list, init=False)
     _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+", or DONE
     _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
+    _second_plus: bool = field(default=False, init=False)  # one may follow the "+" to IDLE: busy, James 3.8 sends it
     _challenged: Command | None = field(default=None, init=False)  # the command that owes a response (SASL)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
@@ -486,16 +487,17 @@ class Connection(asyncio.Protocol):
 
     def _continue(self, response: Continuation) -> None:
         command = self._awaiting
-        if command is not None and command.name == "DONE":
-            return  # busy, James 3.8 sends a second "+" between DONE and the answer to IDLE
-        if command is None or self._challenged is not None:
+        if self._second_plus and (command is None or command.name == "DONE"):
+            self._second_plus = False
+            return
+        if command is None or command.name == "DONE" or self._challenged is not None:
             raise ProtocolError("IMAP continuation", "no command waits for it")
         if command.challenged is not None:
             self._challenged = command
             command.challenged(response.text)
             return
         if command.name == "IDLE":
-            self._awaiting = None
+            self._awaiting, self._second_plus = None, True
             self._report(command, "ok")
             self._idling, command.name, command.deadline_s = command, "DONE", math.inf
             if command.future is not None and not command.future.done():
