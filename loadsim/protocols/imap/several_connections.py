@@ -29,6 +29,9 @@ class SeveralConnections:
     the newest one. So a folder that is open needs no SELECT, and the Inbox is watched during all tasks. The choice of
     a connection is Thunderbird's (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
 
+    A connection with an open folder waits again as soon as the user goes on over another one. Nothing else would show
+    new mail to a user without pauses: going back to the Inbox sends no command.
+
     All connections are one session of the user: it is lost if one of them breaks. If the server refuses a further
     log-on, it refuses only the call that needed it.
     """
@@ -77,13 +80,13 @@ class SeveralConnections:
 
     async def watch(self) -> None:
         """Wait on all connections that do not wait yet: see `ImapMailbox.watch`."""
-        if self._broken is not None:
+        if self._broken is None:
+            for each in (self._inbox, *self._others):
+                if each not in self._watched:
+                    await (each.watch() if each is self._inbox else each.keep())
+                    self._watched.add(each)
+        if self._broken is not None:  # before, or while another began to wait
             self._observer.lost(self._broken)
-            return
-        for each in (self._inbox, *self._others):
-            if each not in self._watched:
-                await (each.watch() if each is self._inbox else each.keep())
-                self._watched.add(each)
 
     # --- the choice of a connection ---
 
@@ -115,6 +118,7 @@ class SeveralConnections:
 
     async def _another(self) -> ImapMailbox:
         """Log on over a further connection."""
+        self._wait_but_for(None)
         new = self._inbox.another()
         self._others.append(new)
         try:
@@ -129,8 +133,16 @@ class SeveralConnections:
         return new
 
     def _used(self, connection: ImapMailbox) -> ImapMailbox:
+        self._wait_but_for(connection)
         self._watched.discard(connection)
         return connection
+
+    def _wait_but_for(self, used: ImapMailbox | None) -> None:
+        """Let all connections but this one wait in the folders that they have open."""
+        for each in (self._inbox, *self._others):
+            if each is not used and each not in self._watched and each.session.open is not None:
+                each.session.watch_quietly()
+                self._watched.add(each)
 
     # --- the calls ---
 
