@@ -22,7 +22,8 @@ class CompanionCounts:
 
     `failures` are all of them, with those of log-ons; `looks` are sessions per view. `tried` companions have ended
     their first log-on, whether it failed or not. `planned_ns` is the time of all from the common start to the end of
-    the run. `down_ns` of it, the server did not serve them: from a lost session or failed log-on to the next success.
+    the run. `down_ns` of it, the server did not serve them: from a lost session, or from the begin of calls that failed
+    or were never answered, to the next success.
     """
 
     tried: int = 0
