@@ -314,7 +314,9 @@ def _companions_down(facts: Facts, least: float) -> list[str]:
     found = facts.companions
     if found is None or found.down_share is None or 1 - found.down_share >= least:
         return []
-    return [f"companions, the users' further mail programs, had no session for {_percent(found.down_share)} of the run"]
+    return [
+        f"companions, the users' further mail programs, were not served for {_percent(found.down_share)} of the run"
+    ]
 
 
 def _sessions(facts: Facts) -> list[str]:

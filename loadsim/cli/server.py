@@ -18,7 +18,7 @@ import yaml
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
-from loadsim.model.population import distribution_lists
+from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.courier import start_courier
 from loadsim.servers.cyrus import start_cyrus
@@ -133,6 +133,7 @@ def run_kind(kind: Kind, args: argparse.Namespace) -> int:
     scenario = given_scenario(args)
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     lists = dict(distribution_lists(scenario))
+    args.further = further_connections(scenario)  # no option: it follows from the users' mail programs
     return _serve(args.dir, lambda directory: kind.start(args, accounts, lists, directory))
 
 
@@ -204,6 +205,7 @@ def _start_dovecot_postfix(
         **_endpoints(args),
         tls=args.tls,
         mailbox_format=args.mailbox_format,
+        further=args.further,
     )
 
 
@@ -217,13 +219,14 @@ def _start_cyrus(
         **_endpoints(args),
         altnamespace=args.altnamespace == "yes",
         programs=args.programs,
+        further=args.further,
     )
 
 
 def _start_courier(
     args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
 ) -> RunningServer:
-    return start_courier(accounts, lists, directory, **_endpoints(args), programs=args.programs)
+    return start_courier(accounts, lists, directory, **_endpoints(args), programs=args.programs, further=args.further)
 
 
 def _start_james(

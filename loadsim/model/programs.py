@@ -24,6 +24,9 @@ WHOLE_MESSAGE = "BODY.PEEK[]"
 PARTS = "parts"
 """The word for a program that fetches the structure of a message, and then the parts that it shows."""
 
+SHORTEST_POLL_S = 0.1
+"""The shortest interval between two looks for new mail: a shorter one leaves users no time for anything else."""
+
 _PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
 """Items of a FETCH without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
 
@@ -127,6 +130,8 @@ class _File:
     connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = OUTLOOK_LIKE.connections
 
     def __post_init__(self) -> None:
+        if self.poll_s < SHORTEST_POLL_S:
+            raise mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",))
         if self.prefetch and not self.message:
             raise mismatch(f"items with {WHOLE_MESSAGE} where there is a prefetch", PARTS, at=("message",))
         if self.idle and self.session != KEPT:

@@ -345,6 +345,9 @@ class Scenario:
             load["mailbox"] = self.mailbox.document()
         if isinstance(self.server, Server) and self.server.imap.ignored:
             load["ignored_capabilities"] = sorted(self.server.imap.ignored)
+        connection = self.server.smtp.connection if isinstance(self.server, Server) else None
+        if any(group.program.connection != (connection or group.program.connection) for group in self.topology):
+            load["smtp_connection"] = connection
         if self.log_on is not None:  # keeps the digests of versions without methods
             load["log_on"] = self.log_on
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()

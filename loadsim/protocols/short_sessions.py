@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from loadsim.errors import ServerRefused
 from loadsim.model.ports import INBOX, Flag, Header, Mailbox, MessageRef, Part, Structure
 
 
@@ -13,7 +14,8 @@ class PerViewMailbox:
     """Implements `ports.Mailbox` over another one; `log_off` ends a view, and its next call logs on.
 
     A view without a command has no session. A view has at most one: if it breaks, or the log-on fails, the view's other
-    calls fail as those of a kept session do. So each loss shows as a failure.
+    calls fail as those of a kept session do. So each loss shows as a failure. After a refused log-on, the next call
+    tries again.
 
     Caches of the mailbox and its knowledge of folders outlive sessions.
     """
@@ -26,7 +28,11 @@ class PerViewMailbox:
     async def log_on(self) -> None:
         """Begin a view with a new session."""
         self._begun, self._on = True, False
-        await self.mailbox.log_on()
+        try:
+            await self.mailbox.log_on()
+        except ServerRefused:
+            self._begun = False  # a refusal ends one call only; SYNC may be due in the same view
+            raise
         self._on = True
 
     async def _session(self) -> Mailbox:

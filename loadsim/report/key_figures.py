@@ -35,7 +35,7 @@ def key_figures(run: RecordedRun) -> Table:
         rows += [
             ("Failed log-ons of companions", _of_all(companions.log_ons_failed, companions.log_ons, share)),
             ("New messages that companions listed", f"{companions.listed:g}"),
-            ("Companions' time without a session", "none" if down is None else _percent(down)),
+            ("Companions' time without service", "none" if down is None else _percent(down)),
         ]
     if not run.figures.stress:
         rows += [

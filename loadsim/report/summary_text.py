@@ -457,7 +457,7 @@ def _companions(figures: Figures) -> list[str]:
     found = figures.companions
     if found is None:
         return []
-    down = "" if found.down_share is None else f", no session for {found.down_share * 100:.3g} % of the run"
+    down = "" if found.down_share is None else f", not served for {found.down_share * 100:.3g} % of the run"
     return [
         f"Companions: {found.count}, {found.log_ons} log-ons ({found.log_ons_failed} failed), {found.looks} looks,"
         f" {found.listed} messages listed, {found.sessions_lost} sessions lost, {found.failures} failures{down}"

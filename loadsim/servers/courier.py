@@ -92,13 +92,14 @@ def start_courier(
     smtp_port: int | None = None,
     address: str = LOOPBACK,
     programs: Path | None = None,
+    further: int = 0,
 ) -> PrivateServer:
     """Start Courier and Exim for these accounts and lists (address -> member addresses), and wait until both answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. It listens on one IPv4 `address` of this machine. `programs` is a directory with unpacked packages. Raises
-    `ConfigError` if packages are missing, the user is not root or may not mount, the directory or a login cannot be
-    used, or a server does not start.
+    given. It listens on one IPv4 `address` of this machine. `programs` is a directory with unpacked packages. Beyond
+    one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the
+    user is not root or may not mount, the directory or a login cannot be used, or a server does not start.
     """
     programs = unpacked(programs)
     check_programs("courier", PROGRAMS, unpacked=programs, may_be_unpacked=True)
@@ -115,7 +116,7 @@ def start_courier(
     view.run("makeuserdb")
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.conf / "imapd", imapd(address, imap_port, len(population)), PUBLIC)
+        write_table(layout.conf / "imapd", imapd(address, imap_port, len(population) + further), PUBLIC)
         front.configure(population, lists, address, smtp_port)
         masters = start_masters(
             (
@@ -163,18 +164,18 @@ def userdb(layout: Layout, accounts: Sequence[Account]) -> str:
     return "".join(lines)
 
 
-def imapd(address: str, imap_port: int, users: int) -> str:
+def imapd(address: str, imap_port: int, sessions: int) -> str:
     """Return Courier's file `imapd`: Debian's values, but no limits for one address.
 
-    MAXDAEMONS is 40 in Debian, MAXPERIP 20. Here they are twice the number of users, since a lost session and the one
-    that replaces it overlap.
+    MAXDAEMONS is 40 in Debian, MAXPERIP 20. Here they are twice the `sessions`, since a lost session and the one that
+    replaces it overlap.
     """
-    sessions = 2 * users + 100
+    most = 2 * sessions + 100
     return f"""\
 ADDRESS={address}
 PORT={imap_port}
-MAXDAEMONS={sessions}
-MAXPERIP={sessions}
+MAXDAEMONS={most}
+MAXPERIP={most}
 TCPDOPTS="-nodnslookup -noidentlookup"
 IMAP_CAPABILITY="IMAP4rev1 UIDPLUS CHILDREN NAMESPACE THREAD=ORDEREDSUBJECT THREAD=REFERENCES SORT QUOTA IDLE"
 IMAP_KEYWORDS=1

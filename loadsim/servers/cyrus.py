@@ -89,14 +89,15 @@ def start_cyrus(
     address: str = LOOPBACK,
     altnamespace: bool = False,
     programs: Path | None = None,
+    further: int = 0,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
     given. It listens on one IPv4 `address` of this machine. With `altnamespace`, folders are at the level of the
-    Inbox, else below it, as in Debian's configuration. `programs` is a directory with unpacked packages. Raises
-    `ConfigError` if packages are missing, the user is not root, the directory or a login cannot be used, or a server
-    does not start.
+    Inbox, else below it, as in Debian's configuration. `programs` is a directory with unpacked packages. Beyond one
+    each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the user
+    is not root, the directory or a login cannot be used, or a server does not start.
     """
     programs = unpacked(programs)
     check_programs("cyrus", PROGRAMS, unpacked=programs, may_be_unpacked=True)
@@ -116,7 +117,7 @@ def start_cyrus(
     write_table(layout.imapd_conf, imapd_conf(layout, population, altnamespace), PUBLIC)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.cyrus_conf, cyrus_conf(layout, address, imap_port, len(population)), PUBLIC)
+        write_table(layout.cyrus_conf, cyrus_conf(layout, address, imap_port, len(population) + further), PUBLIC)
         mailboxes = {account: mailbox_of(account, bool(domains_of(population))) for account in population}
         renamed = {account: mailbox for account, mailbox in mailboxes.items() if mailbox != account}
         aliases = {account.address: (mailbox.address,) for account, mailbox in renamed.items()}
@@ -263,12 +264,12 @@ sasl_auto_transition: no
 """
 
 
-def cyrus_conf(layout: Layout, address: str, imap_port: int, users: int) -> str:
+def cyrus_conf(layout: Layout, address: str, imap_port: int, sessions: int) -> str:
     """Return cyrus.conf: IMAP, LMTP for Postfix, and idled, without which idling sessions look only each minute.
 
-    The limit of sessions counts twice the users: a lost session and the one that replaces it overlap.
+    The limit counts twice the `sessions`: a lost session and the one that replaces it overlap.
     """
-    conf = f"-C {layout.imapd_conf}"
+    conf, most = f"-C {layout.imapd_conf}", 2 * sessions + 100
     return f"""\
 START {{
   recover cmd="{BIN}/ctl_cyrusdb {conf} -r"
@@ -277,7 +278,7 @@ DAEMON {{
   idled cmd="{BIN}/idled {conf} -d"
 }}
 SERVICES {{
-  imap cmd="{BIN}/imapd {conf} -U 30" listen="{address}:{imap_port}" proto="tcp4" prefork=0 maxchild={2 * users + 100}
+  imap cmd="{BIN}/imapd {conf} -U 30" listen="{address}:{imap_port}" proto="tcp4" prefork=0 maxchild={most}
   lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
 }}
 EVENTS {{

@@ -81,12 +81,14 @@ def start_dovecot_postfix(
     tls: str = "none",
     address: str = LOOPBACK,
     mailbox_format: str = "maildir",
+    further: int = 0,
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
     given. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens on one IPv4
-    `address` of this machine. `mailbox_format` is maildir or mdbox. Raises `ConfigError` if packages are missing, the
+    `address` of this machine. `mailbox_format` is maildir or mdbox. Beyond one each, the users may have `further`
+    connections to mailboxes. Raises `ConfigError` if packages are missing, the
     user is not root, the directory cannot be used, or a server does not start.
     """
     for name, given, known in (("tls", tls, TLS_MODES), ("mailbox format", mailbox_format, MAILBOX_FORMATS)):
@@ -95,7 +97,8 @@ def start_dovecot_postfix(
     check_machine()
     check_address(address)
     population, lists = check_population(accounts, lists)
-    notes = [*make_room_for_idling(len(population)), *strangers_note(address)]
+    sessions = len(population) + further
+    notes = [*make_room_for_idling(sessions), *strangers_note(address)]
     layout, postfix = Layout(directory.resolve()), Postfix(directory.resolve())
     check_not_running(layout)
     prepare_directory(layout, postfix)
@@ -107,7 +110,7 @@ def start_dovecot_postfix(
     ca_file = None if tls == "none" else str(layout.ca_file)
 
     def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
-        conf = dovecot_conf(layout, address, imap_port, len(population), tls, mailbox_format)
+        conf = dovecot_conf(layout, address, imap_port, sessions, tls, mailbox_format)
         write_table(layout.dovecot_conf, conf, PUBLIC)
         postfix.configure(
             population,
@@ -143,14 +146,14 @@ def check_machine() -> None:
         raise ConfigError(f"server: dovecot-postfix: expected Dovecot 2.3, found {version}")
 
 
-def make_room_for_idling(users: int, settings: Path = INOTIFY) -> list[str]:
+def make_room_for_idling(sessions: int, settings: Path = INOTIFY) -> list[str]:
     """Raise the kernel's limits on inotify if they are too low: an idling imap process takes one instance.
 
     The limits are per user id, and all imap processes have the same id. Return sentences about the changes. Raises
     `ConfigError`, with the command, if the kernel's settings cannot be written.
     """
     notes: list[str] = []
-    for name, needed in (("max_user_instances", 2 * users + 256), ("max_user_watches", 8 * users + 1024)):
+    for name, needed in (("max_user_instances", 2 * sessions + 256), ("max_user_watches", 8 * sessions + 1024)):
         setting = settings / name
         found = int(setting.read_text())
         if found >= needed:

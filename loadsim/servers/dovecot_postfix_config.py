@@ -34,14 +34,14 @@ class Layout:
 
 
 def dovecot_conf(
-    layout: Layout, address: str, imap_port: int, users: int, tls: str, mailbox_format: str = "maildir"
+    layout: Layout, address: str, imap_port: int, sessions: int, tls: str, mailbox_format: str = "maildir"
 ) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
-    Limits count twice the users: a lost session and the one that replaces it overlap.
+    Limits count twice the `sessions`: a lost session and the one that replaces it overlap.
     """
-    sessions = 2 * users + 100
+    most = 2 * sessions + 100
     location = {"maildir": "maildir:~/Maildir", "mdbox": "mdbox:~/mdbox"}[mailbox_format]
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
     keys = f"ssl_cert = <{layout.tls / 'server.pem'}\nssl_key = <{layout.tls / 'server.key'}\n" if tls != "none" else ""
@@ -79,14 +79,14 @@ namespace inbox {{
   separator = /
 }}
 
-default_process_limit = {sessions}
-default_client_limit = {4 * sessions + 1000}
+default_process_limit = {most}
+default_client_limit = {4 * most + 1000}
 service imap-login {{
   # Shared by all sessions that are logging on, or use TLS.
   service_count = 0
   process_min_avail = 2
   process_limit = 4
-  client_limit = {sessions}
+  client_limit = {most}
   vsz_limit = 0
   inet_listener imap {{
     port = {clear}
@@ -98,7 +98,7 @@ service imap-login {{
 }}
 service imap {{
   client_limit = 1
-  process_limit = {sessions}
+  process_limit = {most}
   vsz_limit = 1G
 }}
 service lmtp {{

@@ -31,18 +31,20 @@ class Companion:
 
     __slots__ = (
         "_alarm",
+        "_asked_ns",
         "_at_work",
         "_broken",
         "_closing",
         "_counts",
         "_down_since_ns",
         "_due_ns",
-        "_ended",
+        "_end_ns",
         "_host",
         "_lost",
         "_lost_before",
         "_mailbox",
         "_new",
+        "_over",
         "_poll_ns",
         "_recorder",
         "_state",
@@ -80,10 +82,12 @@ class Companion:
         self._lost_before = False  # the last session was lost
         self._broken: TaskFailed | None = None  # our own failure, by which the running call fails
         self._down_since_ns: int | None = None  # None while the server serves the companion
+        self._asked_ns: int | None = None  # the begin of the calls that are not answered yet
 
         # The end.
-        self._ended = False  # the run
+        self._end_ns: int | None = None  # of the run
         self._closing = False
+        self._over = False
 
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
@@ -135,6 +139,11 @@ class Companion:
             self._failed(error)
             self._down()
         finally:
+            if self._asked_ns is not None:  # cancelled, since the server is silent
+                self._down(self._asked_ns)
+            self._over = True
+            if self._end_ns is not None:
+                self._add_down()
             self._alarm.cancel()
             try:
                 self._mailbox.abandon()
@@ -147,10 +156,14 @@ class Companion:
             await self._alarm.until(at_ns)
 
     def end_day(self, end_ns: int) -> None:
-        """Count the time from the common start to the end of the run, and the part of it without service."""
+        """Count the time from the common start to the end of the run.
+
+        The part of it without service is added when the calls that are under way have ended.
+        """
         self._counts.planned_ns += end_ns - self._host.start_ns
-        self._add_down(end_ns)
-        self._ended = True
+        self._end_ns = end_ns
+        if self._over:
+            self._add_down()
 
     def close(self) -> None:
         self._closing = True
@@ -199,7 +212,9 @@ class Companion:
         self._due_ns = None
         failure = await self._try(self._list_and_watch)
         self._end_unless_refused(failure)
-        if failure is not None and self._at_work:
+        if failure is None:
+            self._up()
+        elif self._at_work:
             self._due_ns = self.now() + round(LIST_AGAIN_S * 1e9)
 
     async def _list_and_watch(self) -> None:
@@ -215,13 +230,12 @@ class Companion:
         if failure is not None:
             self._log_on_failed(failure)
             return
-        failure = await self._try(self._view)
-        if failure is None or failure.outcome == "refused":
+        failure = viewed = await self._try(self._view)
+        if viewed is None or viewed.outcome == "refused":
             failure = await self._try(self._mailbox.log_off)
-        if failure is None or failure.outcome == "refused":
+        self._end_unless_refused(failure)
+        if viewed is None and (failure is None or failure.outcome == "refused"):
             self._up()
-        else:
-            self._end_session(failure)
 
     async def _view(self) -> None:
         await self._mailbox.watch()
@@ -253,12 +267,19 @@ class Companion:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     async def _try(self, call: Callable[[], Awaitable[object]]) -> TaskFailed | None:
-        """Await a call of the mailbox, or several. Count their failure, and return it; None if they succeed."""
+        """Await a call of the mailbox, or several. Count their failure, and return it; None if they succeed.
+
+        From the begin of calls that fail on, the server does not serve the companion: it may have been silent.
+        """
+        self._asked_ns = asked_ns = self.now()
+        failure = None
         try:
             await call()
         except Exception as error:  # noqa: BLE001 - it ends at most this session
-            return self._failed(error)
-        return None
+            failure = self._failed(error)
+            self._down(asked_ns)
+        self._asked_ns = None
+        return failure
 
     def _failed(self, error: Exception) -> TaskFailed:
         """Count a failure, and return it: our own, if an error of ours ended the session (`_break_off`)."""
@@ -296,17 +317,19 @@ class Companion:
             self._state.broke(self.now())
         self._mailbox.abandon()
 
-    def _down(self) -> None:
+    def _down(self, since_ns: int | None = None) -> None:
+        """Begin the time without service, now or earlier."""
         if self._down_since_ns is None:
-            self._down_since_ns = self.now()
+            self._down_since_ns = self.now() if since_ns is None else since_ns
 
     def _up(self) -> None:
-        self._add_down(self.now())
-        self._down_since_ns = None
+        self._add_down()
         self._host.counts.sessions_restored += self._lost_before
         self._lost_before = False
 
-    def _add_down(self, until_ns: int) -> None:
-        start_ns, since_ns = self._host.start_ns, self._down_since_ns
-        if start_ns and since_ns is not None and not self._ended:
-            self._counts.down_ns += max(0, until_ns - max(since_ns, start_ns))
+    def _add_down(self) -> None:
+        """End the time without service. Add the part of it between the common start and the end of the run."""
+        since_ns, self._down_since_ns = self._down_since_ns, None
+        if since_ns is not None and self._host.start_ns:
+            until_ns = self.now() if self._end_ns is None else min(self.now(), self._end_ns)
+            self._counts.down_ns += max(0, until_ns - max(since_ns, self._host.start_ns))

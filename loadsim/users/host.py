@@ -22,8 +22,8 @@ class CompanionCounts:
 
     `tried` companions have ended their first log-on, also if it failed. `failures` includes failed log-ons and lost
     sessions. `looks` are looks for new mail, each with a log-on. `planned_ns` is the time of all companions from the
-    common start to the end of the run. `down_ns` is the part of it without service: from a lost session or failed
-    log-on to the next success.
+    common start to the end of the run. `down_ns` is the part of it in which the server did not serve them: from a lost
+    session, or from the begin of calls that failed or were never answered, to the next success.
     """
 
     tried: int = 0

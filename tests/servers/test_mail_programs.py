@@ -180,15 +180,12 @@ async def used(site: Site, account: Account, program: MailProgram) -> tuple[list
         await mailbox.open(INBOX)
         assert list(await mailbox.headers(FOLDER, 50)) == browsed
         await mailbox.open(INBOX)
+        sent = list(lines)  # without the log-off of a kept session
         await mailbox.log_off()
-        sent = [
-            line
-            for line, following in zip_longest(lines, lines[1:])
-            if (per_view or not line.endswith("LOGOUT"))
+        if per_view:
             # Servers without UNSELECT have the Inbox opened before LOGOUT.
-            and not (per_view and (line, following) == ("SELECT INBOX", "LOGOUT"))
-            and line != "2: SELECT INBOX"
-        ]
+            ends = zip_longest(lines, lines[1:])
+            sent = [line for line, following in ends if (line, following) != ("SELECT INBOX", "LOGOUT")]
         return sent, (shown + browsed, structure, text, attached)
 
 

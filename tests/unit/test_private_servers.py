@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
 import pytest
+import yaml
 
+from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.servers import courier, cyrus
+from loadsim.servers.dovecot_postfix_config import Layout, dovecot_conf
 from loadsim.servers.exim import lsearch
 from loadsim.servers.master import listening_sockets
 from loadsim.servers.mounts import View, unpacked
@@ -112,3 +116,31 @@ def test_listening_sockets_are_found_by_port() -> None:
             assert [f"socket:[{found}]" for found in listening_sockets(port)] == [str(inode)]
             assert not listening_sockets(port) & listening_sockets(other.getsockname()[1])
     assert not listening_sockets(port)
+
+
+@pytest.mark.parametrize("kind", ["dovecot_postfix", "cyrus", "courier"])
+def test_limits_count_all_connections_of_the_users(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 users with eight connections each would meet a limit for two each in the middle of a run."""
+    given: list[int] = []
+
+    def start(accounts: list[Account], *_: object, further: int, **__: object) -> None:
+        given.append(len(accounts) + further)
+        raise ConfigError("not started")
+
+    monkeypatch.setattr(f"loadsim.cli.server.start_{kind}", start)
+    programs = ["thunderbird", "outlook-like", "apple-mail", "phone"]
+    group = {"profile": "loadsim-5.5/medium", "users": 30, "program": programs}
+    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump({"server": "embedded", "topology": [group]}))
+    assert main(["server", kind.replace("_", "-"), str(tmp_path / "scenario.yaml")]) == BAD_INPUT
+    assert given == [30 * 8]
+
+
+def test_limits_have_room_for_sessions_that_are_replaced() -> None:
+    """A lost session and the one that replaces it overlap."""
+    place = Path("/tmp/x")
+    limits = [
+        *re.findall(r"process_limit = (\d+)", dovecot_conf(Layout(place), "127.0.0.1", 1, 240, "none")),
+        *re.findall(r"maxchild=(\d+)", cyrus.cyrus_conf(cyrus.Layout(place), "127.0.0.1", 1, 240)),
+        *re.findall(r"MAX(?:DAEMONS|PERIP)=(\d+)", courier.imapd("127.0.0.1", 1, 240)),
+    ]
+    assert limits.count("580") == 2 + 1 + 2

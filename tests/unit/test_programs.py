@@ -279,6 +279,7 @@ def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:
             "idle: expected no where a session is per-view: it ends before new mail arrives, found",
         ),
         ("poll", 30, "poll: expected a duration"),
+        ("poll", "0.0000000001s", "poll: expected a duration of at least 0.1s, found 1e-10s"),
         ("submission", "sendmail", "submission: expected aiosmtplib or pipelining, found 'sendmail'"),
         ("connection", "open", "connection: expected per-message or kept, found 'open'"),
         ("sources", {"fetch": "x"}, "sources.fetch: expected one of the keys list, "),

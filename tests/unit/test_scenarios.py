@@ -906,6 +906,17 @@ def test_what_changes_the_load_changes_the_digest() -> None:
     assert all(len(digest) == 64 for digest in digests)
 
 
+def test_connections_to_smtp_other_than_the_programs_change_the_digest() -> None:
+    """A connection for each message is load: runs with and without would be compared as if they were equal."""
+
+    def digest(*settings: str) -> str:
+        server = "server={imap: {host: 127.0.0.1, port: 143, tls: none}, smtp: {host: 127.0.0.1, port: 25, tls: none}}"
+        return load_scenario("mixed", [server, *settings]).digest()
+
+    assert digest() == digest("server.smtp.connection=per-message") == load_scenario("mixed").digest()
+    assert digest("server.smtp.connection=kept") != digest()
+
+
 def test_a_night_changes_the_digest_and_none_does_not(tmp_path: Path) -> None:
     """The digest of a scenario without nights is SHA-256 of what it was before profiles could have any."""
     scenario = load_scenario("medium")

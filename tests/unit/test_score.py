@@ -756,7 +756,7 @@ def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
     assert found.score["companions"] == {**counts, "listed": 14, "down_share": 0.05}
     assert (
         "\nCompanions: 4, 10 log-ons (2 failed), 0 looks, 14 messages listed, 4 sessions lost, 8 failures,"
-        " no session for 5 % of the run\n"
+        " not served for 5 % of the run\n"
     ) in answer_text(found)
     alone = summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])])
     assert alone.score["companions"] is None

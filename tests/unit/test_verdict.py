@@ -224,7 +224,7 @@ def test_sessions_and_log_ons_are_warned_of(change: Callable[[Facts], Facts], wa
 
 
 def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts], Facts]:
-    """The facts when 100 companions had no session for a share of the run."""
+    """The facts when 100 companions were not served for a share of the run."""
     counts = dict.fromkeys(("log_ons_failed", "sessions_lost", "failures", "looks", "listed"), 0) | changes
     return with_facts(companions=Companions(count=100, log_ons=120, **counts, down_share=down_share))
 
@@ -238,14 +238,14 @@ def with_companions(down_share: float | None, **changes: int) -> Callable[[Facts
             with_companions(0.03, log_ons_failed=20),
             {},
             "degraded",
-            ("companions, the users' further mail programs, had no session for 3 % of the run",),
+            ("companions, the users' further mail programs, were not served for 3 % of the run",),
             ("20 of 120 log-ons of companions failed",),
         ),
         (
             with_companions(0.06),
             {"load": 0.95},
             "invalid",
-            ("companions, the users' further mail programs, had no session for 6 % of the run, at most 5 % allowed",),
+            ("companions, the users' further mail programs, were not served for 6 % of the run, at most 5 % allowed",),
             (),
         ),
         (

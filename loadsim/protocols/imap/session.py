@@ -155,6 +155,13 @@ class ImapSession:
             wait_s = self.poll_s if polls else self.idle_again_s
             self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
+    def watch_quietly(self) -> None:
+        """Watch the open folder without waiting for the server; a server that refuses ends the connection."""
+        if self.connection is not None and self.connection.failure is None:
+            if self.waits_by_idle:
+                self.connection.send_quietly("IDLE")
+            self.keep_watching()
+
     def _renew_watch(self) -> None:
         assert self.connection is not None
         self.connection.send_quietly("IDLE" if self.waits_by_idle else "NOOP")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from loadsim.errors import ServerLost
+from loadsim.errors import ServerLost, ServerRefused
 from loadsim.model.ports import INBOX, Flag, Header, Observer, Part, Structure
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox, canonical
@@ -28,6 +28,9 @@ class SeveralConnections:
     The first connection is the Inbox's. Another folder is opened over a new connection; at the limit, over the newest
     one. So an open folder needs no SELECT, and the Inbox is watched during all tasks. The choice of a connection is
     Thunderbird's (`mailnews/imap/src/nsImapIncomingServer.cpp`, GetImapConnection).
+
+    A connection with an open folder waits again as soon as the user goes on over another one. Nothing else would show
+    new mail to a user without pauses: going back to the Inbox sends no command.
 
     All connections are one session of the user: it is lost if one of them breaks. If the server refuses a further
     log-on, it refuses only the call that needed it.
@@ -77,13 +80,13 @@ class SeveralConnections:
 
     async def watch(self) -> None:
         """Wait for new mail on all connections that do not wait yet; see `ImapMailbox.watch`."""
-        if self._broken is not None:
+        if self._broken is None:
+            for each in (self._inbox, *self._others):
+                if each not in self._waiting:
+                    await (each.watch() if each is self._inbox else each.watch_open_folder())
+                    self._waiting.add(each)
+        if self._broken is not None:  # before, or while another began to wait
             self._observer.lost(self._broken)
-            return
-        for each in (self._inbox, *self._others):
-            if each not in self._waiting:
-                await (each.watch() if each is self._inbox else each.watch_open_folder())
-                self._waiting.add(each)
 
     # --- the choice of a connection ---
 
@@ -119,14 +122,22 @@ class SeveralConnections:
         return 1 + len(self._others) < self._most
 
     async def _connect(self) -> ImapMailbox:
-        """Return a further connection, logged on. Raises `ServerLost` if the session ends in the meantime."""
+        """Return a further connection, logged on.
+
+        Raises `ServerRefused` also for a server that says BYE or closes: this is how some state a limit of connections.
+        Raises `ServerLost` if the session ends in the meantime.
+        """
+        self._wait_but_for(None)
         new = self._inbox.over_another_connection()
         self._others.append(new)
         try:
             await new.log_on()
-        except BaseException:
-            if new in self._others:
-                self._others.remove(new)
+        except BaseException as failure:
+            if new not in self._others:
+                raise
+            self._others.remove(new)
+            if type(failure) is ServerLost:
+                raise ServerRefused(failure.kind, failure.line) from None
             raise
         if new not in self._others:  # by `abandon` or `log_off`
             new.abandon()
@@ -135,8 +146,16 @@ class SeveralConnections:
 
     def _used(self, connection: ImapMailbox) -> ImapMailbox:
         """Return the connection, whose next command ends its wait."""
+        self._wait_but_for(connection)
         self._waiting.discard(connection)
         return connection
+
+    def _wait_but_for(self, used: ImapMailbox | None) -> None:
+        """Let all connections but this one wait in the folders that they have open."""
+        for each in (self._inbox, *self._others):
+            if each is not used and each not in self._waiting and each.session.open is not None:
+                each.session.watch_quietly()
+                self._waiting.add(each)
 
     # --- the calls ---
 
