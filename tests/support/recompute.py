@@ -163,6 +163,7 @@ def session_figures(tasks: Sequence[Row], users: int, begin_us: int, end_us: int
         "lost_users": 0,
         "users_without_session": sum(from_us <= work_us < until_us for from_us, until_us in spans),
         "down_share": down_us / (users * (end_us - begin_us)),
+        "companions": None,  # the runs that are recomputed have none
         "log_ons": len(log_ons),
         "logon_failed_share": share(sum(row["outcome"] in FAILED for row in log_ons), len(log_ons)),
     }
