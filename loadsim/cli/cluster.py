@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from loadsim.cli.options import add_certs, add_cluster, needs_dask, print_with_time, whole
 from loadsim.cli.run_view import Warnings
+from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario_server import is_loopback
-from loadsim.report.summary_text import answer_text
 from loadsim.report.table import table
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
     add_cluster(collecting, required=True)
     collecting.add_argument("name", nargs="?", metavar="RUN", help="ID of the run; without it, list the runs")
     collecting.add_argument("--out", type=Path, metavar="DIR", help="run directory, old or new; default: runs/RUN")
+    add_wide(collecting)
     collecting.set_defaults(run=run_collect)
 
 
@@ -76,7 +77,7 @@ def run_collect(args: argparse.Namespace) -> int:
             print(line)
         return 0
     result = collect_run(access, args.name, args.out, watcher=Warnings())
-    print(f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}")
+    print(f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}")
     return result.exit_status
 
 

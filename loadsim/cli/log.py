@@ -18,13 +18,13 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
+from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.profile import weights_of
 from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
-from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.dump import record_lines
@@ -107,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     answer.add_argument("--by", choices=BY, help="also print a table for each of these")
     answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
+    add_wide(answer)
     answer.add_argument("--json", action="store_true", help="print score.json instead of the table")
     answer.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     answer.set_defaults(run=run_answer)
@@ -258,7 +259,7 @@ def run_answer(args: argparse.Namespace) -> int:
         )
         write_junit(verdict_junit(summary))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(json.dumps(summary.score, indent=2) if args.json else answer_text(summary), end="\n" if args.json else "")
+        print(json.dumps(summary.score, indent=2) if args.json else shown_answer(summary, wide=args.wide).rstrip())
     return summary.exit_status
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from pathlib import Path
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import add_cluster, add_scenario, given_scenario, needs_dask
 from loadsim.cli.run_view import RunView
+from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cluster.address import control_address
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
@@ -23,7 +26,6 @@ from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
-from loadsim.report.summary_text import answer_text
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--slice", metavar="K/N", help="generate part K of N; other machines generate the rest")
     parser.add_argument("--start-at", metavar="TIME", help="common start of all machines, such as 14:00:00Z")
+    add_wide(parser)
     parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     parser.add_argument(
@@ -137,7 +140,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
-    text = f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}"
+    text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(result.summary.score, indent=2) if args.json else text)
         sys.stdout.flush()  # making the report takes a moment
@@ -146,6 +149,36 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
         with suppress(BrokenPipeError):
             if not args.quiet:
                 print(line, file=sys.stderr if args.json else sys.stdout)
+    if not (args.quiet or args.json):
+        with suppress(BrokenPipeError):
+            print("\n".join(next_steps(result)))
+
+
+def next_steps(result: RunResult) -> list[str]:
+    """Return what to do after a run: for one on the embedded server, how to go on to a real one."""
+    program = _program()
+    lines = [f"All figures: {program} log answer --wide {result.directory}"]
+    if not result.summary.figures.embedded:
+        return lines
+    if result.exit_status == 0:
+        lines += ["", "This worked. The embedded server shares this machine, so these times mean", "nothing yet."]
+    return [
+        *lines,
+        "",
+        "Next, with a real mail server:",
+        f"  {program} plan dovecot-postfix      shows the load of a day, without a server",
+        f"  {program} server dovecot-postfix    starts Dovecot and Postfix here, as root",
+        f"  {program} check SCENARIO            says if a server of your own is ready",
+    ]
+
+
+def _program() -> str:
+    """Return the name of this program, as it is called: a path, unless a shell finds it."""
+    called = Path(sys.argv[0])
+    found = shutil.which(called.name)
+    if not called.is_file() or (found is not None and Path(found).samefile(called)):
+        return "loadsim"
+    return os.path.relpath(called)
 
 
 def report_on(out: Path) -> str:

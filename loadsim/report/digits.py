@@ -8,6 +8,9 @@ from collections.abc import Sequence
 MOST_DECIMALS = 1
 """The most decimals of times in milliseconds."""
 
+NEVER = "never"
+"""The word for an infinite time."""
+
 
 def known_decimals(figure: float, interval: Sequence[float]) -> int:
     """Return the number of decimals to show; below 0, digits before the point are unknown, too.
@@ -20,5 +23,23 @@ def known_decimals(figure: float, interval: Sequence[float]) -> int:
 
 
 def rounded(figure: float, decimals: int) -> str:
-    """Return a figure with so many decimals, which may be below 0."""
-    return f"{round(figure, decimals):.{max(decimals, 0)}f}"
+    """Return a figure with so many decimals, which may be below 0, and separators of thousands."""
+    return f"{round(figure, decimals):,.{max(decimals, 0)}f}"
+
+
+def duration(time_ms: float | None) -> str:
+    """Return a time with its unit and the digits that matter: 7.6 ms, 1,388 ms, 12.3 s, 205 s; never if infinite."""
+    if time_ms is None:
+        return "-"
+    if math.isinf(time_ms):
+        return NEVER
+    digits = time_digits(time_ms)
+    return digits if digits.endswith(" s") else f"{digits} ms"
+
+
+def time_digits(time_ms: float) -> str:
+    """Return a finite time in milliseconds, without the unit; in seconds, with the unit, from 10 s on."""
+    if round(time_ms) >= 10_000:
+        time_s = time_ms / 1000
+        return f"{time_s:.1f} s" if round(time_s, 1) < 100 else f"{time_s:,.0f} s"
+    return f"{time_ms:.1f}" if round(time_ms, 1) < 100 else f"{time_ms:,.0f}"

@@ -5,6 +5,7 @@ A chart consists of its figures. `charts` draws it; Markdown and JSON have it as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.summary import Tone
+from loadsim.report.digits import NEVER
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ class Column:
             return "-"
         if isinstance(cell, str) or self.digits is None:
             return str(cell)
+        if math.isinf(cell):
+            return NEVER
         return f"{cell:.{self.digits}f}"
 
 

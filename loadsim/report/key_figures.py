@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.report.answer_facts import how_addressed, tasks_per_s
 from loadsim.report.document import Cell, Column, Table
-from loadsim.report.summary_text import how_addressed, tasks_per_s
 
 
 def key_figures(run: RecordedRun) -> Table:

@@ -11,8 +11,8 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import Bins
 from loadsim.model.terms import SENDING
 from loadsim.report import run_charts
+from loadsim.report.answer_facts import who_is_unwatched
 from loadsim.report.document import Block, Cell, Column, Table, drawable
-from loadsim.report.summary_text import who_is_unwatched
 
 NEW_MAIL = frozenset(("SEND",))
 ANSWERS = SENDING - NEW_MAIL

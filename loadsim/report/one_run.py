@@ -17,6 +17,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
+from loadsim.report.answer import passed_words
 from loadsim.report.document import (
     Block,
     Cell,
@@ -32,7 +33,6 @@ from loadsim.report.document import (
 )
 from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.summary_text import passed_words
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 TIMES = (

@@ -22,5 +22,10 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def text_table(found: Table) -> list[str]:
     """Return the columns and rows of a table, without its caption."""
+    return table(shown_rows(found))
+
+
+def shown_rows(found: Table) -> list[list[str]]:
+    """Return the titles of a table's columns, and its rows, as text."""
     rows = ([column.shown(cell) for column, cell in zip(found.columns, row, strict=True)] for row in found.rows)
-    return table([[column.title for column in found.columns], *rows])
+    return [[column.title for column in found.columns], *rows]

@@ -10,8 +10,8 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.model.criteria import SCORED
 from loadsim.model.scenario_sections import Limits
+from loadsim.report.answer_facts import clock, length, night_words
 from loadsim.report.document import Column, Table
-from loadsim.report.summary_text import clock, length, night_words
 
 UNKNOWN = "not known to loadsim"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import LogError, RunInvalid
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.runs.watcher import Watcher
 
 
@@ -43,7 +43,7 @@ def write_summary(directory: Path, watcher: Watcher) -> RunResult:
     except LogError as failure:
         raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
     write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
-    write_whole(directory / "answer.txt", answer_text(summary), watcher)
+    write_whole(directory / "answer.txt", full_answer(summary), watcher)
     return RunResult(directory, summary)
 
 

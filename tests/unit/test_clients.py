@@ -13,7 +13,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 from loadsim.analysis.per_client import by_number
 from loadsim.analysis.summary import summarise
 from loadsim.model.records import TaskRecord
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.writer import TimingLogWriter
 
 LATE = {"late_generator_s": 0.5}
@@ -60,7 +60,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
     assert [row["lateness_p95_ms"] for row in rows] == [0, 500, None]
     assert [row["validity"] for row in rows] == ["valid", "invalid", "invalid"]
     assert [row["start_late_ms"] for row in rows] == [None] * 3
-    assert [line.split()[:4] for line in answer_text(summary).splitlines() if line.startswith("c")] == [
+    assert [line.split()[:4] for line in full_answer(summary).splitlines() if line.startswith("c")] == [
         ["c1", "2", "0", "1"],
         ["c2", "3", "3", "1"],
         ["c3", "4", "4", "0"],
@@ -121,4 +121,4 @@ def test_one_machine_has_no_table(tmp_path: Path) -> None:
     write_sample(tmp_path / "c1.1.tlog", [done("READ", 1000, 5)])
     summary = summarise([tmp_path])
     assert summary.score["per_client"] == []
-    assert "Lag 99th" not in answer_text(summary)
+    assert "Lag 99th" not in full_answer(summary)

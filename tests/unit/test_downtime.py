@@ -13,7 +13,7 @@ from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, wr
 from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.terms import Window
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import read_log
 
@@ -125,7 +125,7 @@ def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_pa
         "1 session was lost; users were without one 20 % of the window",
         "1 of 4 users had no session at the end",
     ]
-    assert "\nWarning: 1 of 4 users had no session at the end\n" in answer_text(summary)
+    assert "\n  - 1 of 4 users had no session at the end\n" in full_answer(summary)
 
 
 def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:

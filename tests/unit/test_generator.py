@@ -19,7 +19,7 @@ from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_l
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.records import TaskRecord
 from loadsim.model.scenario_sections import Limits
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -118,15 +118,15 @@ def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> 
     found = summary.score["generator"]
     assert summary.exit_status == 0
     assert {found[name] for name in found.keys() - {"lag_limit_ms", "clock_steps"}} == {None}
-    assert "Generator" not in answer_text(summary)
+    assert "Generator" not in full_answer(summary)
 
 
 def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
     """One line, in words; of several engines it is the worst."""
     line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms at most, 25% of a core, 48 MiB"
-    assert f"\nGenerator: {line}\n" in answer_text(run_of(tmp_path, [sample(1)]))
+    assert f"\nGenerator: {line}\n" in full_answer(run_of(tmp_path, [sample(1)]))
     (tmp_path / "two").mkdir()
-    assert f"\nGenerator (the worst of 2 engines): {line}\n" in answer_text(
+    assert f"\nGenerator (the worst of 2 engines): {line}\n" in full_answer(
         run_of(tmp_path / "two", [sample(1)], [sample(1)])
     )
 
@@ -149,7 +149,7 @@ def test_a_loop_that_is_blocked_now_and_then_spoils_the_run_and_says_when(tmp_pa
         " 100 s, longest from 40 s to 70 s of the run"
     ]
     assert summary.score["advice"] is not None
-    assert f"What may help: {summary.score['advice']}" in answer_text(summary)
+    assert f"What may help:\n  - {summary.score['advice']}\n" in full_answer(summary)
 
 
 def test_a_loop_that_is_blocked_once_shows_and_spoils_nothing(tmp_path: Path) -> None:

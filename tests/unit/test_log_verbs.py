@@ -41,7 +41,7 @@ from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
-GOLDEN = GOLDEN_FILES / "answer.txt"
+GOLDEN = GOLDEN_FILES / "short-answer.txt"
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
 CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
 

@@ -13,7 +13,7 @@ from loadsim.analysis.clock_correction import controller_clock
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.model.terms import Window
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
 from loadsim.timinglog.reader import read_log, write_log
@@ -126,5 +126,5 @@ def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:
     summary = summarise([tmp_path / "logs"])
     error_ms = summary.score["delivery"]["clock_error_ms"]
     assert 0.12 <= error_ms <= 0.63
-    [line] = [line for line in answer_text(summary).splitlines() if line.startswith("Clocks: ")]
+    [line] = [line for line in full_answer(summary).splitlines() if line.startswith("Clocks: ")]
     assert line.startswith(f"Clocks: compared; a delivery time between machines is wrong by {error_ms:.1f} ms at most")

@@ -28,8 +28,8 @@ from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
+from loadsim.report.answer import full_answer
 from loadsim.report.document import Table
-from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.records import OUTCOME
@@ -114,7 +114,7 @@ def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None
     assert (score["failed"], score["failed_share"], score["generator_failed"]) == (0, 0, 1)
     assert score["verdict"]["validity"] == "invalid"
     assert "the generator itself failed in 1 task: internal error: ZeroDivisionError" in score["verdict"]["reasons"]
-    assert "; the generator itself failed 1" in answer_text(summary)
+    assert "; the generator itself failed 1" in full_answer(summary)
     assert summary.exit_status == 3
     assert lived.snapshots[-1].failed == 0
     assert lived.snapshots[-1].generator_failed == 1

@@ -31,7 +31,7 @@ from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog
@@ -316,7 +316,7 @@ def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
         "tasks": {"READ": {"planned": 120, "made": 120}, "SEND": {"planned": 4, "made": 1}},
     }
     assert summary.score["load_equivalent_users"] == round(2 * 121 / 124)
-    assert "\nLoad made: 121 of 124 tasks of the plan (97.6 %)\n" in answer_text(summary)
+    assert "\nLoad made: 121 of 124 tasks of the plan (97.6 %)\n" in full_answer(summary)
     reason = "121 of 124 tasks of the plan were asked of the server (97.58 %)"
     assert reason in summary.score["verdict"]["reasons"]
     assert summary.score["verdict"]["validity"] == "degraded"
@@ -326,7 +326,7 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     """A task with many missing is named, and the load-equivalent is of what was made."""
     (log,) = logs_of(tmp_path, 99, {"day_s": 288})
     summary = summarise([log])
-    assert "Load made: 100 of 124 tasks of the plan (80.6 %); below 95 %: READ 99 of 120\n" in answer_text(summary)
+    assert "Load made: 100 of 124 tasks of the plan (80.6 %); below 95 %: READ 99 of 120\n" in full_answer(summary)
     assert summary.score["verdict"]["reasons"][:1] == [
         "100 of 124 tasks of the plan were asked of the server (80.65 %), at least 95 % needed"
     ]
@@ -336,7 +336,7 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
 def test_more_load_than_planned_is_told_and_not_counted(tmp_path: Path) -> None:
     """Of each task a twentieth more counts at most, and the load-equivalent is of the plan's users at most."""
     summary = summarise(list(logs_of(tmp_path, 150)))
-    assert "Load made: 127 of 124 tasks of the plan (102.4 %)\n" in answer_text(summary)
+    assert "Load made: 127 of 124 tasks of the plan (102.4 %)\n" in full_answer(summary)
     assert summary.score["load_equivalent_users"] == 2
     assert not any("of the plan" in reason for reason in summary.score["verdict"]["reasons"])
 
@@ -352,7 +352,7 @@ def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: di
     """A log without it, and a slice: neither is invalid for it; a run whose plan was not made is degraded."""
     summary = summarise(list(logs_of(tmp_path, 99, header)))
     assert summary.score["load"] is None
-    assert ("Load made: not known" in answer_text(summary)) is ("planned_load" in header)
+    assert ("Load made: not known" in full_answer(summary)) is ("planned_load" in header)
     reasons = summary.score["verdict"]["reasons"]
     assert not any("tasks of the plan" in reason for reason in reasons)
     unknown = "how much of the load of the plan was made is not known"
@@ -371,7 +371,7 @@ def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
     assert unknown not in held.score["verdict"]["reasons"]
     assert short.score["load"] is None
     assert (short.score["verdict"]["validity"], unknown in short.score["verdict"]["reasons"]) == ("degraded", True)
-    assert "Load made: not known" in answer_text(short)
+    assert "Load made: not known" in full_answer(short)
 
 
 def test_a_damaged_header_is_bad_input(tmp_path: Path) -> None:
@@ -446,4 +446,4 @@ def test_mail_that_is_lost_is_load_that_is_not_made(tmp_path: Path) -> None:
     assert score["verdict"]["validity"] == "invalid"
     assert summary.exit_status == 3
     assert any("tasks of the plan were asked of the server" in reason for reason in score["verdict"]["reasons"])
-    assert "below 95 %: DELETE" in answer_text(summary)
+    assert "below 95 %: DELETE" in full_answer(summary)

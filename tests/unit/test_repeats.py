@@ -11,7 +11,7 @@ from timing_samples import done, write_sample
 
 from loadsim.analysis.repeats import spread
 from loadsim.analysis.summary import summarise
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 
 
 def test_the_spread_of_three_runs_by_hand() -> None:
@@ -57,7 +57,7 @@ def test_several_runs_say_how_they_spread(tmp_path: Path) -> None:
     assert module["score_interval_ms"] is None
     assert module["no_score_interval"] == "the logs are of several runs: see the spread between them"
     assert "\nBetween 3 runs: score 10.0, 20.0, 30.0; mean 20.0, std. dev. 10.0, 95 % interval -4.8 to 44.8 ms.\n" in (
-        answer_text(summary)
+        full_answer(summary)
     )
 
 
@@ -71,7 +71,7 @@ def test_scores_over_different_tasks_have_no_spread(tmp_path: Path) -> None:
     found = summary.score["by_protocol"]["imap"]["repeats"]
     assert (found["score"], found["no_score"]) == (None, "the runs' scores are over different tasks")
     assert found["tasks"]["READ"]["stddev"] == 0
-    assert "\nNo spread of the score between 3 runs: the runs' scores are over different tasks.\n" in answer_text(
+    assert "\nNo spread of the score between 3 runs: the runs' scores are over different tasks.\n" in full_answer(
         summary
     )
 

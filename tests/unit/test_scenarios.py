@@ -61,18 +61,18 @@ def test_the_shipped_scenarios() -> None:
 
 
 def test_quickstart() -> None:
-    """36 users of all three kinds on the embedded server, a day in 120 s, with wide criteria."""
+    """20 users of all three kinds on the embedded server, a day in 60 s, with wide criteria."""
     scenario = load_scenario("quickstart")
     assert scenario.server == "embedded"
     assert groups(scenario) == [
-        ("loadsim-5.5/light", 12, "imap"),
-        ("loadsim-5.5/medium", 12, "imap"),
-        ("loadsim-5.5/heavy", 12, "imap"),
+        ("loadsim-5.5/light", 7, "imap"),
+        ("loadsim-5.5/medium", 7, "imap"),
+        ("loadsim-5.5/heavy", 6, "imap"),
     ]
-    assert scenario.users == 36
-    assert scenario.run == Run(day_length_s=120, duration_s=120, ramp_up_s=5, warm_up_s=12, window_s=108, seed=1)
-    assert scenario.compression == 240
-    assert scenario.duration_s == 120
+    assert scenario.users == 20
+    assert scenario.run == Run(day_length_s=60, duration_s=60, ramp_up_s=4, warm_up_s=8, window_s=52, seed=1)
+    assert scenario.compression == 480
+    assert scenario.duration_s == 60
     assert documents(scenario.criteria) == {
         "score_ms": {"max": 10000},
         "response_score_ms": {"max": 30000},
@@ -1035,7 +1035,7 @@ def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.split() == ["36", str(tmp_path / "loadsim" / "profiles")]
+    assert done.stdout.split() == ["20", str(tmp_path / "loadsim" / "profiles")]
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------

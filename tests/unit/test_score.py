@@ -37,7 +37,7 @@ from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer, short_answer
 from loadsim.runs.log_header import run_header
 from loadsim.timinglog import writer
 from loadsim.timinglog.merge import merge, truncate
@@ -45,6 +45,7 @@ from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.records import GIVEN_UP, NEVER
 
 GOLDEN = GOLDEN_FILES / "answer.txt"
+SHORT = GOLDEN_FILES / "short-answer.txt"
 FAST = settings(deadline=None, max_examples=60)
 
 
@@ -91,7 +92,8 @@ def test_the_answer_is_the_one_found_by_hand(tmp_path: Path) -> None:
     that never began; so is the response score. Of 2 users, and 1 s, nobody was without a session.
     """
     summary = summarise([write_two_clients(tmp_path)])
-    assert answer_text(summary) == GOLDEN.read_text(encoding="utf-8")
+    assert full_answer(summary) == GOLDEN.read_text(encoding="utf-8")
+    assert short_answer(summary, 80) == SHORT.read_text(encoding="utf-8")
     assert summary.exit_status == 3
 
 
@@ -266,9 +268,9 @@ def test_what_failed_or_was_never_done_took_infinitely_long(tmp_path: Path) -> N
     assert (read["response_p50_ms"], read["response_p90_ms"]) == (20, 28)
     assert {read[f"response_{name}_ms"] for name in ("p95", "p99", "p99_9", "max")} == {"inf"}
     assert (read["p95_ms"], read["max_ms"], read["planned"], read["done"]) == (18, 18, 20, 19)
-    score_row, response_row = (line.split() for line in answer_text(summary).splitlines() if line.startswith("READ"))
-    assert score_row[-2:] == ["inf", "1"]  # the 95th from the due time, and how many failed
-    assert response_row[-3:] == ["20.0", "inf", "inf"]
+    score_row, response_row = (line.split() for line in full_answer(summary).splitlines() if line.startswith("READ"))
+    assert score_row[-2:] == ["never", "1"]  # the 95th from the due time, and how many failed
+    assert response_row[-3:] == ["20.0", "never", "never"]
     assert "Infinity" not in json.dumps(summary.score)
 
 
@@ -297,8 +299,8 @@ def test_a_response_score_is_infinite_where_a_scored_task_was_waited_for_in_vain
     tasks += [done("SEND", at, 10, outcome="refused" if at < failed else "ok") for at in range(20)]
     summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
     assert (summary.score["score_ms"], summary.score["response_score_ms"]) == (10, "inf" if infinite else 10)
-    average = next(line.split() for line in answer_text(summary).splitlines() if line.startswith("Weighted Avg"))
-    assert average[-3:] == ["10.0", "inf" if infinite else "10.0", str(failed)]
+    average = next(line.split() for line in full_answer(summary).splitlines() if line.startswith("Weighted Avg"))
+    assert average[-3:] == ["10.0", "never" if infinite else "10.0", str(failed)]
 
 
 def test_a_task_with_a_weight_and_no_hit_is_in_the_response_score(tmp_path: Path) -> None:
@@ -325,14 +327,14 @@ def test_the_inbox_is_worked_through_from_when_it_was_due(tmp_path: Path) -> Non
     inbox = summary.score["inbox"]
     assert (inbox["processings"], inbox["done"], inbox["unfinished"]) == (20, 18, 2)
     assert (inbox["p50_ms"], inbox["p90_ms"], inbox["p95_ms"], inbox["mean_ms"]) == (20, 28, "inf", "inf")
-    assert "\nInbox: 18 of 20 times worked through; from when they were due 50th 20.0 ms, 95th inf ms\n" in answer_text(
+    assert "\nInbox: 18 of 20 times worked through; from when they were due 50th 20.0 ms, 95th never\n" in full_answer(
         summary
     )
     assert {name for name in plain.score if plain.score[name] != summary.score[name]} == {
         *("inbox", "by_protocol", "down_share", "verdict"),
     }
     assert plain.score["tasks"] == summary.score["tasks"]
-    assert "Inbox" not in answer_text(plain) and plain.score["inbox"] is None
+    assert "Inbox" not in full_answer(plain) and plain.score["inbox"] is None
 
 
 @pytest.mark.parametrize("outcome", ["refused", "lost", "timeout", "unfinished", "skipped"])
@@ -359,7 +361,7 @@ def test_failures_are_counted_by_kind(tmp_path: Path) -> None:
     assert (
         "\nFailures: 4 READ lost (connection lost), 3 READ refused (NO FETCH), 2 SEND lost (connection lost),"
         " 1 COPY refused (NO FETCH), 1 DELETE refused (NO FETCH), 1 more kind\n"
-    ) in answer_text(summary)
+    ) in full_answer(summary)
 
 
 def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
@@ -369,7 +371,7 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
     few = summarise([sample_log(tmp_path / "b.tlog", [*tasks, *(done("SEND", at, 10) for at in range(299))])])
     assert few.score["provisional"]
     assert few.score["covers"]["few_hits"] == ["SEND"]
-    assert "\nThe score is provisional, with fewer than 300 hits: SEND 299.\n" in answer_text(few)
+    assert "\nThe score is provisional, with fewer than 300 hits: SEND 299.\n" in full_answer(few)
 
 
 def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
@@ -390,8 +392,8 @@ def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     assert (
         f"\n95 % confidence interval of the score within this run: {low_ms:.0f} to {high_ms:.0f} ms"
         " (valid for slow spells of up to 12 s that occur ten times or more).\n"
-    ) in answer_text(summary)
-    (average,) = (line.split() for line in answer_text(summary).splitlines() if line.startswith("Weighted Avg"))
+    ) in full_answer(summary)
+    (average,) = (line.split() for line in full_answer(summary).splitlines() if line.startswith("Weighted Avg"))
     assert average[4] == f"{summary.score['score_ms']:.0f}"
     assert summarise([log]).score == summary.score
 
@@ -435,14 +437,14 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
         "imap": 10,
         "aioimaplib": 500,
     }
-    assert answer_text(summary).count("Weighted Avg") == 2
-    assert "Driver aioimaplib, 1 user " in answer_text(summary)
+    assert full_answer(summary).count("Weighted Avg") == 2
+    assert "Driver aioimaplib, 1 user " in full_answer(summary)
 
 
 def test_the_embedded_server_is_no_measurement(tmp_path: Path) -> None:
     """The text says so."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header={"embedded": True})
-    assert "this is no measurement of a server" in answer_text(summarise([log]))
+    assert "this is no measurement of a server" in full_answer(summarise([log]))
 
 
 @pytest.mark.parametrize(
@@ -478,8 +480,8 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     one_per_s = sum(1 for user in range(1, 21) for _ in office.activities(user)) / 28800 / 20
     assert score.score["load_equivalent_users"] == round(per_s / one_per_s)
     equivalent = score.score["load_equivalent_users"]
-    told = f"; same task rate as {equivalent} users with a day of 8 h" if equivalent != 20 else ""
-    assert f"\n{line}{told}\n" in answer_text(score)
+    told = f"; same task rate as {equivalent:,} users with a day of 8 h" if equivalent != 20 else ""
+    assert f"\n{line}{told}\n" in full_answer(score)
 
 
 @pytest.mark.parametrize(("compression", "day"), [(288.0, "8 h"), (360.0, "10 h"), (None, "8 h")])
@@ -488,7 +490,7 @@ def test_a_log_that_does_not_say_the_profiles_day(tmp_path: Path, compression: f
     log = sample_log(tmp_path / "a.tlog", [done("READ", 10, 5)], header={"day_s": 100, "compression": compression})
     score = summarise([log])
     assert score.score["load_equivalent_users"] == 576
-    assert f"Day: compressed, {day} in 100 s ({compression or 288:g} x); same task rate" in answer_text(score)
+    assert f"Day: compressed, {day} in 100 s ({compression or 288:g} x); same task rate" in full_answer(score)
 
 
 def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
@@ -500,7 +502,7 @@ def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
         ("IMAP UID FETCH", 2, 0, 9),
         ("SMTP DATA", 0, 1, None),
     ]
-    assert "IMAP UID FETCH     2   7.0   9.0  9.0   8.0        1.4       0" in answer_text(summary)
+    assert "IMAP UID FETCH     2   7.0   9.0  9.0   8.0        1.4       0" in full_answer(summary)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +552,7 @@ def test_copies_beyond_the_first_are_duplicates(
     summary = summarise([one, another], rebase=True)
     found = summary.score["delivery"]
     assert (found["max_ms"], 2 * found["duplicates"]) == expected
-    told = next(line for line in answer_text(summary).splitlines() if line.startswith("Delivery: "))
+    told = next(line for line in full_answer(summary).splitlines() if line.startswith("Delivery: "))
     assert (told.endswith("; 1 duplicate"), "duplicate" in told) == (expected[1] == 2, expected[1] > 0)
 
 
@@ -740,8 +742,8 @@ def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
     write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], facts=facts, header={"client": "c2"})
     both = summarise([tmp_path / "a.tlog", tmp_path / "b.tlog"])
     assert (both.score["sessions_lost"], both.score["sessions_restored"]) == (6, 4)
-    assert "\nSessions: 6 lost, 4 restored\n" in answer_text(both)
-    assert "Sessions:" not in answer_text(summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])]))
+    assert "\nSessions: 6 lost, 4 restored\n" in full_answer(both)
+    assert "Sessions:" not in full_answer(summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])]))
 
 
 def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
@@ -757,10 +759,10 @@ def test_companions_are_counted_over_all_engines(tmp_path: Path) -> None:
     assert (
         "\nCompanions: 4, 10 log-ons (2 failed), 0 looks, 14 messages listed, 4 sessions lost, 8 failures,"
         " not served for 5 % of the run\n"
-    ) in answer_text(found)
+    ) in full_answer(found)
     alone = summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])])
     assert alone.score["companions"] is None
-    assert "Companions" not in answer_text(alone)
+    assert "Companions" not in full_answer(alone)
 
 
 def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> None:
@@ -830,7 +832,7 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
     assert (spoilt.exit_status, spoilt.score["verdict"]["reasons"]) == (3, [says])
     embedded = summarise([sample_log(tmp_path / "b.tlog", late, header={"embedded": True, **nothing_asked})])
     assert (embedded.exit_status, embedded.score["warnings"]) == (0, [says])
-    assert f"Warning: {says}" in answer_text(embedded)
+    assert f"\nWarnings:\n  - {says}\n" in full_answer(embedded)
     assert summarise([sample_log(tmp_path / "c.tlog", busy, header=nothing_asked)]).exit_status == 0
 
 

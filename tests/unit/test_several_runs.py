@@ -14,7 +14,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import main
 from loadsim.errors import LogError
 from loadsim.model.records import TaskRecord
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.writer import TimingLogWriter
@@ -87,8 +87,8 @@ def test_a_run_beyond_the_window_is_named(tmp_path: Path) -> None:
         " failed_share was not measured, at most 1 % wanted",
     ]
     assert rebased.score["verdict"]["validity"] == "valid"
-    assert "\nLogs of 2 runs: users, engines, rates and counts are means per run; " in answer_text(rebased)
-    assert "Logs of" not in answer_text(summarise(logs[:2]))
+    assert "\nLogs of 2 runs: users, engines, rates and counts are means per run; " in full_answer(rebased)
+    assert "Logs of" not in full_answer(summarise(logs[:2]))
 
 
 def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_counts_and_rates_are_per_run(tmp_path: Path) -> None:
     assert (read["hits"], read["done_per_s"], score["by_protocol"]["imap"]["users"]) == (2400, 24, 1)
     assert summary.exit_status == 1
     assert "tasks_per_s 24.0 per s, at least 60 per s wanted" in score["verdict"]["reasons"]
-    assert "24.0 tasks/s achieved of 24.0 offered" in answer_text(summary)
+    assert "24.0 tasks/s achieved of 24.0 offered" in full_answer(summary)
     alone = summarise(logs[:1]).score
     assert {key: alone[key] for key in ("users", "planned", "tasks_per_s")} == {
         key: score[key] for key in ("users", "planned", "tasks_per_s")
@@ -144,8 +144,8 @@ def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_re
     assert summary.score["failed"] == 1 / 3
     assert summary.score["failed_share"] == pytest.approx(1 / 270)
     assert summary.score["tasks"][0]["failures"][0]["times"] == 1 / 3
-    assert "Tasks: 90 planned, 90 done, 0.3 of them failed" in answer_text(summary)
-    assert "Failures: 0.3 READ refused (NO)" in answer_text(summary)
+    assert "Tasks: 90 planned, 90 done, 0.3 of them failed" in full_answer(summary)
+    assert "Failures: 0.3 READ refused (NO)" in full_answer(summary)
     assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
 
 

@@ -37,7 +37,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.runs import common_start
 from loadsim.runs.common_start import check_start, common_run_id, utc_text
 from loadsim.timinglog.merge import merge, read_logs
@@ -362,9 +362,9 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
     assert (delivery["undelivered"], delivery["undelivered_at_end"]) == (0, 0)
     log = read_logs([tmp_path / "1of3-host1"])
     assert mail_series(log, bins_of(log), Window(0, 100)).under_way.tolist()[-1] == 0
-    assert "Slice 1/3: a part of the run" in answer_text(summary)
-    assert "1 to users of other slices" in answer_text(summary)
-    assert "Verdict: valid, criteria not judged by a slice" in answer_text(summary)
+    assert "Slice 1/3: a part of the run" in full_answer(summary)
+    assert "1 to users of other slices" in full_answer(summary)
+    assert "Verdict: valid, criteria not judged by a slice" in full_answer(summary)
 
 
 def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
@@ -394,8 +394,8 @@ def test_mail_between_slices_is_joined(tmp_path: Path) -> None:
     assert (delivery["accepted"], delivery["delivered"], delivery["undelivered_at_end"]) == (3, 2, 1)
     assert (delivery["p50_ms"], delivery["max_ms"]) == (20, "inf")  # of 0, 20 and the one that never came
     assert (delivery["early"], delivery["earliest_ms"]) == (1, 7.5)
-    assert "1 message seen before being accepted, by up to 7.5 ms" in answer_text(summary)
-    assert "started by hand for 2026-01-05T08:00:03Z" in answer_text(summary)
+    assert "1 message seen before being accepted, by up to 7.5 ms" in full_answer(summary)
+    assert "started by hand for 2026-01-05T08:00:03Z" in full_answer(summary)
 
 
 def test_a_missing_slice_is_refused_and_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
 
 pytestmark = pytest.mark.slow
@@ -200,9 +200,9 @@ def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
         "commands": {"IMAP": pytest.approx(4.0), "SMTP": pytest.approx(0.1)},
         "silent_activities": 7,
     }
-    assert "Mode: stress: throughput, no LoadSim score\n" in answer_text(summary)
-    assert "Weighted Avg" not in answer_text(summary)
-    assert "Lateness" not in answer_text(summary)
+    assert "Mode: stress: throughput, no LoadSim score\n" in full_answer(summary)
+    assert "Weighted Avg" not in full_answer(summary)
+    assert "Lateness" not in full_answer(summary)
     assert json.dumps(score)
 
 

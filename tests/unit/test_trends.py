@@ -15,7 +15,7 @@ from loadsim.analysis.stationarity import FALSE_ALARMS, trends
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_bins import Hits
 from loadsim.model.terms import Window
-from loadsim.report.summary_text import answer_text
+from loadsim.report.answer import full_answer
 
 LENGTH_S = 150
 
@@ -105,7 +105,7 @@ def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None
         "the window is not steady, times are rising: in its first quarter 0.0% of the hits took longer than the median"
         " of their task, in its last 100.0%"
     )
-    assert f"Warning: {warning}\n" in answer_text(summary)
+    assert f"\nWarnings:\n  - {warning}\n" in full_answer(summary)
     took_ms = np.random.default_rng(15).lognormal(3, 0.5, 500)
     steady = [done("READ", 200 * number, float(took)) for number, took in enumerate(took_ms)]
     assert summarise([sample_log(tmp_path / "b.tlog", steady)]).score["warnings"] == []

@@ -1,0 +1,33 @@
+"""The answer of a run on standard output: short, for the terminal's width, or with all figures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+
+from loadsim.analysis.summary import Summary
+from loadsim.report.answer import full_answer, short_answer
+
+WIDTH = 80
+"""Columns where standard output is no terminal."""
+
+MOST_WIDTH = 100
+"""Longer lines are hard to read."""
+
+
+def add_wide(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wide", action="store_true", help="print all figures, in lines of any length, as in answer.txt"
+    )
+
+
+def shown_answer(summary: Summary, *, wide: bool) -> str:
+    """Return the answer for standard output; in colour on a terminal, unless `NO_COLOR` is set."""
+    if wide:
+        return full_answer(summary)
+    terminal = sys.stdout.isatty()
+    width = min(MOST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if terminal else WIDTH
+    colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return short_answer(summary, width, colours)

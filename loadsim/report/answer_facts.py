@@ -1,0 +1,277 @@
+"""The lines of an answer around its tables: what was run, and what happened."""
+
+from __future__ import annotations
+
+from loadsim.analysis.figures import Figures, GeneratorFigures
+from loadsim.analysis.generator import MachineHealth
+from loadsim.analysis.score import MERGED
+from loadsim.analysis.throughput import Throughput
+from loadsim.report.digits import duration
+
+MUCH_LESS, FEW_PLANNED = 0.95, 50
+"""A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
+
+MOST_FAILURES = 5
+"""At most this number of kinds of failure is named."""
+
+
+def head(figures: Figures) -> list[str]:
+    """Return what was run: the server, the load, the day and the window."""
+    begin_s, end_s = figures.window_s
+    users, engines, clients = figures.users, figures.engines, figures.clients
+    named = ", ".join(filter(None, (figures.name, figures.run)))
+    lines = [f"Run: {named or 'unnamed'}"]
+    if figures.server:
+        lines.append(f"Server: {figures.server}")
+    if figures.embedded:
+        lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
+    if figures.slice:
+        lines.append(
+            f"Slice {figures.slice}: a part of the run. The other slices are in their own logs: use loadsim log merge,"
+            " or loadsim log answer of all of them."
+        )
+    if figures.start_at and clients > 1:
+        lines.append(
+            f"Clients: started by hand for {figures.start_at}; delivery times between them are as exact as their"
+            " clocks agree"
+        )
+    if figures.throughput:
+        lines.append("Mode: stress: throughput, no LoadSim score")
+    lines.append(
+        f"Load: {count(users, 'user')} ({count(users, 'session')}), from {count(clients, 'client')} with"
+        f" {count(engines, 'engine')}; {tasks_per_s(figures)}"
+    )
+    if figures.runs > 1:
+        lines.append(
+            f"Logs of {figures.runs} runs: users, engines, rates and counts are means per run; percentiles and shares"
+            " are of all records"
+        )
+    modules = figures.by_protocol
+    lines.append(
+        f"Driver{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
+        + (f"; submission by {figures.submission}" if figures.submission else "")
+    )
+    if figures.throughput:
+        lines += _throughput(figures.throughput)
+    else:
+        lines.append(_day(figures))
+    if figures.method != MERGED:
+        lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
+    lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
+    return lines
+
+
+def tasks_per_s(figures: Figures) -> str:
+    achieved, offered = figures.achieved_per_s, figures.offered_per_s
+    return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
+
+
+def _day(figures: Figures) -> str:
+    day, pace = length(figures.day_s) + night_words(figures), figures.compression
+    if pace == 1:
+        words = f"Day: {day}, not compressed"
+    else:
+        changed = "compressed" if pace > 1 else "stretched"
+        words = f"Day: {changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x)"
+    if figures.load_equivalent_users == figures.users:
+        return words
+    return f"{words}; same task rate as {figures.load_equivalent_users:,} users with a day of 8 h"
+
+
+def night_words(figures: Figures) -> str:
+    """Return words to follow the length of a day; "" for a run without nights."""
+    return f" with a night of {length(figures.night_s)}" if figures.night_s else ""
+
+
+def _throughput(found: Throughput) -> list[str]:
+    commands = ", ".join(f"{per_s:.1f} {service} commands/s" for service, per_s in found.commands.items())
+    return [
+        "Closed loop: each user starts the next activity as soon as the last is done, without pauses",
+        f"Throughput: {found.tasks_per_s:.1f} successful tasks/s, {found.messages_per_s:.1f} messages/s,"
+        f" {found.deliveries_per_s:.1f} deliveries/s, {commands}",
+    ]
+
+
+def facts(figures: Figures) -> list[str]:
+    """Return what happened: tasks, failures, mail, lateness, and the generator."""
+    mail = figures.delivery
+    beyond = mail.undelivered_at_end - mail.undelivered
+    inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
+    beyond_by_list = None if inside_by_list is None or at_end_by_list is None else at_end_by_list - inside_by_list
+    return [
+        _tasks(figures),
+        *_load_made(figures),
+        *_failures(figures),
+        *_sessions(figures),
+        *_companions(figures),
+        *_inbox(figures),
+        f"Delivery: {mail.accepted:,} accepted, {mail.delivered:,} delivered, {mail.undelivered:,} undelivered"
+        f"{how_addressed(mail.undelivered, inside_by_list)};"
+        f" 50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
+        f" {mail.timed:,} of {mail.accepted - mail.unwatched:,} timed"
+        + (f", {mail.found:,} found by polling" if mail.found else "")
+        + (f"; also undelivered at the end: {beyond} accepted outside the window" if beyond else "")
+        + how_addressed(beyond, beyond_by_list)
+        + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
+        + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
+        *_clocks(figures),
+        *_lateness(figures),
+        *_generator(figures.generator, figures.engines),
+        *(_machine(machine) for machine in figures.machines),
+    ]
+
+
+def how_addressed(messages: float, by_list: float | None) -> str:
+    """Return the parts of a number of undelivered messages in brackets; "" for none, or if they are unknown."""
+    if not messages or by_list is None:
+        return ""
+    individuals = round(messages - by_list, 1)  # means of several runs are rounded to tenths
+    return f" ({individuals:g} to individuals, {by_list:g} through lists)"
+
+
+def who_is_unwatched(figures: Figures) -> str:
+    return "other slices" if figures.slice else "engines that were lost, or had ended"
+
+
+def _clocks(figures: Figures) -> list[str]:
+    """Return the accuracy of delivery times between machines, and the messages seen before their acceptance."""
+    mail = figures.delivery
+    if figures.clients == 1 or mail.clock_error_ms == 0:
+        return []
+    early = f"{count(mail.early, 'message')} seen before being accepted, by up to {duration(mail.earliest_ms)}"
+    if mail.clock_error_ms is None:
+        doubt = "their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
+        return [f"Clocks: {early}: {doubt}"] if mail.early else []
+    exact = f"Clocks: compared; a delivery time between machines is wrong by {duration(mail.clock_error_ms)} at most"
+    return [exact + (f"; {early}, count as 0 ms" if mail.early else "")]
+
+
+def _tasks(figures: Figures) -> str:
+    tasks = figures.totals
+    if figures.throughput:  # nothing was planned
+        return (
+            f"Tasks: {tasks.done:,} done, {tasks.failed:,} of them failed; {tasks.unfinished:,} unfinished;"
+            f" {figures.throughput.silent_activities} times there was nothing to do{_by_generator(figures)}"
+        )
+    return (
+        f"Tasks: {tasks.planned:,} planned, {tasks.done:,} done, {tasks.failed:,} of them failed;"
+        f" {tasks.unfinished:,} unfinished, {tasks.skipped:,} skipped{_by_generator(figures)}"
+    )
+
+
+def _by_generator(figures: Figures) -> str:
+    return f"; the generator itself failed {figures.totals.generator_failed}" if figures.totals.generator_failed else ""
+
+
+def _load_made(figures: Figures) -> list[str]:
+    load = figures.load
+    if figures.throughput or figures.slice:
+        return []
+    if load is None:
+        return ["Load made: not known: no plan was made, or the window is shorter than a twentieth of the run"]
+    short = [
+        f"{name} {task.made:,} of {task.planned:,}"
+        for name, task in load.tasks.items()
+        if task.planned >= FEW_PLANNED and task.made < task.planned * MUCH_LESS
+    ]
+    share = "" if load.share is None else f" ({load.share:.1%})".replace("%", " %")
+    much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
+    return [f"Load made: {load.made:,} of {load.planned:,} tasks of the plan{share}{much_less}"]
+
+
+def _failures(figures: Figures) -> list[str]:
+    found = [
+        (failure.times, task.task, failure.outcome, failure.kind)
+        for module in figures.by_protocol.values()
+        for task in module.tasks
+        for failure in task.failures
+    ]
+    found.sort(key=lambda failure: (-failure[0], failure[1:]))
+    shown = [
+        f"{times} {task} {outcome}" + (f" ({kind})" if kind else "")
+        for times, task, outcome, kind in found[:MOST_FAILURES]
+    ]
+    more = [f"{count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
+    return [f"Failures: {', '.join([*shown, *more])}"] if found else []
+
+
+def _lateness(figures: Figures) -> list[str]:
+    if figures.throughput:
+        return []
+    late_ms = figures.lateness_p95_ms
+    return [
+        f"Lateness (95th): user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)},"
+        f" generator {duration(late_ms.generator)}"
+    ]
+
+
+def _sessions(figures: Figures) -> list[str]:
+    """Return the lost sessions, if any: users who log on again in time are in no other figure."""
+    lost, restored = figures.sessions_lost, figures.sessions_restored
+    return [f"Sessions: {lost:,} lost, {restored:,} restored"] if lost else []
+
+
+def _companions(figures: Figures) -> list[str]:
+    """Return the counts of companions, which are in no other line but that of sessions."""
+    found = figures.companions
+    if found is None:
+        return []
+    down = "" if found.down_share is None else f", not served for {found.down_share * 100:.3g} % of the run"
+    return [
+        f"Companions: {found.count}, {found.log_ons} log-ons ({found.log_ons_failed} failed), {found.looks} looks,"
+        f" {found.listed} messages listed, {found.sessions_lost} sessions lost, {found.failures} failures{down}"
+    ]
+
+
+def _inbox(figures: Figures) -> list[str]:
+    several = len(figures.by_protocol) > 1
+    return [
+        f"Inbox{f' ({name})' if several else ''}: {inbox.done:,} of {inbox.processings:,} times worked through;"
+        f" from when they were due 50th {duration(inbox.took.p50_ms)}, 95th {duration(inbox.took.p95_ms)}"
+        for name, module in figures.by_protocol.items()
+        if (inbox := module.inbox) is not None and not figures.throughput
+    ]
+
+
+def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
+    if generator.lag_p99_ms is None:
+        return []
+    who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
+    parts = [
+        f"event loop {duration(generator.lag_p50_ms)} late (50th), {duration(generator.lag_p99_ms)} (99th),"
+        f" {duration(generator.lag_max_ms)} at most"
+    ]
+    if generator.cpu_share is not None:
+        parts.append(f"{generator.cpu_share:.0%} of a core")
+    if generator.rss_bytes is not None:
+        parts.append(f"{generator.rss_bytes / 2**20:.0f} MiB")
+    return [f"{who}: {', '.join(parts)}"]
+
+
+def _machine(machine: MachineHealth) -> str:
+    parts = []
+    if machine.cpu_share is not None:
+        parts.append(f"{machine.cpu_share:.0%} of {count(machine.cores or 0, 'core')} busy")
+    if machine.server_here:
+        shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
+        parts.append("the server runs on this machine" + shares)
+    return f"Machine {machine.name}: " + "; ".join(parts or ["nothing is known"])
+
+
+def count(number: float, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def clock(at_s: float) -> str:
+    """Return h:mm:ss, with a fraction of a second if there is one."""
+    minutes, seconds = divmod(round(at_s, 6), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    whole, _, fraction = f"{seconds:.6f}".rstrip("0").partition(".")
+    return f"{hours}:{minutes:02d}:{whole:>02}" + (f".{fraction}" if fraction else "")
+
+
+def length(length_s: float) -> str:
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if length_s >= unit_s and length_s % unit_s == 0:
+            return f"{length_s / unit_s:g} {unit}"
+    return f"{length_s:g} s"

@@ -1,0 +1,253 @@
+"""The tables of an answer as plain text, with the lines that belong to them. Times are in milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
+from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
+from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.score import FEW_HITS, CommandFigures
+from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.report.digits import MOST_DECIMALS, NEVER, known_decimals, rounded, time_digits
+from loadsim.report.document import Table, table_of
+from loadsim.report.table import shown_rows, table, text_table
+
+COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
+
+
+def score_rows(module: DriverFigures, percentile: str) -> list[Sequence[str]]:
+    return _rows(module.tasks, module.score_ms, module.response_score_ms, percentile, _decimals(module))
+
+
+def _rows(
+    tasks: Sequence[TaskFigures | TaskRow],
+    score_ms: float | None,
+    response_score_ms: float | None,
+    percentile: str,
+    decimals: int | None = None,
+) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [columns(percentile)]
+    rows += [
+        (
+            task.task,
+            f"{task.weight:g}" if task.weight else "-",
+            f"{task.hits:,}",
+            *map(ms, (task.service.p50_ms, task.percentile_ms, task.service.mean_ms, task.service.stddev_ms)),
+            ms(task.response_percentile_ms),
+            f"{task.failed:,}",
+        )
+        for task in tasks
+    ]
+    scored = [task for task in tasks if task.weight and task.hits]
+    rows.append(
+        (
+            "Weighted Avg",
+            f"{sum(task.weight for task in scored):g}",
+            f"{sum(task.hits for task in scored):,}",
+            "",
+            ms(score_ms, decimals),
+            "",
+            "",
+            ms(response_score_ms),
+            f"{sum(task.failed for task in tasks if task.weight):,}",
+        )
+    )
+    return rows
+
+
+def columns(percentile: str) -> tuple[str, ...]:
+    return tuple(column.replace("95th", percentile) for column in COLUMNS)
+
+
+def ordinal(percent: float) -> str:
+    """Return an ordinal number: 95th, 99.9th, 1st."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    whole = percent == int(percent) and int(percent) % 100 not in (11, 12, 13)
+    return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
+
+
+def stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Table:
+    """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
+    length_s = window_s.length_s
+    return table_of(
+        "",
+        module.tasks,
+        ("Category", None, lambda task: task.task),
+        ("Hits", None, lambda task: task.hits),
+        ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
+        ("50th", 1, lambda task: task.service.p50_ms),
+        (percentile, 1, lambda task: task.percentile_ms),
+        ("Mean", 1, lambda task: task.service.mean_ms),
+        ("Std. Dev.", 1, lambda task: task.service.stddev_ms),
+        ("Failed", None, lambda task: task.failed),
+    )
+
+
+def beyond_table(module: DriverFigures, percentile: str) -> Table:
+    return table_of(
+        "",
+        module.tasks,
+        ("Category", None, lambda task: task.task),
+        ("Planned", None, lambda task: task.planned),
+        ("Done", None, lambda task: task.done),
+        ("Per s", 1, lambda task: task.done_per_s),
+        ("90th", 1, lambda task: task.service.p90_ms),
+        ("99th", 1, lambda task: task.service.p99_ms),
+        ("99.9th", 1, lambda task: task.service.p99_9_ms),
+        ("Max", 1, lambda task: task.service.max_ms),
+        (f"{percentile} from", 1, lambda task: task.interval_ms and task.interval_ms[0]),
+        ("to", 1, lambda task: task.interval_ms and task.interval_ms[1]),
+        ("Due 50th", 1, lambda task: task.response.p50_ms),
+        ("99th", 1, lambda task: task.response.p99_ms),
+        ("Max", 1, lambda task: task.response.max_ms),
+    )
+
+
+def beyond_legend(percentile: str) -> list[str]:
+    return [
+        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time."
+    ]
+
+
+def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
+    lines = []
+    modules = {one.module for one in found.tables}
+    for one in found.tables:
+        module = f", driver {one.module}" if len(modules) > 1 and found.what != "module" else ""
+        lines.append(f"{found.what.capitalize()} {one.value}{module}")
+        if isinstance(one, OutcomeTable):
+            lines += [*text_table(_outcome_table(one.tasks, percentile)), ""]
+        else:
+            lines += [*table(_rows(one.tasks, one.score_ms, one.response_score_ms, percentile)), ""]
+    return lines
+
+
+def _outcome_table(tasks: Sequence[OutcomeRow], percentile: str) -> Table:
+    return table_of(
+        "",
+        tasks,
+        ("Category", None, lambda task: task.task),
+        ("Count", None, lambda task: task.count),
+        ("50th", 1, lambda task: task.took.p50_ms),
+        (percentile, 1, lambda task: task.percentile_ms),
+        ("Mean", 1, lambda task: task.took.mean_ms),
+        ("Std. Dev.", 1, lambda task: task.took.stddev_ms),
+    )
+
+
+def command_table(commands: Sequence[CommandFigures]) -> Table:
+    return table_of(
+        "",
+        commands,
+        ("Command", None, lambda one: one.command),
+        ("Hits", None, lambda one: one.hits),
+        ("50th", 1, lambda one: one.took.p50_ms),
+        ("95th", 1, lambda one: one.took.p95_ms),
+        ("Max", 1, lambda one: one.took.max_ms),
+        ("Mean", 1, lambda one: one.took.mean_ms),
+        ("Std. Dev.", 1, lambda one: one.took.stddev_ms),
+        ("Failed", None, lambda one: one.failed),
+    )
+
+
+def clients_text(clients: Sequence[ClientFigures], width: int | None = None) -> list[str]:
+    """Return a table of the client machines after a blank line; nothing for a single machine."""
+    if not clients:
+        return []
+    found = table_of(
+        "",
+        clients,
+        ("Client", None, lambda one: one.client),
+        ("Users", None, lambda one: one.users),
+        ("Lost", None, lambda one: one.lost_users),
+        ("Engines", None, lambda one: one.engines),
+        ("Start", None, lambda one: None if one.start_late_ms is None else f"{one.start_late_ms:+.2f}"),
+        ("give or take", 2, lambda one: one.start_error_ms),
+        ("Lag 99th", 1, lambda one: one.lag_p99_ms),
+        ("CPU", None, lambda one: None if one.cpu_share is None else f"{one.cpu_share:.0%}"),
+        ("Late 95th", 1, lambda one: one.lateness_p95_ms),
+        ("By itself", None, lambda one: one.validity),
+    )
+    return [
+        "",
+        *fitting(shown_rows(found), width, LEAST_NEEDED_OF_CLIENTS),
+        "Start: delay relative to the scheduled start, in ms. Lag and CPU: of the client's worst engine.",
+    ]
+
+
+def covers(covers: Coverage) -> list[str]:
+    if not covers.scored:
+        return ["There is no score: no task with a weight has a hit."]
+    line = f"The score covers {', '.join(covers.scored)}"
+    if covers.without_hits:
+        line += f"; without hits: {', '.join(covers.without_hits)}"
+    if covers.not_planned:
+        line += f"; never due in the window: {', '.join(covers.not_planned)}"
+    return [line + "."]
+
+
+def certainty(module: DriverFigures) -> list[str]:
+    lines = []
+    if module.provisional:
+        few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
+        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
+    if module.score_interval_ms:
+        low, high = (ms(end_ms, _decimals(module)) for end_ms in module.score_interval_ms)
+        lines.append(
+            f"95 % confidence interval of the score within this run: {low} to {high} ms"
+            f" (valid for slow spells of up to {module.spell_s:.3g} s that occur ten times or more)."
+        )
+    elif module.score_ms is not None:
+        lines.append(f"No confidence interval of the score: {module.no_score_interval}.")
+    repeats = module.repeats
+    if repeats and repeats.no_score:
+        lines.append(f"No spread of the score between {len(repeats.runs)} runs: {repeats.no_score}.")
+    if repeats and (between := repeats.score):
+        each = ", ".join(ms(score_ms) for score_ms in between.each)
+        lines.append(
+            f"Between {len(between.each)} runs: score {each}; mean {ms(between.mean)}, std. dev."
+            f" {ms(between.stddev)}, 95 % interval {ms(between.low)} to {ms(between.high)} ms."
+        )
+    return lines
+
+
+LEAST_NEEDED = (6, 5, 3, 1)
+"""The columns that a narrow score table lacks, the first ones first: Std. Dev., Mean, 50th, Weight."""
+
+LEAST_NEEDED_OF_CLIENTS = (5, 8, 4, 7, 3)
+"""The same for the table of clients: give or take, Late 95th, Start, CPU, Engines."""
+
+
+def fitting(rows: Sequence[Sequence[str]], width: int | None, least_needed: Sequence[int] = LEAST_NEEDED) -> list[str]:
+    """Return the lines of a table, without columns that do not fit into `width` (None: with all)."""
+    lines = table(rows)
+    for count in range(1, len(least_needed) + 1):
+        if width is None or max(map(len, lines)) <= width:
+            break
+        left = [at for at in range(len(rows[0])) if at not in least_needed[:count]]
+        lines = table([[row[at] for at in left] for row in rows])
+    return lines
+
+
+def legend(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the meaning of a score table's columns and words."""
+    never = any(cell == NEVER for row in rows for cell in row)
+    words = f"; {NEVER}: too many tasks failed or were not done" if never else ""
+    return [f"Times are in milliseconds. Due: from the instant at which a task was due{words}."]
+
+
+def _decimals(module: DriverFigures) -> int:
+    """Return the number of decimals of the score that its interval supports."""
+    interval_ms = module.score_interval_ms
+    return known_decimals(module.score_ms, interval_ms) if module.score_ms and interval_ms else MOST_DECIMALS
+
+
+def ms(time_ms: float | None, decimals: int | None = None) -> str:
+    """Return a time in a table; with `decimals`, so many digits after the point."""
+    if time_ms is None:
+        return "-"
+    if math.isinf(time_ms):
+        return NEVER
+    return time_digits(time_ms) if decimals is None else rounded(time_ms, decimals)

@@ -1,0 +1,121 @@
+"""The answer in a terminal: it fits, loses no reason, and shows the digits that matter."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_samples import done, sample_log, write_two_clients
+
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.cli.run import next_steps
+from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
+from loadsim.report.answer import LEAST_WIDTH, full_answer, short_answer
+from loadsim.report.digits import duration
+from loadsim.runs.result import RunResult
+
+SLOW = {"criteria": {"score_ms": {"below": 10_000}, "tasks.READ.p95_ms": {"max": 60_000}}, "limits": {"hits": 1}}
+
+
+@pytest.fixture
+def two_clients(tmp_path: Path) -> Summary:
+    """An invalid run with two clients that misses criteria."""
+    return summarise([write_two_clients(tmp_path)])
+
+
+def of_one_task(place: Path, service_ms: float, **header: object) -> Summary:
+    """A run with one READ of this time."""
+    log = sample_log(place / f"{service_ms}{len(header)}.tlog", [done("READ", 0, service_ms)], header=SLOW | header)
+    return summarise([log])
+
+
+@pytest.mark.parametrize("width", [1, LEAST_WIDTH, 60, 72, 80, 100])
+def test_lines_fit_and_no_word_is_lost(two_clients: Summary, width: int) -> None:
+    """Reasons, facts and the columns that matter most are there at any width."""
+    text = short_answer(two_clients, width)
+    assert max(map(len, text.splitlines())) <= max(width, 60), text  # the table of nine clients' columns is 60 wide
+    words = " ".join(text.split())
+    wide = " ".join(full_answer(two_clients).split())
+    for fact in re.findall(r"(?:Load made|Failures|Delivery|Lateness)[^:]*:.*?(?= [A-Z][a-z]+[^:]*:)", wide):
+        assert fact in words
+    for defect in (*two_clients.verdict.defects, *two_clients.verdict.warnings):
+        assert defect in words
+    head = next(line for line in text.splitlines() if line.startswith("Category"))
+    assert {"Hits", "95th", "Failed"} <= set(head.split())
+    assert ("Std." in head) == (width >= 80)
+
+
+def test_a_figure_stays_with_its_unit(two_clients: Summary) -> None:
+    """No line ends with a figure whose unit begins the next one."""
+    for width in range(LEAST_WIDTH, 100):
+        lines = short_answer(two_clients, width).splitlines()
+        assert not re.search(r"\d\n *(ms|s|%|h|min)\b", "\n".join(lines))
+        assert "\N{NO-BREAK SPACE}" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "shown"),
+    [
+        *((0.0, "0.0 ms"), (7.64, "7.6 ms"), (99.94, "99.9 ms"), (99.96, "100 ms"), (1388.3, "1,388 ms")),
+        *((9999.4, "9,999 ms"), (9999.6, "10.0 s"), (12_345.0, "12.3 s"), (99_949.0, "99.9 s"), (99_960.0, "100 s")),
+        *((228_307.4, "228 s"), (12_345_678.0, "12,346 s"), (float("inf"), "never"), (None, "-")),
+    ],
+)
+def test_times_have_the_digits_that_matter(time_ms: float | None, shown: str) -> None:
+    """Seconds from 10 s on, and three digits or whole units."""
+    assert duration(time_ms) == shown
+
+
+@given(st.floats(0, 1e9))
+def test_a_shown_time_is_near(time_ms: float) -> None:
+    """Within half a per cent, or half of the last digit."""
+    number, unit = duration(time_ms).split()
+    shown_ms = float(number.replace(",", "")) * (1000 if unit == "s" else 1)
+    assert abs(shown_ms - time_ms) <= max(0.05, 0.0051 * time_ms)
+
+
+def test_missed_criteria_are_in_words(tmp_path: Path) -> None:
+    """With the name of the figure, its limit with all digits, and no rounding that hides why it was missed."""
+    text = full_answer(of_one_task(tmp_path, 60_000.4))
+    assert "  - score (score_ms): 60.0 s, below 10 s wanted\n" in text
+    assert "  - 95th percentile of READ (tasks.READ.p95_ms): 60000.4 ms, at most 60 s wanted\n" in text
+
+
+def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is coloured in a pipe, with NO_COLOR, or on a dumb terminal; the text is the same."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    plain = shown_answer(two_clients, wide=False)
+    assert plain == short_answer(two_clients, WIDTH)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    coloured = shown_answer(two_clients, wide=False)
+    assert coloured.startswith("\x1b[1;31mVerdict: invalid, criteria missed\x1b[0m\n")
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown_answer(two_clients, wide=False) == plain
+    monkeypatch.setenv("COLUMNS", "300")
+    assert shown_answer(two_clients, wide=False) == short_answer(two_clients, MOST_WIDTH)
+    assert shown_answer(two_clients, wide=True) == full_answer(two_clients)
+
+
+def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> None:
+    """It worked only if it is valid and met its criteria; after a run on a real server nothing is suggested."""
+    good = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5, embedded=True)))
+    assert good[0].endswith(f" log answer --wide {tmp_path}")
+    assert "This worked." in "\n".join(good)
+    assert len([line for line in good if line.startswith("  ")]) == 3
+    bad = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 70_000, embedded=True)))
+    assert "This worked." not in "\n".join(bad)
+    assert len(next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5)))) == 1
