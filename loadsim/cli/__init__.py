@@ -39,6 +39,11 @@ VERBS = {
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",
+    "scenarios": "list the shipped scenarios, or print or copy one",
+    "profiles": "list the shipped profiles (what users do in a day), or print or copy one",
+    "programs": "list the shipped mail programs (how users list, read and watch mail), or print or copy one",
+    "drivers": "list the drivers: the code that speaks the protocols",
+    "tasks": "list the tasks of users, with their weights in the score",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
@@ -47,6 +52,9 @@ VERBS = {
     "client": "make load as a client machine of a cluster, until Ctrl-C",
 }
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
+
+
+SHIPPED = ("scenarios", "profiles", "programs", "drivers", "tasks")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,7 +88,10 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     for verb, purpose in VERBS.items():
         added = verbs.add_parser(verb, help=purpose)
         if only in (None, verb):
-            import_module(f"loadsim.cli.{verb}").add_arguments(added)
+            if verb in SHIPPED:
+                import_module("loadsim.cli.shipped").add_arguments(added, verb)
+            else:
+                import_module(f"loadsim.cli.{verb}").add_arguments(added)
     return top
 
 

@@ -217,7 +217,7 @@ LEAST_NEEDED = (6, 5, 3, 1)
 """The columns that a narrow score table lacks, the first ones first: Std. Dev., Mean, 50th, Weight."""
 
 LEAST_NEEDED_OF_CLIENTS = (5, 8, 4, 7, 3)
-"""The same for the table of clients: give or take, Late 95th, Start, CPU, Engines."""
+"""Columns that a narrow table of clients lacks: give or take, Late 95th, Start, CPU, Engines."""
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int | None, least_needed: Sequence[int] = LEAST_NEEDED) -> list[str]:

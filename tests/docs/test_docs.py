@@ -160,7 +160,7 @@ def test_every_verb_is_described_with_exactly_its_options(command):
     text = section(REFERENCE / "commands.md", f"`{command}`")
     assert set(OPTION.findall(text)) == options(verb)
     usage = INDENTED.findall(text)[0]
-    assert usage.startswith(f"{command} ")
+    assert f"{usage} ".startswith(f"{command} ")
     assert set(OPTION.findall(usage)) <= options(verb)
     for action in verb._actions:
         if action.dest == "help":

@@ -1,0 +1,75 @@
+"""`loadsim scenarios` and its like: everything that is shipped is listed, and copies are the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loadsim.cli import main
+from loadsim.cli.shipped import FILES, WIDTH
+from loadsim.model.profile import load_weights
+from loadsim.model.scenario import load_scenario
+from loadsim.model.yaml_reader import known, shipped
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def said(capsys: Capture) -> Callable[..., str]:
+    """Run a command that succeeds; return its output."""
+
+    def run(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_each_file_is_listed_in_words_and_printed(said: Callable[..., str], kind: str) -> None:
+    """One line or more for each name, within 80 columns, and the file byte for byte."""
+    lines = said(kind).splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(known(kind))
+    assert all(len(line.split()) > 2 or line.startswith(" ") for line in lines)
+    assert max(map(len, lines)) <= WIDTH
+    for name in known(kind):
+        assert said(kind, name) == (shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def test_a_copy_is_a_scenario_that_can_be_changed(said: Callable[..., str], tmp_path: Path, capsys: Capture) -> None:
+    """A file that exists is never changed; nor is anything written for an unknown name."""
+    copy = tmp_path / "own.yaml"
+    assert said("scenarios", "mixed", "--copy", str(copy)) == f"Copied to {copy}\n"
+    assert load_scenario(str(copy)).users == 400
+    for words, says in (
+        (("scenarios", "medium", "--copy", str(copy)), f"{copy}: expected a new file, found one that exists"),
+        (
+            ("scenarios", "medium", "--copy", str(tmp_path / "no" / "a")),
+            f"{tmp_path}/no/a: expected a file that can be",
+        ),
+        (("scenarios", "medium", "--copy", "/dev/full"), "/dev/full: expected a new file"),
+        (("scenarios", "--copy", str(copy)), f"--copy {copy}: expected NAME, too, found none"),
+        (("profiles", "medium"), "profiles: expected one of loadsim-4.0/heavy, "),
+        (("scenarios", "../profiles/weights"), "scenarios: expected one of dovecot-postfix, "),
+    ):
+        assert main(words) == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith(f"loadsim: {says}")
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert load_scenario(str(copy)).users == 400
+
+
+def test_drivers_and_tasks_are_listed(said: Callable[..., str]) -> None:
+    """Those of the entry points, and all tasks; each scored one with its weight."""
+    assert [line.split()[0] for line in said("drivers").splitlines() if line[0] != " "] == [
+        "aioimaplib",
+        "fake",
+        "imap",
+    ]
+    text = " ".join(said("tasks").split())
+    for task, weight in load_weights().items():
+        assert f"{task} " in text
+        assert f"(weight {weight:g})" in text
+    assert text.count("(weight ") == len(load_weights())
