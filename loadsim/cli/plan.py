@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from loadsim.cli.options import add_scenario
 from loadsim.dryrun.plan_engine import uncollected
@@ -24,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
-        figures = plan(scenario, engines=args.engines).figures
-        print(json.dumps(figures) if args.json else plan_text(figures))
+        found = plan(scenario, engines=args.engines)
+        print(json.dumps(found.figures) if args.json else plan_text(found.figures))
+        for reason in found.not_valid:
+            print(f"loadsim: warning: {reason}", file=sys.stderr)
     return 0

@@ -17,6 +17,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.score import METHODS
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
@@ -37,10 +38,14 @@ Recorded = str | Path | RunResult
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a scenario; `figures` is what `loadsim plan --json` prints."""
+    """The plan of a scenario; `figures` is what `loadsim plan --json` prints.
+
+    `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`).
+    """
 
     scenario: Scenario
     figures: dict[str, Any]
+    not_valid: tuple[str, ...] = ()
 
 
 def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
@@ -73,8 +78,9 @@ def plan(scenario: Source, *, engines: int | None = None) -> Plan:
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     planned = make_plan(scenario, engines)
-    keep(scenario, build_fingerprint(), planned.tally.load())
-    return Plan(scenario, to_json(planned))
+    load = planned.tally.load()
+    keep(scenario, build_fingerprint(), load)
+    return Plan(scenario, to_json(planned), tuple(forecast(scenario, load)))
 
 
 def run(

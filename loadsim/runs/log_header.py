@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
@@ -25,10 +26,16 @@ def random_run_id(began: datetime) -> str:
 
 
 def load_of_plan(scenario: Scenario, watcher: Watcher, start: datetime | None = None) -> PlannedLoad | None:
-    """Return the planned load, for a run that has to be ready at `start`; None if it is unknown."""
+    """Return the planned load, for a run that has to be ready at `start`; None if it is unknown.
+
+    The watcher is warned if the run cannot become valid.
+    """
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
-    return planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s)
+    load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s)
+    for reason in forecast(scenario, load):
+        watcher.warning(f"warning: {reason}")
+    return load
 
 
 def run_header(

@@ -1,0 +1,60 @@
+"""What cannot become valid is said before the run, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadsim.cli import main
+from loadsim.dryrun.forecast import NOT_VALID, forecast
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.timinglog.planned_load import PlannedLoad
+
+RUN = "run={day_length: 100s, ramp_up: 1s, warm_up: 20s, window: 40s}"
+
+
+def scenario(*overrides: str) -> Scenario:
+    """A scenario with a window from 20 to 60 of 100 s, which needs 20 hits."""
+    return load_scenario("quickstart", [RUN, "limits.hits=20", *overrides])
+
+
+def even(**per_s: int) -> PlannedLoad:
+    """A load with so many tasks in each second."""
+    return PlannedLoad(100.0, {task.replace("_", " "): (count,) * 100 for task, count in per_s.items()})
+
+
+def test_a_load_of_enough_tasks_says_nothing() -> None:
+    """Nor do tasks that are never planned, or not scored."""
+    assert forecast(scenario(), even(READ=1, SEND=1, COPY=0, SAVE_SENT=0)) == []
+    assert forecast(scenario(), PlannedLoad(100.0, {"READ": (1,) * 100, "SAVE SENT": (1, *[0] * 99)})) == []
+
+
+def test_too_few_tasks_are_counted_in_the_window() -> None:
+    """19 in the window and many outside are too few, and 20 are enough."""
+    outside = (9,) * 20
+    for inside, few in ((19, True), (20, False)):
+        counts = (*outside, *((1,) * inside + (0,) * (40 - inside)), *(9,) * 40)
+        (*reasons,) = forecast(scenario(), PlannedLoad(100.0, {"READ": (1,) * 100, "SEND": counts}))
+        expected = f"{NOT_VALID}planned in its window are 19 SEND, and each scored task needs 20 hits (limits.hits); "
+        assert [reason[: len(expected)] for reason in reasons] == [expected] * few
+
+
+def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
+    """Also if the load is unknown; in stress mode only the window counts."""
+    expected = [f"{NOT_VALID}its window is 40 s long, at least 41 s needed (limits.window)"]
+    assert forecast(scenario("limits.window=41s"), None) == expected
+    assert forecast(scenario("limits.window=40s"), None) == []
+    assert forecast(scenario("run.mode=stress"), even(READ=0, SEND=0)) == []
+
+
+def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """On standard error: the figures are the same. The exit status stays 0."""
+    few = ["--set", "topology=[{profile: loadsim-5.5/light, users: 3}]", "--set", RUN, "--set", "limits.hits=20"]
+    assert main(["plan", "quickstart", *few, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("{")
+    assert printed.err.startswith(f"loadsim: warning: {NOT_VALID}planned in its window are ")
+    assert printed.err.count("\n") == 1
+    assert main(["plan", "quickstart", *few, "--set", "limits.hits=1"]) == 0
+    assert capsys.readouterr().err == ""
