@@ -36,6 +36,7 @@ VERBS = {
     "run": "run a scenario, and print its score and verdict",
     "plan": "compute the load of a scenario in virtual time, without a server",
     "check": "try a server out for a scenario: what works, and what to change?",
+    "new": "write a scenario for a mail server of your own",
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",

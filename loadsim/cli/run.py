@@ -166,9 +166,9 @@ def next_steps(result: RunResult) -> list[str]:
         *lines,
         "",
         "Next, with a real mail server:",
-        f"  {program} plan dovecot-postfix      shows the load of a day, without a server",
-        f"  {program} server dovecot-postfix    starts Dovecot and Postfix here, as root",
-        f"  {program} check SCENARIO            says if a server of your own is ready",
+        f"  {program} new my-server              writes a scenario for a server of yours",
+        f"  {program} check my-server.yaml       says if that server is ready",
+        f"  {program} server dovecot-postfix dovecot-postfix    starts one here, as root",
     ]
 
 

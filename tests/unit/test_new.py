@@ -1,0 +1,110 @@
+"""`loadsim new`: what it writes can be read, and holds what was asked for."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadsim.cli import main
+from loadsim.cli.new import PASSWORD_VARIABLE, QUESTIONS
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_server import Server
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of its own, without a terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PASSWORD_VARIABLE, "hidden-{index}")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    return tmp_path
+
+
+def made(*words: str) -> Scenario:
+    """The scenario that these words write."""
+    assert main(["new", "own", *words]) == 0
+    return load_scenario("own.yaml")
+
+
+def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> None:
+    """Nothing is asked without a terminal. The next commands are printed, and nothing secret is written."""
+    scenario = made()
+    assert (scenario.name, scenario.users, scenario.domain) == ("own", 20, "loadsim.test")
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == ("127.0.0.1", 143, 25)
+    assert (scenario.account(7).login, scenario.account(7).password) == ("user00007", "hidden-7")
+    assert (scenario.run.day_length_s, scenario.run.warm_up_s, scenario.run.window_s) == (3600, 900, 1800)
+    assert "hidden" not in Path("own.yaml").read_text(encoding="utf-8")
+    printed = capsys.readouterr()
+    assert "\n  loadsim check own.yaml\n  loadsim run own.yaml\n" in printed.out
+    assert printed.err == ""
+
+
+def test_options_are_in_the_scenario() -> None:
+    """A host other than loopback is in `allow_hosts`; a pattern may have any sign."""
+    scenario = made(
+        *("--host", "mail.example.com", "--tls", "implicit", "--domain", "example.com", "--users", "500"),
+        *("--user", "u#{index}", "--profile", "loadsim-5.0/heavy", "--day-length", "30m"),
+    )
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == (
+        *("mail.example.com", 993, 465),
+    )
+    assert scenario.account(3).login == "u#3"
+    assert (scenario.users, scenario.topology[0].profile_name) == (500, "loadsim-5.0/heavy")
+    assert scenario.run.day_length_s == 1800
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["../own"], "NAME: expected letters, digits, - and _, found '../own'"),
+        (["own", "--host", "a b"], "--host: expected letters, digits and the signs - . : _, found 'a b'"),
+        (["own", "--domain", "x}"], "--domain: expected letters, digits and the signs - . : _, found 'x}'"),
+        (["own", "--profile", "medium"], "--profile: expected one of loadsim-4.0/heavy, "),
+        (["own", "--day-length", "soon"], "own.yaml: run.day_length: expected "),
+        (["own", "--user", "everybody"], "own.yaml: accounts.user: expected "),
+    ],
+)
+def test_bad_answers_are_one_line_and_write_nothing(place: Path, capsys: Capture, words: list[str], says: str) -> None:
+    """Exit status 2."""
+    assert main(["new", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"loadsim: {says}"), printed.err
+    assert printed.err.count("\n") == 1
+    assert list(place.iterdir()) == []
+
+
+def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
+    """Nor is anything asked."""
+    Path("own.yaml").write_text("mine", encoding="utf-8")
+    assert main(["new", "own"]) == 2
+    assert capsys.readouterr().err == "loadsim: own.yaml: expected a new file, found one that exists\n"
+    assert Path("own.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the questions; an empty answer takes the default, and so does the end of the input."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    asked = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal("mail.test\n\nexample.test\n"))
+    monkeypatch.setattr(sys, "stderr", asked)
+    scenario = made("--users", "30")
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.host, scenario.server.imap.tls, scenario.domain) == (
+        "mail.test",
+        "none",
+        "example.test",
+    )
+    assert scenario.users == 30
+    assert asked.getvalue().count("]: ") == len(QUESTIONS) - 1
+    assert "The number of users" not in asked.getvalue()
