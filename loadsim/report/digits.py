@@ -43,3 +43,11 @@ def time_digits(time_ms: float) -> str:
         time_s = time_ms / 1000
         return f"{time_s:.1f} s" if round(time_s, 1) < 100 else f"{time_s:,.0f} s"
     return f"{time_ms:.1f}" if round(time_ms, 1) < 100 else f"{time_ms:,.0f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent with up to four digits; 100 and 0 only if it is all or nothing."""
+    shown = f"{100 * share:.4g}"
+    if shown == "100" and share != 1:
+        shown = f"{100 * share:.6g}"
+    return f"{shown} %"

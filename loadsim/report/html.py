@@ -22,25 +22,31 @@ SHORT_ROWS = 24
 """Tables of at most this many rows stay together on a printed page."""
 
 STYLE = """
-:root { color-scheme: light; }
-body { margin: 0 auto; max-width: 66rem; padding: 1.5rem; background: #fff; color: #1a1a1a;
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --soft: #444; --line: #bbb; --thin: #ddd;
+  --good: #00664b; --good-back: #eef8f4; --doubt: #8a5a00; --doubt-back: #fdf6e7; --bad: #a83f00; --bad-back: #fdf0ea; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --paper: #16191d; --ink: #e8e8e8; --soft: #b8bcc2; --line: #6a6f76; --thin: #3a3f46; --good: #4fc7a0;
+    --good-back: #10261f; --doubt: #e0a94a; --doubt-back: #2a2110; --bad: #ff9a66; --bad-back: #2e1a12; }
+  svg { background: #fff; border-radius: .3rem; }
+}
+body { margin: 0 auto; max-width: 66rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; }
 h1 { margin: 0; font-size: 1.7rem; line-height: 1.25; overflow-wrap: anywhere; }
-h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid #bbb; font-size: 1.25rem; }
-.subtitle { margin: .2rem 0 1rem; color: #444; overflow-wrap: anywhere; }
+h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid var(--line); font-size: 1.25rem; }
+.subtitle { margin: .2rem 0 1rem; color: var(--soft); overflow-wrap: anywhere; }
 .verdict { margin: 1rem 0; padding: .7rem 1rem; border: 1px solid; border-left-width: .6rem; font-size: 1.2rem;
   font-weight: 600; }
-.good { border-color: #00664b; background: #eef8f4; }
-.doubtful { border-color: #8a5a00; background: #fdf6e7; }
-.bad { border-color: #a83f00; background: #fdf0ea; }
+.good { border-color: var(--good); background: var(--good-back); }
+.doubtful { border-color: var(--doubt); background: var(--doubt-back); }
+.bad { border-color: var(--bad); background: var(--bad-back); }
 .listing { margin: .6rem 0 .2rem; font-weight: 600; }
 ul { margin: 0 0 .8rem; padding-left: 1.4rem; }
 li { overflow-wrap: anywhere; }
 .scroll { margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; }
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
-th, td { padding: .22rem .5rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
-thead th { border-bottom: 2px solid #888; vertical-align: bottom; }
+th, td { padding: .22rem .5rem; border-bottom: 1px solid var(--thin); text-align: left; vertical-align: top; }
+thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 tbody th { min-width: 7rem; font-weight: 500; }
 tbody th.figure { min-width: 0; }
 td { min-width: 5rem; overflow-wrap: anywhere; }
@@ -53,7 +59,7 @@ svg { display: block; width: 100%; height: auto; }
 .drawing { overflow-x: auto; }
 svg * { stroke-linejoin: round; stroke-linecap: butt; }
 details { margin: .3rem 0; font-size: .9rem; }
-summary { cursor: pointer; color: #333; }
+summary { cursor: pointer; color: var(--soft); }
 @media screen and (max-width: 44rem) {
   body { padding: 1rem; }
   .drawing svg { width: 42rem; }

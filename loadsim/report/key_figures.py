@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import how_addressed, tasks_per_s
+from loadsim.report.digits import duration, percent
 from loadsim.report.document import Cell, Column, Table
 
 
 def key_figures(run: RecordedRun) -> Table:
     figures = run.figures
-    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(figures.users))]
+    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", f"{figures.users:,}")]
     rows += [
-        (f"READ, 95th percentile{of_module(run, name)}", _ms(one.read_p95_ms))
+        (f"READ, 95th percentile{of_module(run, name)}", duration(one.read_p95_ms))
         for name, one in run.figures.by_protocol.items()
     ]
     rows.append(("Tasks", tasks_per_s(figures)))
@@ -27,7 +27,7 @@ def key_figures(run: RecordedRun) -> Table:
     failed_log_ons = sum(task.failed for task in log_ons)
     rows += [
         ("Failed log-ons", _of_all(failed_log_ons, figures.log_ons, figures.logon_failed_share)),
-        ("Users' time without a session", "none" if figures.down_share is None else _percent(figures.down_share)),
+        ("Users' time without a session", "none" if figures.down_share is None else percent(figures.down_share)),
     ]
     if companions := figures.companions:
         share = companions.log_ons_failed / companions.log_ons if companions.log_ons else None
@@ -35,11 +35,14 @@ def key_figures(run: RecordedRun) -> Table:
         rows += [
             ("Failed log-ons of companions", _of_all(companions.log_ons_failed, companions.log_ons, share)),
             ("New messages that companions listed", f"{companions.listed:g}"),
-            ("Companions' time without service", "none" if down is None else _percent(down)),
+            ("Companions' time without service", "none" if down is None else percent(down)),
         ]
     if not run.figures.stress:
         rows += [
-            (f"Inbox worked through, 95th percentile from its due time{of_module(run, name)}", _ms(inbox.took.p95_ms))
+            (
+                f"Inbox worked through, 95th percentile from its due time{of_module(run, name)}",
+                duration(inbox.took.p95_ms),
+            )
             for name, one in run.figures.by_protocol.items()
             if (inbox := one.inbox) is not None
         ]
@@ -47,10 +50,10 @@ def key_figures(run: RecordedRun) -> Table:
     not_delivered = how_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list)
     rows += [
         ("Mail not delivered", f"{mail.undelivered_at_end}{not_delivered}"),
-        ("Delivery time, 95th percentile", _ms(figures.delivery.took.p95_ms)),
+        ("Delivery time, 95th percentile", duration(figures.delivery.took.p95_ms)),
     ]
     if not run.figures.stress and figures.load_equivalent_users != figures.users:
-        rows.append(("Same task rate as", f"{figures.load_equivalent_users} users with a day of 8 h"))
+        rows.append(("Same task rate as", f"{figures.load_equivalent_users:,} users with a day of 8 h"))
     return Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows))
 
 
@@ -62,7 +65,7 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
         for name, one in run.figures.by_protocol.items()
         for what, found in (
             ("Score, from when tasks began", _score_found(one)),
-            ("Response score, from when tasks were due", _ms(one.response_score_ms)),
+            ("Response score, from when tasks were due", duration(one.response_score_ms)),
         )
     ]
 
@@ -70,7 +73,7 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
 def _score_found(module: DriverFigures) -> str:
     interval = interval_words(module.score_interval_ms)
     sure = f", 95 % CI {interval} ms" if interval else ""
-    return f"{_ms(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
+    return f"{duration(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
@@ -83,14 +86,4 @@ def of_module(run: RecordedRun, module: str) -> str:
 
 
 def _of_all(number: float, of: float, share: float | None) -> str:
-    return f"{number} of {of}" + ("" if share is None else f" ({_percent(share)})")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3f} %"
-
-
-def _ms(time_ms: float | None) -> str:
-    if time_ms is None:
-        return "none"
-    return "infinite" if time_ms == math.inf else f"{time_ms:.1f} ms"
+    return f"{number:,} of {of:,}" + ("" if share is None else f" ({percent(share)})")

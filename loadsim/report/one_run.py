@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from loadsim.analysis.criteria import Result
 from loadsim.analysis.failures import failures
 from loadsim.analysis.figures import Coverage, DriverFigures, Figures, TaskFigures
 from loadsim.analysis.json_values import finite
@@ -25,12 +24,12 @@ from loadsim.report.document import (
     Column,
     ColumnOf,
     Document,
-    Listing,
     Section,
     Table,
     drawable,
     table_of,
 )
+from loadsim.report.first_screen import first_screen
 from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.test_environment import disclosure_table, scenario_table
@@ -54,8 +53,6 @@ FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 
-EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
-
 FROM_BEGIN = "Times are in milliseconds, of the tasks that succeeded, from their start."
 FROM_DUE = "Due 95th counts from the due time; tasks that failed or did not end count as infinite (inf)."
 
@@ -69,7 +66,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         verdict=verdict_words(run.summary) + (NO_MEASUREMENT if figures.embedded else ""),
         tone=run.summary.tone,
         sections=(
-            Section("Verdict", _verdict(run)),
+            Section("Summary", (*first_screen(run), key_figures(run))),
             Section("Tasks" if run.figures.stress else "Score", _score(run)),
             *_over_time(run, bins),
             Section("Delivery of mail", mail_blocks(run, bins)),
@@ -103,34 +100,6 @@ def subtitle(run: RecordedRun) -> str:
 
 def verdict_words(summary: Summary) -> str:
     return f"{summary.verdict.validity.capitalize()}, {passed_words(summary.verdict)}"
-
-
-def _verdict(run: RecordedRun) -> tuple[Block, ...]:
-    verdict = run.summary.verdict
-    blocks: list[Block] = []
-    if run.figures.embedded:
-        blocks.append(EMBEDDED)
-    if verdict.reasons:
-        blocks.append(Listing("Reasons", verdict.reasons))
-    if verdict.advice:
-        blocks.append(f"What may help: {verdict.advice}")
-    if verdict.warnings:
-        blocks.append(Listing("Warnings", verdict.warnings))
-    if run.summary.criteria:
-        blocks.append(_criteria(run.summary.criteria))
-    blocks.append(key_figures(run))
-    return tuple(blocks)
-
-
-def _criteria(results: Sequence[Result]) -> Table:
-    return table_of(
-        "Criteria",
-        results,
-        ("Criterion", None, lambda one: one.name),
-        ("Found", None, lambda one: one.found),
-        ("Wanted", None, lambda one: one.wanted),
-        ("Result", None, lambda one: "met" if one.passed else "missed"),
-    )
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:

@@ -351,7 +351,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
     """Of one run: the verdict first, the disclosure last."""
     _watched(tmp_path / "run")
     assert [section.title for section in document_of([str(tmp_path / "run")], {}).sections] == [
-        "Verdict",
+        "Summary",
         "Score",
         "Response times over time",
         "Percentiles",

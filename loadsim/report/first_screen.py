@@ -1,0 +1,111 @@
+"""The first screen of a report on one run: what was tested, the verdict in sentences, and each criterion in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.verdict import Verdict
+from loadsim.report.answer_facts import count, length, night_words
+from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
+from loadsim.report.digits import percent
+from loadsim.report.document import Block, Listing, Table, table_of
+
+EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
+
+_SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
+
+
+def first_screen(run: RecordedRun) -> tuple[Block, ...]:
+    """Return what a reader needs who reads nothing else."""
+    summary, verdict = run.summary, run.summary.verdict
+    missed = (*missed_in_words(summary.criteria), *verdict.missed_runs)
+    blocks: list[Block] = [what_was_tested(run), _load(run), *([EMBEDDED] if run.figures.embedded else [])]
+    if verdict.defects:
+        wrong = "not valid" if verdict.validity == "invalid" else verdict.validity
+        blocks.append(Listing(f"Why the run is {wrong}", verdict.defects))
+    if missed:
+        blocks.append(Listing("Criteria missed", missed))
+    if verdict.warnings:
+        blocks.append(Listing("Warnings", verdict.warnings))
+    if summary.criteria:
+        blocks.append(_criteria(criteria_in_words(summary.criteria)))
+    return (*blocks, f"What to do next: {_next(verdict, run.figures.embedded)}")
+
+
+def what_was_tested(run: RecordedRun) -> str:
+    """Return users, server and day in a sentence."""
+    figures = run.figures
+    server = f" on {figures.server}" if figures.server else ""
+    users = f"{count(figures.users, 'simulated user')}{_profiles(run)}"
+    if figures.throughput is not None:
+        return f"{users} worked{server} without pauses, in a closed loop."
+    pace = figures.compression
+    day = length(figures.profile_day_s) if pace != 1 else length(figures.day_s)
+    faster = (
+        f", {'compressed' if pace > 1 else 'stretched'} to {length(figures.day_s)} ({pace:g} times as fast)"
+        if pace != 1
+        else ""
+    )
+    begin_s, end_s = figures.window_s
+    return (
+        f"{users} did a day's mail{server}: a day of {day}{faster}{night_words(figures)}. The figures are of the"
+        f" window, which is {length(end_s - begin_s)} of it."
+    )
+
+
+def _profiles(run: RecordedRun) -> str:
+    """Return the users' profiles in brackets, with their numbers; "" if the log does not state them."""
+    groups = run.log.header.get("groups")
+    numbers: dict[str, int] = {}
+    for group in groups if isinstance(groups, list) else ():
+        name = _profile_name(str(group["profile"]))
+        numbers[name] = numbers.get(name, 0) + int(group["users"])
+    return f" ({', '.join(f'{users:,} {name}' for name, users in numbers.items())})" if numbers else ""
+
+
+def _profile_name(profile: str) -> str:
+    shipped = _SHIPPED.fullmatch(profile)
+    return f"{shipped[2].capitalize()} of LoadSim {shipped[1]}" if shipped else profile
+
+
+def _load(run: RecordedRun) -> str:
+    """Return the load that was made, of the load that was planned, in a sentence."""
+    figures = run.figures
+    failed = f"{count(figures.totals.failed, 'task')} failed"
+    rate = f"{figures.achieved_per_s:,.1f} tasks per second"
+    load = figures.load
+    if load is None or load.share is None:
+        return f"The server was asked for {rate}; {failed}."
+    return (
+        f"The server was asked for {load.made:,} of {load.planned:,} planned tasks ({percent(load.share)}), {rate};"
+        f" {failed}."
+    )
+
+
+def _criteria(found: Sequence[CriterionInWords]) -> Table:
+    return table_of(
+        "Criteria",
+        found,
+        ("Criterion", None, lambda one: f"{one.words[:1].upper()}{one.words[1:]}"),
+        ("Found", None, lambda one: one.found),
+        ("Wanted", None, lambda one: one.wanted),
+        ("Result", None, lambda one: "\N{CHECK MARK} met" if one.passed else "\N{MULTIPLICATION SIGN} missed"),
+    )
+
+
+def _next(verdict: Verdict, embedded: bool) -> str:
+    if verdict.advice:
+        return f"{verdict.advice}."
+    if verdict.validity == "invalid":
+        return "mend what the list names, and run again. These figures do not describe the server."
+    if verdict.passed is None:
+        return "merge this log with those of the other slices."
+    if not verdict.passed:
+        return "look for the slow tasks in the table of the score, and for their commands below."
+    if embedded:
+        return "run it on a mail server of your own (loadsim new)."
+    if verdict.validity == "degraded":
+        return "run again, unless the reasons above are what you expect."
+    return "repeat the run at least three times before you quote its score; then try more users."

@@ -1,0 +1,103 @@
+"""The first screen of a report: sentences and criteria in words say what the figures say, and hide no miss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_samples import done, sample_log
+
+from loadsim.analysis.criteria import Result
+from loadsim.cli.report import document_of
+from loadsim.report.criterion_words import criteria_in_words, missed_in_words
+from loadsim.report.digits import percent
+from loadsim.report.document import Listing, Table
+
+
+def texts(place: Path, **header: Any) -> list[str]:
+    """The paragraphs of the first section."""
+    tasks = [done("READ", 0, 5), done("READ", 1, 5)]
+    sample_log(place / "a.tlog", tasks, header={"limits": {"hits": 1}} | header)
+    (summary, *_) = document_of([str(place / "a.tlog")], {}).sections
+    return [block for block in summary.blocks if isinstance(block, str)]
+
+
+def test_it_says_what_was_tested(tmp_path: Path) -> None:
+    """Users by profile, as the header has them; a foreign profile keeps its name."""
+    groups = [
+        {"profile": "loadsim-5.5/medium", "module": "imap", "users": 1500},
+        {"profile": "loadsim-5.5/medium", "module": "aioimaplib", "users": 1},
+        {"profile": "office", "module": "imap", "users": 2},
+    ]
+    (tested, *_) = texts(tmp_path, groups=groups, users=1503)
+    assert "(1,501 Medium of LoadSim 5.5, 2 office) did a day's mail" in tested
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"criteria": {"score_ms": {"max": 1}}}, "look for the slow tasks"),
+        ({"embedded": True}, "run it on a mail server of your own (loadsim new)."),
+        ({}, "repeat the run at least three times"),
+        ({"limits": {"hits": 3}}, "for more hits, a longer window"),
+    ],
+)
+def test_it_says_what_to_do_next(tmp_path: Path, header: dict[str, Any], says: str) -> None:
+    """By the verdict."""
+    texts_there = texts(tmp_path, **{"criteria": {"score_ms": {"max": 1000}}} | header)
+    assert texts_there[-1].startswith(f"What to do next: {says}")
+
+
+limits = st.sampled_from([{"max": 10.0}, {"below": 10.0}, {"min": 10.0}, {"min": 5.0, "max": 15.0}])
+figures = st.one_of(st.none(), st.just(float("inf")), st.floats(0, 20), st.sampled_from([9.96, 10.0, 10.04]))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["READ", "SEND", "MOVE"]), limits, figures, st.booleans()), max_size=8))
+def test_no_miss_is_hidden(drawn: list[tuple[str, dict[str, float], float | None, bool]]) -> None:
+    """A row is met only if all its tasks meet it, and each missed criterion is in the list of missed ones."""
+    results = [
+        Result(f"tasks.{task}.p95_ms" if each else "score_ms", bound, figure, each=each)
+        for task, bound, figure, each in drawn
+    ]
+    rows = criteria_in_words(results)
+    assert all(row.passed for row in rows) == all(one.passed for one in results)
+    missed = " ".join(missed_in_words(results))
+    for one in results:
+        if not one.passed:
+            assert (one.name.split(".")[1] if one.each else "score") in missed
+    for row in rows:
+        if row.found.startswith("10.0 ms") and row.wanted == "at most 10 ms":
+            assert row.passed
+
+
+def test_equal_figures_name_no_worst_task() -> None:
+    """One of several is the worst only if they differ; the one that misses most is named."""
+    bound = {"max": 0.01}
+    equal = [Result(f"tasks.{task}.failed_share", bound, 0.0, each=True) for task in ("READ", "SEND")]
+    assert [row.found for row in criteria_in_words(equal)] == ["0 %"]
+    missed = [Result(f"tasks.{task}.failed_share", bound, share, each=True) for task, share in (("A", 0.5), ("B", 0.2))]
+    assert [row.found for row in criteria_in_words(missed)] == ["50 % (A, the worst); 2 missed"]
+    done_share = [
+        Result(f"tasks.{task}.done_share", {"min": 0.9}, 1 - n / 10, each=True) for n, task in enumerate("AB")
+    ]
+    assert [row.found for row in criteria_in_words(done_share)] == ["90 % (B, the worst)"]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.0, "0 %"), (1.0, "100 %"), (0.99838, "99.84 %"), (0.999_999, "99.9999 %"), (0.000_012, "0.0012 %")],
+)
+def test_a_share_is_all_or_nothing_only_if_it_is(share: float, shown: str) -> None:
+    """Four digits, and more where they would hide the rest."""
+    assert percent(share) == shown
+
+
+def test_reasons_stand_before_the_figures(tmp_path: Path) -> None:
+    """In the first section, above the first table."""
+    sample_log(tmp_path / "b.tlog", [done("READ", 0, 5)], header={"limits": {"hits": 2}})
+    (summary, *_) = document_of([str(tmp_path / "b.tlog")], {}).sections
+    kinds = [type(block) for block in summary.blocks]
+    assert kinds.index(Listing) < kinds.index(Table)
