@@ -17,11 +17,16 @@ REAL_TIME_PRIORITY = 1
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """The cores of the generator and of the server. `real_time`: the generator has a real-time priority on its own."""
+    """The cores of the generator and of the server. `real_time`: the generator has a real-time priority on its own.
+
+    `apart`: the server is on its cores; otherwise it may run on those of the generator, too, without permission to move
+    it.
+    """
 
     generator: Sequence[int]
     server: Sequence[int]
     real_time: bool
+    apart: bool = True
 
 
 def split(cpus: Sequence[int], engines: int) -> tuple[list[int], list[int]]:
@@ -40,14 +45,13 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
     """Run the generator and the server on separate cores within the block, and restore their cores afterwards.
 
     The generator is this process; children of either that start within the block inherit its cores. As root, the
-    generator also gets a real-time priority: other processes on its cores must not delay its clocks. Raises
-    `ConfigError` for a single core, or if the server's processes cannot be seen or moved.
+    generator also gets a real-time priority: other processes on its cores must not delay its clocks. Without permission
+    to see or move all processes of the server, only the others are moved. Raises `ConfigError` for a single core.
     """
     own_cpus = os.sched_getaffinity(0)
     ours, servers = split(sorted(own_cpus), engines)
     movable = place.processes.keys() - {os.getpid()}
-    if not movable:
-        raise ConfigError("--pin: expected to see the server's processes, found none: root sees all of them")
+    apart = bool(movable)
     before = {}
     for process in movable:
         with suppress(ProcessLookupError):
@@ -56,9 +60,9 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
     try:
         for _ in range(2):  # a process that starts during the first pass descends from one that was moved
             for process, name in with_descendants(before).items():
-                _move(process, name, servers)
+                apart &= _moved(process, name, servers)
         os.sched_setaffinity(0, ours)
-        yield Cores(ours, servers, real_time=_take_real_time_priority())
+        yield Cores(ours, servers, real_time=_take_real_time_priority(), apart=apart)
     finally:
         with suppress(PermissionError):
             os.sched_setscheduler(0, *scheduling)
@@ -70,26 +74,34 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:
-    return (
-        f"Pinned: the generator to {_named(cores.generator)}{', with real-time priority' if cores.real_time else ''};"
-        f" {place.names} ({len(place.processes)} processes) to {_named(cores.server)}"
-    )
+    generator = f"{_named(cores.generator)}{', with real-time priority' if cores.real_time else ''}"
+    if cores.apart:
+        return (
+            f"Pinned: the generator to {generator}; {place.names} ({len(place.processes)} processes) to"
+            f" {_named(cores.server)}"
+        )
+    if place.processes:
+        return f"Pinned: only the generator, to {generator}; {place.names} may run there, too: only root may move them"
+    return f"Pinned: only the generator, to {generator}; the server may run there, too: only root may see and move it"
 
 
 def _named(cpus: Sequence[int]) -> str:
     return f"core{'s' if len(cpus) > 1 else ''} {', '.join(map(str, cpus))}"
 
 
-def _move(process: int, name: str, cpus: Sequence[int]) -> None:
+def _moved(process: int, name: str, cpus: Sequence[int]) -> bool:
+    """Move a process. Return False without the permission. Raises `ConfigError` if it cannot run on these cores."""
     try:
         _move_threads(process, cpus)
+    except PermissionError:
+        return False
     except (ProcessLookupError, FileNotFoundError):
         pass  # it has ended
     except OSError as failure:
         raise ConfigError(
-            f"--pin: expected permission to move {name} (process {process}), found: {failure.strerror}."
-            " Only root may move the server's processes; run as root or leave out --pin"
+            f"--pin: expected to move {name} (process {process}) to {_named(cpus)}, found: {failure.strerror}"
         ) from None
+    return True
 
 
 def _move_threads(process: int, cpus: Sequence[int] | set[int]) -> None:

@@ -42,15 +42,18 @@ def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Ser
 def server_facts(services: Services, engines: int, pin: bool, watcher: Watcher) -> Iterator[dict[str, Any]]:
     """Yield facts about the server and this machine for the machine's log.
 
-    With `pin`, a server on this machine and the load run on separate cores in the block.
+    With `pin`, a server on this machine and the load run on separate cores in the block, as far as permitted.
     """
     place = find_server(services.imap, services.smtp)
     facts = environment_facts(place, services)
     if pin and place.here:
         with kept_apart(place, engines) as cores:
-            watcher.message(describe(cores, place))
-            cpus = {"generator_cpus": cores.generator, "server_cpus": cores.server}
-            yield {**facts, **cpus, "shares_cpus": False, "pinned": True}
+            (watcher.message if cores.apart else watcher.warning)(describe(cores, place))
+            if cores.apart:
+                cpus = {"generator_cpus": cores.generator, "server_cpus": cores.server}
+                yield {**facts, **cpus, "shares_cpus": False, "pinned": True}
+            else:
+                yield {**facts, "generator_cpus": cores.generator, "shares_cpus": place.shares(cores.generator)}
         return
     if pin:
         watcher.warning("--pin has no effect: the server is not on this machine")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
@@ -288,14 +289,33 @@ def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
 
 
 @SEVERAL_CORES
-def test_processes_that_cannot_be_seen_cannot_be_kept_apart() -> None:
-    """Said before anything is moved."""
+def test_without_permission_only_the_generator_is_pinned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an ordinary user beside root's server: the others stay where they are, and the generator goes back."""
+    own, set_affinity = os.sched_getaffinity(0), os.sched_setaffinity
+
+    def only_own(process: int, cpus: Iterable[int]) -> None:
+        if process:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        set_affinity(process, cpus)
+
+    monkeypatch.setattr(os, "sched_setaffinity", only_own)
+    place = find_server(server.endpoint)
+    with kept_apart(place, engines=1) as cores:
+        assert not cores.apart
+        assert os.sched_getaffinity(0) == {max(own)}
+        assert server.cpus() == [own] * 2
+        assert place.shares(cores.generator) is True
+    assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
+
+
+@SEVERAL_CORES
+def test_beside_processes_that_cannot_be_seen_the_generator_is_pinned() -> None:
+    """Whether the server shares its cores is unknown."""
     own = os.sched_getaffinity(0)
-    with (
-        pytest.raises(ConfigError, match=r"^--pin: expected to see the server's processes, found none"),
-        kept_apart(ServerPlace(True, {}, frozenset()), engines=1),
-    ):
-        pass
+    place = ServerPlace(True, {}, frozenset())
+    with kept_apart(place, engines=1) as cores:
+        assert (cores.apart, os.sched_getaffinity(0)) == (False, {max(own)})
+        assert place.shares(cores.generator) is None
     assert os.sched_getaffinity(0) == own
 
 
@@ -307,4 +327,10 @@ def test_what_was_done_is_told() -> None:
     )
     assert describe(Cores([2, 3], [0], False), place) == (
         "Pinned: the generator to cores 2, 3; dovecot, imap (3 processes) to core 0"
+    )
+    assert describe(Cores([3], [0, 1, 2], False, apart=False), place) == (
+        "Pinned: only the generator, to core 3; dovecot, imap may run there, too: only root may move them"
+    )
+    assert describe(Cores([3], [0], False, apart=False), ServerPlace(True, {}, frozenset())) == (
+        "Pinned: only the generator, to core 3; the server may run there, too: only root may see and move it"
     )
