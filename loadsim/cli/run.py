@@ -165,10 +165,10 @@ def next_steps(result: RunResult) -> list[str]:
     return [
         *lines,
         "",
-        "Next, with a real mail server:",
-        f"  {program} new my-server              writes a scenario for a server of yours",
-        f"  {program} check my-server.yaml       says if that server is ready",
-        f"  {program} server dovecot-postfix dovecot-postfix    starts one here, as root",
+        "Next, with a mail server of your own (docs/tutorial.md starts one here):",
+        f"  {program} new my-server",
+        f"  {program} check my-server.yaml",
+        f"  {program} run my-server.yaml",
     ]
 
 

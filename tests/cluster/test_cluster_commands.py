@@ -172,7 +172,7 @@ def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, 
         workload, [hand for hand in hands if hand]
     )
     assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
-    answer = loadsim("log", "answer", out)
+    answer = loadsim("log", "answer", "--wide", out)
     assert answer.stdout == (out / "answer.txt").read_text().rstrip("\n") + "\n"
     assert "\none " in answer.stdout
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]

@@ -115,7 +115,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         made, answer = somebody.type("Two machines")
         assert made in page["Two machines"]
         check_last_run(station, 2)
-        assert answer.startswith("Run: office, ")
+        assert "\nRun: office, " in answer
         somebody.end("loadsim client")
         somebody.type("Start the clients by SSH")
         check_last_run(station, 3)

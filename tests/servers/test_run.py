@@ -50,7 +50,8 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
     assert run.returncode == 0, run.stderr + run.stdout
     assert "Weighted Avg" in run.stdout
     assert f"Run directory: {out}" in run.stdout
-    assert run.stdout.endswith(f"\nReport: {out / 'report.html'}\n")
+    assert f"\nReport: {out / 'report.html'}\n" in run.stdout
+    assert "\nThis worked. " in run.stdout
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -67,7 +68,10 @@ def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.Complet
         "scenario.yaml",
         "score.json",
     }
-    assert (out / "answer.txt").read_text() in run.stdout + "\n"
+    verdict, _, rest = (out / "answer.txt").read_text().partition("\n")
+    assert run.stdout.startswith(f"{verdict}\n")
+    shown = run.stdout.partition("\n\nRun directory:")[0]
+    assert max(map(len, shown.splitlines())) <= 80 < max(map(len, rest.splitlines()))
 
 
 def test_score_json_has_the_documented_keys(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -198,9 +202,10 @@ def test_no_password_is_written_anywhere(small_run: tuple[Path, subprocess.Compl
 
 
 def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """`log answer` over the run directory prints answer.txt and exits as the run did."""
+    """`log answer` over the run directory prints what the run did, or answer.txt, and exits as the run did."""
     out, run = small_run
-    again = loadsim("log", "answer", out)
+    assert loadsim("log", "answer", out).stdout.rstrip() == run.stdout.partition("\n\nRun directory:")[0]
+    again = loadsim("log", "answer", "--wide", out)
     assert again.returncode == run.returncode
     assert again.stdout.strip() == (out / "answer.txt").read_text().strip()
 
@@ -285,7 +290,7 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
         process.kill()
         assert process.stderr is not None
         process.stderr.read()  # to its end, which comes when the last engine has let go of it
-    answer = loadsim("log", "answer", out)
+    answer = loadsim("log", "answer", "--wide", out)
     assert answer.returncode == 3
     why = "as the process that kept it in step is gone: its \\d+ users count as lost"
     for engine in (1, 2):
@@ -383,7 +388,7 @@ def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) ->
     assert run.returncode == 3, run.stderr
     assert "Traceback" not in run.stderr
     assert "timing log incomplete" in run.stderr
-    assert "has no end" in run.stdout
+    assert "has no end" in " ".join(run.stdout.split())
     events = [json.loads(line)["event"] for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
     assert "log not written" in events
     assert len(read_logs([tmp_path / "out"]).commands)
