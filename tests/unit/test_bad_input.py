@@ -38,6 +38,8 @@ from loadsim.model.scenario import load_scenario
 pytestmark = pytest.mark.slow
 
 PASSWORD = "hunter2-{index}"
+SMALL = {"window": "1s", "hits": 1}
+"""Limits within which a small run can be valid: otherwise a warning says that it cannot."""
 FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
 
 Capture = pytest.CaptureFixture[str]
@@ -52,7 +54,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written(**changes: Any) -> str:
     """A scenario in the working directory; its name."""
-    Path("own.yaml").write_text(yaml.safe_dump({"server": "embedded", **FEW, **changes}), encoding="utf-8")
+    document = {"server": "embedded", "limits": SMALL, **FEW, **changes}
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     return "own.yaml"
 
 
@@ -62,7 +65,8 @@ def on(imap: int, smtp: int, **changes: Any) -> str:
     for service, keys in changes.pop("endpoints", {}).items():
         server[service] |= keys
     accounts = {"user": "user{index}", "password": PASSWORD}
-    return written(**{"server": server, "accounts": accounts, "limits": {"command": "2s"}} | changes)
+    limits = {"command": "2s", **SMALL, **changes.pop("limits", {})}
+    return written(**{"server": server, "accounts": accounts, "limits": limits} | changes)
 
 
 def refusal(capsys: Capture, *arguments: str) -> str:

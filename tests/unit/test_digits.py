@@ -17,7 +17,7 @@ from loadsim.report.digits import known_decimals, rounded
         (47.31, (47.3, 47.32), "47.3 47.3 47.3"),
         (47.31, (47.31, 47.31), "47.3 47.3 47.3"),
         (473.1, (400.0, 555.0), "470 400 560"),
-        (1996.0, (1500.0, 2500.0), "2000 1500 2500"),
+        (1996.0, (1500.0, 2500.0), "2,000 1,500 2,500"),
         (0.26, (0.1, 0.3), "0.3 0.1 0.3"),
         (44.4, (25.2, 425.5), "44 25 426"),
     ],
@@ -32,6 +32,6 @@ def test_figures_have_the_digits_that_are_known(figure: float, interval: tuple[f
 def test_rounding_is_small_against_the_interval(figure: float, below: float, above: float) -> None:
     """At most a quarter of the distance to the nearer end, so that no figure is rounded to 0."""
     interval = (figure - below * figure, figure + above)
-    shown = float(rounded(figure, known_decimals(figure, interval)))
+    shown = float(rounded(figure, known_decimals(figure, interval)).replace(",", ""))
     assert shown > 0
     assert abs(shown - figure) <= min(below * figure, above) / 4 + 1e-9
