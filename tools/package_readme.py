@@ -1,0 +1,40 @@
+"""The README for package indexes, which have none of the files that it links to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+LINK = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
+"""Links and pictures with a relative target; not those to an address or within the page."""
+
+FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def readme_for_index(text: str, pages: str) -> str:
+    """Return the README with absolute links below `pages`.
+
+    Without an address, a link becomes its text, and a picture its description: a dead link misleads.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        mark, label, target = found.groups()
+        return f"{mark}[{label}]({pages.rstrip('/')}/{target})" if pages else label
+
+    prose_and_code = FENCED.split(text)
+    prose_and_code[::2] = [LINK.sub(replaced, prose) for prose in prose_and_code[::2]]
+    return "".join(prose_and_code)
+
+
+class PackageReadme(MetadataHookInterface):
+    """Sets the package's description from README.md. Hatchling calls it for each wheel and source distribution."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text("utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": readme_for_index(text, self.config.get("pages", "")),
+        }
