@@ -8,14 +8,14 @@ SITE ?= site
 PORT ?= 8000
 
 # Tests of what loadsim uses of its dependencies: these also run with the oldest and the newest versions allowed.
-VERSION_TESTS = $(addprefix tests/unit/test_, content.py live.py metrics.py profiles.py report.py scenarios.py smtp.py \
+VERSION_TESTS = $(addprefix tests/unit/test_, content.py live.py metrics.py open_telemetry.py profiles.py report.py scenarios.py smtp.py \
   smtp_pipelining.py timinglog.py) tests/cluster/test_certs.py tests/cluster/test_machine.py \
   $(addprefix tests/servers/test_, aioimaplib_module.py export.py servers.py)
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-fast test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
-  hostile fuzz nightly nightly-servers bench lock audit clean-venv
+.PHONY: help run test test-fast test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve schemas manual architecture format \
+  hostile fuzz nightly nightly-servers nightly-tutorials nightly-package bench lock audit clean-venv
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -71,6 +71,12 @@ docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broke
 docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
 
+schemas: $(VENV)/.installed-dev ## write schemas/ from the classes that read files, and from the reference
+	PYTHONPATH=. $(BIN)/python tools/make_schemas.py
+
+manual: $(VENV)/.installed-dev ## write man/loadsim.1 from the parsers of the commands
+	PYTHONPATH=. $(BIN)/python tools/make_manual.py
+
 architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
 	$(BIN)/python tools/draw_architecture.py
 
@@ -84,13 +90,22 @@ hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write th
 fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
 	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
-nightly: audit bench nightly-servers ## audit, bench, tests on other mail servers and an hour of fuzzing
+nightly: audit bench nightly-servers nightly-tutorials nightly-package ## all of these: audit, bench, other mail servers, tutorials, installations, an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
 
-nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on each mail server; fetch these first
+nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on each mail server and Prometheus; fetch these first
 	sh tests/install-other-servers.sh || [ $$? -eq 3 ]
 	sh tests/install-java-servers.sh || [ $$? -eq 3 ]
+	sh tests/install-prometheus.sh || [ $$? -eq 3 ]
 	$(BIN)/python -m pytest -q -m nightly tests/servers
+
+nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debian and on fourteen hosts; as root, on Debian
+	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
+	sh tests/install-fresh-debian.sh || [ $$? -eq 3 ]
+	$(BIN)/python -m pytest -q -s -m nightly tests/docs tests/cluster --ignore tests/docs/test_package.py
+
+nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution from the index; run the quickstart
+	$(BIN)/python -m pytest -q -m nightly tests/docs/test_package.py
 
 bench: $(VENV)/.installed-dev ## measure loadsim's cost here; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path
 	$(BIN)/python -m bench $(BENCH)
@@ -111,11 +126,12 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq python3-venv; } \
 	  || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@sh tools/progress.sh "Creating the virtual environment $(VENV)" $(PYTHON) -m venv $(VENV)
 
+# Without --no-compile, a third of the time goes into bytecode of modules that no run imports.
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "Installing loadsim and its libraries in $(VENV), once: about a minute."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded,report]'
+	@echo "Installing loadsim and its libraries in $(VENV), once: about 50 MB to download, half a minute."
+	@sh tools/progress.sh "Installing" $(BIN)/python -m pip install --disable-pip-version-check --no-compile -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml requirements/dev.txt

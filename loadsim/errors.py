@@ -2,6 +2,7 @@
 
     LoadSimError
       ConfigError          invalid input: one line, exit status 2, nothing was run
+        ConfigErrors         several of them, one line each
         LogError             a timing log is empty, damaged at its head, or no timing log at all
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
@@ -15,6 +16,8 @@ The texts of a `TaskFailed` come from a server: they are shortened, made `printa
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 LONGEST_SERVER_LINE = 200
 
@@ -37,7 +40,63 @@ class LoadSimError(Exception):
 
 
 class ConfigError(LoadSimError):
-    """A profile, scenario, account or server is not as expected; `str()` is the one line to print."""
+    """A profile, scenario, account or server is not as expected; `str()` is the one line to print.
+
+    `file` and `line` (from 1) say where the error is in a file; 0 if that is unknown, or stated in the text.
+    """
+
+    def __init__(self, text: str, file: str = "", line: int = 0) -> None:
+        super().__init__(text)
+        self.file = file
+        self.line = line
+
+    @property
+    def problems(self) -> tuple[ConfigError, ...]:
+        """Return the single errors."""
+        return (self,)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line for each error."""
+        return (str(self),)
+
+
+MOST_SHOWN = 20
+"""The most errors that are shown of several."""
+
+
+class ConfigErrors(ConfigError):
+    """Several errors in files. `str()` is the first one, with the number of others; `lines` has them all."""
+
+    def __init__(self, text: str, problems: tuple[ConfigError, ...] = ()) -> None:
+        super().__init__(text)
+        self._problems = problems
+
+    @property
+    def problems(self) -> tuple[ConfigError, ...]:
+        return self._problems
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line for each of the first errors, with the line of the file, and the number of others."""
+        more = len(self._problems) - MOST_SHOWN
+        return (*map(_located, self._problems[:MOST_SHOWN]), *([f"and {more} more"] if more > 0 else []))
+
+
+def _located(problem: ConfigError) -> str:
+    if not problem.line:
+        return str(problem)
+    return f"{problem.file}: line {problem.line}: {str(problem).removeprefix(f'{problem.file}: ')}"
+
+
+def together(problems: Sequence[ConfigError]) -> ConfigError:
+    """Return one exception for all of these, at least one: by file in the order of its first error, then by line."""
+    distinct = {str(each): each for problem in problems for each in problem.problems}
+    files = {file: order for order, file in enumerate(dict.fromkeys(each.file for each in distinct.values()))}
+    found = sorted(distinct.values(), key=lambda each: (files[each.file], each.line))
+    if len(found) == 1:
+        return found[0]
+    return ConfigErrors(f"{found[0]} (and {len(found) - 1} more)", tuple(found))
 
 
 class LogError(ConfigError):

@@ -1,13 +1,16 @@
 #!/bin/sh
 # Install Debian's Dovecot, Postfix and OpenSSH for the tests, without starting the distribution's own services; a C compiler
 # for the null server of the benchmarks; ip, for the test hosts; and OpenLDAP's and Cyrus SASL's tools, which read exports.
+# Or install only some packages:
+#
+#     sudo sh tests/install-mail-servers.sh [PACKAGE]...
 #
 # The tests start private instances of their own; the installed services stay off. Nothing is done when everything is
 # there already. Exit status: 0 installed, 3 not possible here (not root, or not Debian), 4 refused because packages
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin"
+packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin"}
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 

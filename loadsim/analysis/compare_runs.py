@@ -24,10 +24,12 @@ from loadsim.analysis.compare import (
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
-from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.recorded_run import RecordedRun, without_records
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.merge import find_logs, mode_of
+from loadsim.timinglog.merge import find_logs, merge, mode_of
 from loadsim.timinglog.reader import read_log
 
 UNDECIDED = 4
@@ -39,6 +41,7 @@ SAME = (
     "submission",
     "programs",
     "log_on",
+    "plugins",
     "event_loop",
     "users",
     "day_s",
@@ -119,9 +122,10 @@ class ComparisonFigures:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The comparison of two sets of runs."""
+    """The comparison of two sets of runs; `runs` has those of each side, without their records."""
 
     figures: ComparisonFigures
+    runs: Mapping[str, Sequence[RecordedRun]] = field(default_factory=dict, repr=False)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -137,15 +141,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its entry in the comparison, its summary, and the header of an engine's log."""
+    """One run: its entry in the comparison, what describes it, and the header of an engine's log."""
 
     entry: RunFigures
-    summary: Summary
+    recorded: RecordedRun
     header: Mapping[str, Any]
 
     @property
+    def verdict(self) -> Verdict:
+        return self.recorded.summary.verdict
+
+    @property
     def figures(self) -> Figures:
-        return self.summary.figures
+        return self.recorded.figures
 
     @property
     def tasks(self) -> dict[str, TaskFigures]:
@@ -223,7 +231,10 @@ def compare_runs(
             *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
     )
-    return Comparison(replace(figures, warnings=[*figures.warnings, *_one_look(figures)]))
+    return Comparison(
+        replace(figures, warnings=[*figures.warnings, *_one_look(figures)]),
+        {side: [run.recorded for run in of_side] for side, of_side in runs.items()},
+    )
 
 
 def read_run(argument: Path | str) -> Run:
@@ -256,7 +267,7 @@ def read_run(argument: Path | str) -> Run:
         validity=summary.verdict.validity,
         passed=summary.verdict.passed,
     )
-    return Run(entry, summary, simulating.header)
+    return Run(entry, without_records(str(argument), merge(logs), summary), simulating.header)
 
 
 # --- obstacles and warnings -------------------------------------------------------------------------------------
@@ -283,9 +294,9 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     return [
         *(
-            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.summary.verdict.reasons)}"
+            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
             for run in _all(runs)
-            if run.summary.verdict.validity == "invalid"
+            if run.verdict.validity == "invalid"
         ),
         *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
         *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
@@ -334,9 +345,10 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     if any(run.figures.embedded for run in _all(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
     for run in _all(runs):
-        if run.summary.verdict.validity == "degraded" or not run.summary.verdict.passed:
-            state = "degraded" if run.summary.verdict.validity == "degraded" else "criteria missed"
-            warnings.append(f"{run.entry.path}: {state}: {'; '.join(run.summary.verdict.reasons)}")
+        verdict = run.verdict
+        if verdict.validity == "degraded":  # the defects of an invalid run forbid the comparison
+            warnings.append(f"{run.entry.path}: degraded: {'; '.join(verdict.defects)}")
+        warnings += missed_warning(run.entry.path, verdict)
     if any(run.header.get("start_state_digest") is None for run in _all(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     should_agree: dict[str, Callable[[Run], Any]] = {
@@ -356,6 +368,12 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
                 " like a difference of the servers; take turns where you can"
             )
     return warnings
+
+
+def missed_warning(path: str, verdict: Verdict) -> list[str]:
+    """Return the warning of a run that misses criteria, if it does; `path` is that of its entry."""
+    missed = (*verdict.missed, *verdict.missed_runs)
+    return [f"{path}: criteria missed: {'; '.join(missed)}"] if missed else []
 
 
 # --- figures ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import UNSCORED
-from loadsim.model.yaml_reader import Origin, read_file
+from loadsim.model.yaml_reader import read_document
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
@@ -115,8 +115,8 @@ def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits |
     }
     undone = {*load_weights(), *UNSCORED}.difference(*done.values())
     planned = {module: tasks | undone for module, tasks in done.items()}
-    document = read_file(path, str(path)).get("criteria", {})
-    return documents(read_criteria(document, planned, figures["throughput"] is not None, Origin(str(path))))
+    document, origin = read_document(path, str(path))
+    return documents(read_criteria(document.get("criteria", {}), planned, figures["throughput"] is not None, origin))
 
 
 def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:

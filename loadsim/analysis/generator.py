@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.probes import PROBE
 from loadsim.analysis.score import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import Source, TimingLog
@@ -169,7 +170,7 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
     whose = _maker(log.sources[0])
     for found in log.health:
         at_s = found.get("at_s")
-        if at_s is None:
+        if at_s is None or PROBE in found:
             continue
         maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
         sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)

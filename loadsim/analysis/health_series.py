@@ -48,6 +48,27 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
     return found
 
 
+def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """Return the busy share of the server's cores of each machine where it has cores of its own (`--pin`)."""
+    cores_of = {
+        f"{source.client}.{source.engine}": source.facts["server_cpus"]
+        for source in log.sources
+        if source.facts.get("pinned") and source.facts.get("server_cpus")
+    }
+    found = {}
+    for name, samples in _samples(log, "core_shares").items():
+        cores = cores_of.get(name, ())
+        # A sample with fewer cores was taken while one was switched off: its shares have no numbers.
+        shares = [
+            {**sample, "server_share": sum(sample["core_shares"][core] for core in cores) / len(cores)}
+            for sample in samples
+            if cores and len(sample["core_shares"]) > max(cores)
+        ]
+        if shares:
+            found[name.rpartition(".")[0]] = _mean(bins, shares, "server_share")
+    return found
+
+
 def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
     """Return by `client.engine` the samples with this key and an instant."""
     samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,16 @@ def read_run(place: str) -> RecordedRun:
         summary=summarise([log], commands=True),
         events=_events(directory / "events.jsonl"),
         scenario=_scenario(directory / SCENARIO),
+    )
+
+
+def without_records(place: str, log: TimingLog, summary: Summary) -> RecordedRun:
+    """Return a run with what describes it, and without records and events: many such runs need little memory."""
+    return RecordedRun(
+        place=printable(place),
+        log=replace(log, streams={}, health=()),
+        summary=summary,
+        scenario=_scenario(Path(place) / SCENARIO),
     )
 
 

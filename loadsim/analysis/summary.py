@@ -39,6 +39,7 @@ from loadsim.analysis.throughput import throughput
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
+from loadsim.model.ports import ALL_TASKS
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
@@ -100,6 +101,16 @@ def _criterion(result: Result) -> dict[str, Any]:
     }
 
 
+def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, float]:
+    """Return the given weights, or else those of a log. Raises `LogError` for a task that neither of them has."""
+    in_log: Mapping[str, float] = log.header.get("weights") or load_weights()
+    known = {*ALL_TASKS, *in_log, *log.strings}
+    if unknown := sorted(task for task in given or () if task not in known):
+        tasks = ", ".join(sorted({*ALL_TASKS, *in_log}))
+        raise LogError(f"weights: expected tasks of loadsim or of the log ({tasks}), found {unknown[0]!r}")
+    return in_log if given is None else given
+
+
 def summarise(
     logs: Sequence[Path | str | TimingLog],
     *,
@@ -140,7 +151,7 @@ def summarise(
         if weights is not None:
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
-    weights = weights if weights is not None else log.header.get("weights") or load_weights()
+    weights = _weights(log, weights)
     limits = log.header.get("limits") or {}
 
     # 3. Judge each of several runs by itself: an invalid run would not be noticed among the others.

@@ -131,6 +131,13 @@ class TaskSeries:
     tail_ms: Floats
 
 
+def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
+    """Return median and 95th percentile of the service times (ms) of all hits together, by due time."""
+    hits = _Hits(log, bins, Window(bins.begin_s, bins.end_s))
+    p50_ms, p95_ms = by_group(selected(hits.binned, len(bins), each_of(len(bins), (50, 95))) / 1000, len(bins))
+    return p50_ms, p95_ms
+
+
 def task_series(log: TimingLog, bins: Bins, window_s: Window, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
     """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
     hits = _Hits(log, bins, window_s)
@@ -191,6 +198,12 @@ class _Hits:
             binned, inside = bins >= 0, in_window(due_us, self._window_s)
             yield (first + bins)[binned], took_us[binned]
             yield first[inside] + len(self._bins), took_us[inside]
+
+    def binned(self) -> Pass:
+        """Yield each hit in its bin, of all tasks together."""
+        for tasks in self._records():
+            bins = self._bins.of(tasks["scheduled_us"])
+            yield bins[bins >= 0], (tasks["ended_us"] - tasks["started_us"])[bins >= 0]
 
     def _records(self) -> Iterator[Columns]:
         without_window = named(self._log, (*WITHOUT_WINDOW, *SPANS))

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from loadsim.engine.signals import ended_by_signals
-from loadsim.errors import LoadSimError, RunInvalid, printable
+from loadsim.errors import ConfigError, LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
 from loadsim.version import __version__
 
@@ -51,6 +51,7 @@ VERBS = {
     "report": "make a report of one or several runs: HTML, Markdown or JSON",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 
@@ -134,6 +135,10 @@ def _run(given: Sequence[str]) -> int:
     except RunInvalid as error:
         print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return INVALID
+    except ConfigError as error:
+        for line in error.lines:
+            print(f"loadsim: {printable(line)}", file=sys.stderr)
+        return BAD_INPUT
     except LoadSimError as error:
         print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli.options import add_cluster, needs_dask, print_with_time, whole
-from loadsim.cluster.address import control_address
+from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time, whole
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 
@@ -48,9 +47,8 @@ def run_client(args: argparse.Namespace) -> int:
     """Join the cluster until Ctrl-C. Workers continue without this process."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
-    from loadsim.cluster.security import access_to
 
-    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    access = cluster_access(args, args.cluster)
     name = _name(args.name, args.certs)
     silence_dask()
     with _own_directory(args.runs) as runs:

@@ -12,10 +12,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli.options import add_certs, add_cluster, needs_dask, print_with_time, whole
+from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time, whole
 from loadsim.cli.run_view import Warnings
 from loadsim.cli.shown_answer import add_wide, shown_answer
-from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
+from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, PLAIN_WORD, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario_server import is_loopback
@@ -24,9 +24,6 @@ from loadsim.report.table import table
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member
     from loadsim.cluster.security import Access
-
-LISTEN = "tls://0.0.0.0:8786"
-"""The default address of a controller: all interfaces, and Dask's usual port."""
 
 DAYS = 365
 """The default validity of a certificate."""
@@ -47,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--listen",
-        default=LISTEN,
-        metavar="ADDRESS",
-        help="address to listen on; port 0: any free port; default: %(default)s",
+        default=f"{LOOPBACK}:{DEFAULT_PORT}",
+        metavar="[HOST:]PORT",
+        help="address to listen on, 0.0.0.0 for all interfaces; port 0: any free one; default: %(default)s",
     )
     add_certs(up)
     up.set_defaults(run=run_up)
@@ -66,10 +63,9 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
 def run_collect(args: argparse.Namespace) -> int:
     """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
     needs_dask()
-    from loadsim.cluster.security import access_to
     from loadsim.runs.collect import collect_run, runs_on_clients
 
-    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    access = cluster_access(args, args.cluster)
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
@@ -96,9 +92,8 @@ def run_up(args: argparse.Namespace) -> int:
     """Run the controller. Print its address, and a line for each client that joins or leaves."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
-    from loadsim.cluster.security import access_to
 
-    access = access_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
+    access = cluster_access(args, args.listen, "--listen", listens=True)
     silence_dask()
     return run(_up(access, args.certs))
 
@@ -112,6 +107,8 @@ async def _up(access: Access, certs: Path | None) -> int:
             print(
                 f"# Controller at {address}. Anyone who can connect to it can run code on every machine of the cluster."
             )
+            if is_loopback(address.host):
+                print("# Only this machine can reach it; --listen 0.0.0.0 lets others.")
             print("# On each client machine:")
             print(_client_command(replace(address, host=_public_host(address.host, certs)), certs is not None))
             print("# Ctrl-C ends it.", flush=True)

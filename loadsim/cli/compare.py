@@ -9,11 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.analysis.compare import MOST_LOOKS
-from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
+from loadsim.cli.report_file import check_format, check_place, content, format_of, write
+from loadsim.cli.shown_answer import width_and_colours
+from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_text import compare_text
 from loadsim.report.junit import compare_junit
+
+REPORT = "--report"
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 
@@ -35,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
     )
     parser.add_argument("--force", action="store_true", help="compare runs that should not be compared, with a warning")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
+    )
+    parser.add_argument("--wide", action="store_true", help="print all columns, in lines of any length")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     parser.set_defaults(run=run_compare)
@@ -50,13 +62,27 @@ def share(text: str) -> float:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Print the comparison. Return the exit status of `--max-regression`, or 0."""
+    """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
+    chosen = format_of(REPORT, args.report) if args.report else ""
+    if args.report:
+        check_format(REPORT, chosen)
+        check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit:
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
+        if args.report:
+            write(content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}"), args.report, REPORT)
         write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        text = json.dumps(comparison.document, indent=2) + "\n" if args.json else compare_text(comparison)
-        print(text, end="")
+        print(_shown(comparison, args), end="")
+        if args.report and not args.json:
+            print(f"Report: {args.report}")
     return comparison.exit_status
+
+
+def _shown(comparison: Comparison, args: argparse.Namespace) -> str:
+    """Return what goes to standard output."""
+    if args.json:
+        return json.dumps(comparison.document, indent=2) + "\n"
+    return compare_text(comparison) if args.wide else compare_text(comparison, *width_and_colours())

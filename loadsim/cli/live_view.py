@@ -23,6 +23,7 @@ from loadsim.cli.progress import watched_terminal
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.model.records import FAILURES
+from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import GeneratorLimits
 from loadsim.model.terms import WITHOUT_WINDOW
@@ -59,6 +60,9 @@ LEAST_LINES = 3
 
 GAP = 2
 """Blanks between columns."""
+
+SECONDS_FROM_MS = 10_000
+"""Times from here on are in seconds, as in the answer of a run."""
 
 KINDS = 6
 """The most kinds of failure on the screen."""
@@ -152,7 +156,7 @@ class Screenful:
             ("Failures", _failures(snapshot)),
         ):
             figures.add_row(name, figure)
-        head = _head(snapshot, self.scenario.duration_s, narrow)
+        head = _head(snapshot, self.scenario.run, narrow)
         top = Constrain(Group(head, figures), WIDEST)
         tasks, clients = len(snapshot.tasks), len(self.clients)
         if clients:
@@ -162,15 +166,15 @@ class Screenful:
         yield Group(top, *(Constrain(table, WIDEST) for table in tables))
 
 
-def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
-    """Return the phase, its progress, and the time left."""
-    share = 1.0
+def _head(snapshot: LiveSnapshot, run: Run, narrow: bool) -> Table:
+    """Return the phase (of the work, the part that lasts: warm-up or window), the progress, and the time left."""
+    phase, share, duration_s = snapshot.phase, 1.0, run.duration_s
     if snapshot.phase == "log-on":
         share = snapshot.users_on / snapshot.users
-        status = f"{snapshot.users_on} of {snapshot.users} users on"
+        status = f"{snapshot.users_on:,} of {snapshot.users:,} users on"
     elif snapshot.phase == "work":
         at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
-        share = at_s / duration_s
+        phase, share = run.part_at(at_s), at_s / duration_s
         left = f"{_clock(duration_s - at_s)} left"
         status = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
     else:
@@ -179,7 +183,7 @@ def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
     head.add_column(style="bold", no_wrap=True, overflow="crop")
     head.add_column(ratio=1)
     head.add_column(no_wrap=True, overflow="crop")
-    head.add_row(snapshot.phase, ProgressBar(total=1.0, completed=share), status)
+    head.add_row(phase, ProgressBar(total=1.0, completed=share), status)
     return head
 
 
@@ -189,28 +193,28 @@ def _clock(seconds: float) -> str:
 
 def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
     on, lost, in_transit = (
-        f"{snapshot.users_on} of {snapshot.users} on",
+        f"{snapshot.users_on:,} of {snapshot.users:,} on",
         snapshot.sessions_lost,
         snapshot.accepted_undelivered,
     )
     if narrow:
-        line = f"{on}, {lost} lost, {in_transit} in transit"
+        line = f"{on}, {lost:,} lost, {in_transit:,} in transit"
     else:
         line = f"{on}, {_count(lost, 'session')} lost, {_count(in_transit, 'message')} in transit"
     return Text(line, style="red" if lost else "")
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
-    text = Text(f"{snapshot.done} done, ")
-    text.append(f"{snapshot.failed} failed", style="red" if snapshot.failed else "")
+    text = Text(f"{snapshot.done:,} done, ")
+    text.append(f"{snapshot.failed:,} failed", style="red" if snapshot.failed else "")
     if snapshot.generator_failed:
-        text.append(f", {snapshot.generator_failed} by the generator itself", style="red")
+        text.append(f", {snapshot.generator_failed:,} by the generator itself", style="red")
     if lately is not None and (ended := lately.ended("ok", *FAILURES)):
-        rate, share = _rate(ended, lately), f"{lately.ended(*FAILURES) / ended:.1%}"
+        rate, share = _rate(ended, lately), _share(lately.ended(*FAILURES) / ended)
         text.append(f"; {rate}/s, {share}" if narrow else f"; lately {rate} a second, {share} failed")
     return text
 
@@ -250,7 +254,7 @@ def _failures(snapshot: LiveSnapshot) -> Text:
     """Return the most frequent kinds of failure. Server texts are shown without markup."""
     times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
     most = sorted(times.items(), key=lambda each: -each[1])
-    shown = [f"{kind} ({count})" for kind, count in most[:KINDS]]
+    shown = [f"{kind} ({count:,})" for kind, count in most[:KINDS]]
     if len(most) > KINDS:
         shown.append(f"{len(most) - KINDS} more kinds")
     return Text("; ".join(shown) or "none", style="red" if shown else "")
@@ -267,7 +271,9 @@ def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
 
 def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows: int) -> list[Table]:
     """Return the table of ended tasks, log-ons and log-offs last, with the columns that fit."""
-    names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)[:rows]
+    of_plugins = sorted(snapshot.tasks.keys() - TASKS.keys())
+    known = [task for task in (*TASKS, *of_plugins) if task in snapshot.tasks]
+    names = sorted(known, key=WITHOUT_WINDOW.__contains__)[:rows]
     if not names:
         return []
     lines = [HEADINGS]
@@ -276,7 +282,7 @@ def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows:
         if lately is not None and (done := lately.done(name)):
             rate, about = _rate(done, lately), _about(lately.about_ms(name, 95))
         failed = sum(outcomes.get(outcome, 0) for outcome in FAILURES)
-        lines.append((name, f"{outcomes.get('ok', 0)}", f"{failed}", rate, about))
+        lines.append((name, f"{outcomes.get('ok', 0):,}", f"{failed:,}", rate, about))
     return [_fitting_table(lines, FITTING, columns)]
 
 
@@ -294,9 +300,9 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
     lines = [CLIENT_FITTING[0]]
     for name, snapshot in rows_of:
         lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
-        on = f"{snapshot.users_on} of {snapshot.users}"
+        on = f"{snapshot.users_on:,} of {snapshot.users:,}"
         late, core = "" if lag is None else f"{lag:.1f} ms", "" if cpu is None else f"{cpu:.0%}"
-        lines.append((name, on, f"{snapshot.done}", f"{snapshot.failed}", late, core, snapshot.phase))
+        lines.append((name, on, f"{snapshot.done:,}", f"{snapshot.failed:,}", late, core, snapshot.phase))
     return [_fitting_table(lines, CLIENT_FITTING, columns)]
 
 
@@ -322,16 +328,22 @@ def _fitting_table(lines: Sequence[Sequence[str]], fitting: Sequence[Sequence[st
 
 
 def _rate(count: int, lately: Stretch) -> str:
-    return f"{count / lately.seconds:.1f}" if lately.seconds > 0 else ""
+    return f"{count / lately.seconds:,.1f}" if lately.seconds > 0 else ""
+
+
+def _share(share: float) -> str:
+    """Format with a decimal; a small share is not shown as none."""
+    return "below 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 def _about(value_ms: float | None) -> str:
-    """Format with two digits: buckets are no more precise."""
+    """Format with two digits, as buckets are no more precise; in seconds from 10 s on."""
     if value_ms is None:
         return ""
     if value_ms >= BOUNDS_MS[-1]:
-        return f"over {BOUNDS_MS[-1]:g} ms"
-    return f"{round(value_ms, 1 - floor(log10(value_ms))):g} ms"
+        return f"over {BOUNDS_MS[-1] / 1000:g} s"
+    rounded_ms = round(value_ms, 1 - floor(log10(value_ms)))
+    return f"{rounded_ms / 1000:g} s" if rounded_ms >= SECONDS_FROM_MS else f"{rounded_ms:,g} ms"
 
 
 # --- plain lines --------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
+from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
@@ -225,7 +226,8 @@ def run_truncate(args: argparse.Namespace) -> int:
     log = _one_log(args.log)
     begin_s, end_s = window_of(log)
     window_s = Window(begin_s if args.begin is None else args.begin, end_s if args.end is None else args.end)
-    write_log(truncate(log, window_s), args.out)
+    with shown_work("Truncating"):
+        write_log(truncate(log, window_s), args.out)
     return 0
 
 
@@ -236,14 +238,15 @@ def _one_log(argument: str) -> TimingLog:
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    write_log(read_logs(args.logs, args.rebase, args.force), args.out)
+    with shown_work("Merging"):
+        write_log(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
 
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
     path = args.weights
-    with junit_file(args.junit, "log answer") as write_junit:
+    with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
         summary = summarise(
             args.logs,
             weights=weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path)) if path else None,
@@ -269,7 +272,8 @@ def run_export_csv(args: argparse.Namespace) -> int:
 
 
 def run_export_parquet(args: argparse.Namespace) -> int:
-    export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
+    with shown_work("Writing the records"):
+        export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
 
 

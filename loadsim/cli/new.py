@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from loadsim.cli.options import whole
-from loadsim.cli.shipped import write_new
+from loadsim.cli.shipped import EDITOR_LINE, schema_file, write_new, write_schema
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
@@ -46,7 +46,7 @@ QUESTIONS = (
 )
 
 TEMPLATE = """\
-# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
+{editor}# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
 # Next: {next}
 name: {name}
 
@@ -80,6 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--users", type=whole(2, 10**9), metavar="N", help="number of users; default: 20")
     parser.add_argument("--profile", metavar="PROFILE", help="a profile; default: loadsim-5.5/medium")
     parser.add_argument("--day-length", metavar="DURATION", help="length of the day in the run; default: 1h")
+    parser.add_argument(
+        "--no-schema", action="store_true", help="do not write the JSON Schema next to it, which editors use"
+    )
     parser.set_defaults(run=run_new)
 
 
@@ -102,10 +105,16 @@ def run_new(args: argparse.Namespace) -> int:
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
     answers["user"] = json.dumps(answers["user"])  # quoted, which YAML reads, too
     text = TEMPLATE.format(
-        name=args.name, next=", then ".join(steps), variable=PASSWORD_VARIABLE, allow=_allow(answers["host"]), **answers
+        editor="" if args.no_schema else f"{EDITOR_LINE}{schema_file('scenarios').name}\n",
+        name=args.name,
+        next=", then ".join(steps),
+        variable=PASSWORD_VARIABLE,
+        allow=_allow(answers["host"]),
+        **answers,
     )
     _write_checked(file, text)
-    print(f"Wrote {file}. Next:")
+    also = "" if args.no_schema else f", and {write_schema('scenarios', file)} for editors"
+    print(f"Wrote {file}{also}. Next:")
     print(f"  export {PASSWORD_VARIABLE}=...      # the password of all users")
     print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
     for step in steps:

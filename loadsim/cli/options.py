@@ -8,10 +8,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from loadsim.cluster.address import PLAIN_WORD
+from pydantic import TypeAdapter, ValidationError
+
+from loadsim.cluster.address import PLAIN_WORD, control_address
 from loadsim.errors import ConfigError, printable
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.schema import PositiveDuration
+
+if TYPE_CHECKING:
+    from loadsim.cluster.security import Access
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -23,6 +30,14 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def duration(text: str) -> float:
+    """Parse a duration such as 2m, as in a scenario, to seconds."""
+    try:
+        return TypeAdapter[float](PositiveDuration).validate_python(text)
+    except ValidationError as failure:
+        raise argparse.ArgumentTypeError(f"{failure.errors()[0]['msg']}, found {text!r}") from None
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +62,7 @@ def given_scenario(args: argparse.Namespace) -> Scenario:
 
 def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
-        "--cluster", required=required, metavar="ADDRESS", help="address of the controller, such as tls://station:8786"
+        "--cluster", required=required, metavar="HOST[:PORT]", help="address of the controller: HOST[:PORT]"
     )
     add_certs(parser)
 
@@ -59,6 +74,18 @@ def add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         PLAIN_WORD, action="store_true", help="disable TLS (anyone who can connect can then run code on this machine)"
     )
+
+
+def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluster", *, listens: bool = False) -> Access:
+    """Return the access to the cluster whose controller has, or takes, this address; the options are those of `args`.
+
+    Raises `ConfigError`.
+    """
+    needs_dask()
+    from loadsim.cluster.security import access_to
+
+    found = control_address(address, what, secured=args.certs is not None, listens=listens)
+    return access_to(found, args.certs, args.insecure_plain_tcp)
 
 
 def needs_dask() -> None:

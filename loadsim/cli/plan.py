@@ -7,8 +7,10 @@ import json
 import sys
 
 from loadsim.cli.options import add_scenario
+from loadsim.cli.progress import shown_share
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import load_scenario
+from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.report.plan_text import plan_text
 from loadsim.runs.library import plan
 
@@ -25,8 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
-        found = plan(scenario, engines=args.engines)
-        print(json.dumps(found.figures) if args.json else plan_text(found.figures))
-        for reason in found.not_valid:
+        with shown_share("Planning") as progress:
+            found = plan(scenario, engines=args.engines, progress=progress)
+        needs = describe(found.needs, found.machine)
+        print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs))
+        for reason in (*found.not_valid, *shortages(found.needs, found.machine)):
             print(f"loadsim: warning: {reason}", file=sys.stderr)
     return 0

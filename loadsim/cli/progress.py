@@ -1,20 +1,34 @@
-"""Progress in accounts: a bar on a terminal, elsewhere a line at each tenth."""
+"""Progress in accounts, or in shares of a whole: a bar on a terminal, elsewhere a line at each tenth."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from threading import Timer
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from loadsim.provisioning.sessions import Progress as ShowProgress
 
 WORTH_TELLING_S = 10.0
 """The time left is told in phases that take longer."""
+
+SILENT_S = 2.0
+"""The progress of a share is shown after this time."""
 
 
 def watched_terminal() -> Console | None:
@@ -43,6 +57,56 @@ def shown_progress() -> Iterator[ShowProgress]:
             bar.update(phases[phase], completed=done, total=total)
 
         yield show
+
+
+@contextmanager
+def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
+    """Yield a function that shows the finished share of a task on standard error, if the task takes `SILENT_S`."""
+    console = watched_terminal()
+    began_s = now_s()
+    tenths = 0
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with ExitStack() as shown:
+        bar: Progress | None = None
+
+        def show(share: float) -> None:
+            nonlocal bar, tenths
+            if now_s() - began_s < SILENT_S:
+                return
+            if console is not None:
+                if bar is None:
+                    bar = shown.enter_context(Progress(*columns, console=console, transient=True))
+                    bar.add_task(title, total=1.0)
+                bar.update(bar.task_ids[0], completed=share)
+            elif int(10 * share) > tenths:
+                tenths = int(10 * share)
+                print(f"{title}: {10 * tenths} %", file=sys.stderr, flush=True)
+
+        yield show
+
+
+@contextmanager
+def shown_work(title: str) -> Iterator[None]:
+    """Show on a terminal, with the time taken so far, that the block is still at work after `SILENT_S`.
+
+    Nothing may be printed in the block.
+    """
+    console = watched_terminal()
+    if console is None:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    shown = Progress(*columns, console=console, transient=True)
+    shown.add_task(title, total=None)
+    after = Timer(SILENT_S, shown.start)
+    after.start()
+    try:
+        yield
+    finally:
+        after.cancel()
+        after.join()
+        if shown.live.is_started:
+            shown.stop()
 
 
 class Lines:

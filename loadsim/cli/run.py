@@ -9,25 +9,26 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from loadsim.cli.junit import junit_file
-from loadsim.cli.options import add_cluster, add_scenario, given_scenario, needs_dask
+from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
+from loadsim.cli.options import add_cluster, add_scenario, cluster_access, given_scenario, needs_dask
+from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
-from loadsim.cluster.address import control_address
-from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
+from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
+from loadsim.runs.watcher import Watchers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
-    parser.add_argument(
-        "--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address while the run lasts"
-    )
+    add_metrics(parser)
     add_cluster(parser, required=False)
     parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
     parser.set_defaults(run=run_scenario)
@@ -61,22 +60,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_scenario(args: argparse.Namespace) -> int:
     with junit_file(args.junit, "run") as write_junit:
-        result = _run(args)
-        write_junit(verdict_junit(result.summary))
-    _show(result, args)
+        if args.trust_start_state:
+            args.overrides = [*args.overrides, f"initialise={TRUST}"]
+        scenario = given_scenario(args)
+        make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
+        with published_metrics(args, scenario) as metrics:
+            with closing(RunView(scenario, quiet=args.quiet)) as view:
+                result = make(watcher=Watchers(metrics, view))
+            write_junit(verdict_junit(result.summary))
+            metrics.done(result.summary)
+            try:
+                _show(result, args)
+            finally:
+                hand_over(result.directory)
+            linger(args)  # the run directory is complete
     return result.exit_status
-
-
-def _run(args: argparse.Namespace) -> RunResult:
-    if args.trust_start_state:
-        args.overrides = [*args.overrides, f"initialise={TRUST}"]
-    scenario = given_scenario(args)
-    make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
-    with (
-        served_snapshots(args.metrics, args.quiet) as publish,
-        closing(RunView(scenario, quiet=args.quiet, publish=publish)) as view,
-    ):
-        return make(watcher=view)
 
 
 def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
@@ -99,12 +97,11 @@ def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., 
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     needs_dask()
-    from loadsim.cluster.security import access_to
     from loadsim.runs.cluster import run_on_cluster
     from loadsim.runs.common_start import check_shareable
 
     check_shareable(scenario, "--cluster")
-    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    access = cluster_access(args, args.cluster)
     return partial(run_on_cluster, scenario, access, args.out, clients=args.clients)
 
 
@@ -145,7 +142,8 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
         print(json.dumps(result.summary.score, indent=2) if args.json else text)
         sys.stdout.flush()  # making the report takes a moment
     if not args.no_report:
-        line = report_on(result.directory)
+        with nullcontext() if args.quiet else shown_work("Drawing the report"):
+            line = report_on(result.directory)
         with suppress(BrokenPipeError):
             if not args.quiet:
                 print(line, file=sys.stderr if args.json else sys.stdout)
@@ -184,11 +182,8 @@ def _program() -> str:
 def report_on(out: Path) -> str:
     """Make the report of a run. Return the line that says where it is, or why there is none.
 
-    A separate process makes it: a crash there cannot affect the verdict, and the process that makes load never loads
-    a drawing library.
+    A separate process makes it: a crash there cannot affect the verdict.
     """
-    if find_spec("matplotlib") is None:
-        return f"No {REPORT_NAME}: pip install 'loadsim[report]'"
     place = out.absolute()
     command = [sys.executable, "-P", "-m", "loadsim", "report", str(place), "-o", str(place / REPORT_NAME)]
     try:
@@ -209,14 +204,3 @@ def report_on(out: Path) -> str:
         why = (made.stderr.strip().splitlines() or ["no message"])[-1]
         return f"No {REPORT_NAME}: {why.removeprefix('loadsim: ')}"
     return f"Report: {out / REPORT_NAME}"
-
-
-def served_snapshots(where: str | None, quiet: bool) -> AbstractContextManager[Callable[[LiveSnapshot], None]]:
-    """Yield a function that shows a snapshot to Prometheus. Raises `ConfigError` if the address cannot be used."""
-    if where is None:
-        return nullcontext(lambda _: None)
-    if find_spec("prometheus_client") is None:
-        raise ConfigError("--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'")
-    from loadsim.cli.metrics import served_metrics
-
-    return served_metrics(where, quiet=quiet)

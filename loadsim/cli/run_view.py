@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 
 from loadsim.cli.live_view import ShowSnapshot, shown_run
-from loadsim.cli.progress import shown_progress, watched_terminal
+from loadsim.cli.progress import shown_progress, shown_share, shown_work, watched_terminal
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning.sessions import Progress as ShowProgress
@@ -26,15 +26,15 @@ class Warnings(Watcher):
 
 
 class RunView(Warnings):
-    """Shows a run on standard error; only warnings if `quiet`. `publish` receives each snapshot, too."""
+    """Shows a run on standard error; only warnings if `quiet`."""
 
-    def __init__(self, scenario: Scenario, *, quiet: bool, publish: Callable[[LiveSnapshot], None]) -> None:
+    def __init__(self, scenario: Scenario, *, quiet: bool) -> None:
         self._scenario = scenario
         self._quiet = quiet
-        self._publish = publish
         self._rows = watched_terminal() is not None
         self._shown = ExitStack()
         self._progress: ShowProgress = lambda *_: None
+        self._planned: Callable[[float], None] = lambda _: None
         self._screen: ShowSnapshot = lambda *_: None
 
     def close(self) -> None:
@@ -45,14 +45,21 @@ class RunView(Warnings):
         self.close()
         if self._quiet:
             return
-        if stage == "prepare":
+        if stage == "plan":
+            self._planned = self._shown.enter_context(shown_share("Planning"))
+        elif stage == "prepare":
             self._progress = self._shown.enter_context(shown_progress())
         elif stage == "load":
             self._screen = self._shown.enter_context(shown_run(self._scenario))
+        elif stage == "analyse":
+            self._shown.enter_context(shown_work("Computing the summary"))
 
     def message(self, line: str) -> None:
         if not self._quiet:
             show_line(line)
+
+    def planned(self, share: float) -> None:
+        self._planned(share)
 
     def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
         if client is None:
@@ -61,5 +68,4 @@ class RunView(Warnings):
             self._progress(f"{phase}, {client}", done, total)
 
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        self._publish(snapshot)
         self._screen(snapshot, clients)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
 from loadsim.model.yaml_reader import known, shipped
-from loadsim.protocols.registry import GROUP
+from loadsim.plugins import Plugin, plugins
 from loadsim.users import tasks
+from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
 
 FILES = ("scenarios", "profiles", "programs")
@@ -23,6 +23,9 @@ FILES = ("scenarios", "profiles", "programs")
 WIDTH = 80
 """Columns of a list."""
 
+Row = tuple[str, str]
+"""A name, and the words for it."""
+
 
 def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind not in FILES:
@@ -30,26 +33,62 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
         return
     parser.add_argument("name", metavar="NAME", nargs="?", help="print this file; without it, the names are listed")
     parser.add_argument("--copy", type=Path, metavar="FILE", help="write it to a new file instead, to be changed")
+    parser.add_argument(
+        "--schema",
+        action="store_true",
+        help="print the JSON Schema for editors; with --copy, write it next to the file",
+    )
     parser.set_defaults(run=partial(run_files, kind))
 
 
 def run_list(kind: str, _: argparse.Namespace) -> int:
+    """List what is installed. Raises `ConfigError` for a plug-in that cannot be imported."""
     print("\n".join(_list(_drivers() if kind == "drivers" else _tasks())))
     return 0
 
 
 def run_files(kind: str, args: argparse.Namespace) -> int:
     """List the files, or print or copy one. Raises `ConfigError` for an unknown name, or a file that exists."""
-    if args.name is None:
-        if args.copy is not None:
-            raise ConfigError(f"--copy {args.copy}: expected NAME, too, found none")
-        print("\n".join(_list(_files(kind))))
-    elif args.copy is None:
+    if args.name is None and args.copy is not None:
+        raise ConfigError(f"--copy {args.copy}: expected NAME, too, found none")
+    if args.name is not None and args.schema and args.copy is None:
+        raise ConfigError(f"--schema: expected --copy FILE with NAME, or no NAME, found {args.name!r}")
+    if args.copy is not None:
+        _copy(kind, args)
+    elif args.schema:
+        sys.stdout.write(schema_file(kind).read_text(encoding="utf-8"))
+    elif args.name is not None:
         sys.stdout.write(_text(kind, args.name))
     else:
-        write_new(args.copy, _text(kind, args.name))
-        print(f"Copied to {args.copy}")
+        print("\n".join(_list(_files(kind))))
     return 0
+
+
+def _copy(kind: str, args: argparse.Namespace) -> None:
+    """Copy a file. Its line for editors leads to the schema next to the copy, or is left out."""
+    line, rest = _text(kind, args.name).split("\n", 1)
+    assert line.startswith(EDITOR_LINE)
+    write_new(args.copy, f"{EDITOR_LINE}{schema_file(kind).name}\n{rest}" if args.schema else rest)
+    print(f"Copied to {args.copy}")
+    if args.schema:
+        print(f"Schema: {write_schema(kind, args.copy)}")
+
+
+EDITOR_LINE = "# yaml-language-server: $schema="
+"""The beginning of the comment by which editors find the schema of a file."""
+
+
+def schema_file(kind: str) -> Path:
+    """Return the JSON Schema of the files of this kind."""
+    return shipped("schemas") / f"{kind.removesuffix('s')}.schema.json"
+
+
+def write_schema(kind: str, file: Path) -> Path:
+    """Write the schema next to a file, unless there is one; return its path. Raises `ConfigError`."""
+    beside = file.parent / schema_file(kind).name
+    if not beside.exists():
+        write_new(beside, schema_file(kind).read_text(encoding="utf-8"))
+    return beside
 
 
 def write_new(file: Path, text: str) -> None:
@@ -69,44 +108,49 @@ def _text(kind: str, name: str) -> str:
     return (shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _files(kind: str) -> Mapping[str, str]:
-    """Return the first sentence of each file's first comment, by the name of the file."""
-    return {name: _first_sentence(_text(kind, name)) for name in known(kind)}
+def _files(kind: str) -> list[Row]:
+    """Return each file's name with the first sentence of its first comment."""
+    return [(name, _first_sentence(_text(kind, name))) for name in known(kind)]
 
 
 def _first_sentence(text: str) -> str:
     comment = []
     for line in text.splitlines():
+        if line.startswith(EDITOR_LINE):
+            continue
         if not line.startswith("#"):
             break
         comment.append(line.removeprefix("#").strip())
     return " ".join(comment).partition(". ")[0].removesuffix(".")
 
 
-def _drivers() -> Mapping[str, str]:
-    """Return the first line of the docstring of each driver's module, by the driver's name."""
-    found = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        module = sys.modules[entry.load().__module__]
-        found[entry.name] = (module.__doc__ or "").partition("\n")[0].removeprefix(f"The driver `{entry.name}`: ")
-    return found
+def _drivers() -> list[Row]:
+    """Return a row for each driver: the first line of its module's docstring, and the package of a plug-in."""
+    return [(each.name, _words(each)) for each in plugins("driver")]
 
 
-def _tasks() -> Mapping[str, str]:
-    """Return the words for each task, with its weight, by its name."""
+def _words(found: Plugin) -> str:
+    """Return the words for a plug-in. Raises `ConfigError` if it cannot be imported."""
+    module = sys.modules[found.load().__module__]
+    words = (module.__doc__ or "").partition("\n")[0].removeprefix(f"The {found.kind} `{found.name}`: ")
+    return words if found.is_own else f"{words} ({found.origin})".strip()
+
+
+def _tasks() -> list[Row]:
+    """Return each task with its words, and its weight or its package. Raises `ConfigError` for a plug-in's fault."""
     weights = load_weights()
     found = [each for each in vars(tasks).values() if isinstance(each, Task)]
-    return {
-        each.name: each.about + (f" (weight {weights[each.name]:g})" if weights.get(each.name) else "")
+    return [
+        (each.name, each.about + (f" (weight {weights[each.name]:g})" if weights.get(each.name) else ""))
         for each in found
-    }
+    ] + [(each.name, f"{task_of(each).about} ({each.origin})".strip()) for each in plugins("task")]
 
 
-def _list(about: Mapping[str, str]) -> list[str]:
+def _list(rows: Sequence[Row]) -> list[str]:
     """Return a line for each name, with its words; further lines of long ones are indented."""
-    column = max(map(len, about)) + 2
+    column = max(len(name) for name, _ in rows) + 2
     lines = []
-    for name, words in about.items():
+    for name, words in rows:
         wrapped = textwrap.wrap(words, WIDTH - column) or [""]
         lines += [f"{name.ljust(column)}{wrapped[0]}".rstrip(), *(f"{' ' * column}{line}" for line in wrapped[1:])]
     return lines

@@ -25,9 +25,12 @@ def add_wide(parser: argparse.ArgumentParser) -> None:
 
 def shown_answer(summary: Summary, *, wide: bool) -> str:
     """Return the answer for standard output; in colour on a terminal, unless `NO_COLOR` is set."""
-    if wide:
-        return full_answer(summary)
+    return full_answer(summary) if wide else short_answer(summary, *width_and_colours())
+
+
+def width_and_colours() -> tuple[int, bool]:
+    """Return the columns of standard output, and True if it shows colours."""
     terminal = sys.stdout.isatty()
     width = min(MOST_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if terminal else WIDTH
     colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return short_answer(summary, width, colours)
+    return width, colours

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from loadsim.errors import ConfigError
+from loadsim.model.host_port import host_and_port
 from loadsim.model.scenario_server import is_loopback
+
+DEFAULT_PORT = 8786
+"""Dask's usual port."""
+
+LOOPBACK = "127.0.0.1"
+"""The address at which a controller listens by default: only this machine can reach it."""
 
 PLAIN_WORD = "--insecure-plain-tcp"
 """The option that permits plain TCP beyond loopback."""
@@ -48,22 +54,25 @@ class ControlAddress:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def control_address(text: str, what: str = "--cluster", any_port: bool = False) -> ControlAddress:
-    """Read `tls://HOST:PORT` or `tcp://HOST:PORT`. Raises `ConfigError`, which names the option `what`.
+def control_address(
+    text: str, what: str = "--cluster", *, secured: bool = False, listens: bool = False
+) -> ControlAddress:
+    """Read `HOST`, `HOST:PORT`, or either after `tls://` or `tcp://`. Raises `ConfigError`, which names the option.
 
-    With `any_port`, the port may be 0: the listening socket then takes a free one.
+    Without `tls://` or `tcp://`, `secured` decides. An address that `listens` may also be a lone port, on loopback, and
+    the port may be 0: the listening socket then takes a free one.
     """
-    expected = f"{what}: expected tls://HOST:PORT, or tcp://HOST:PORT on loopback"
+    scheme, separator, rest = text.rpartition("://")
     try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
+        if separator and scheme not in ("tls", "tcp"):
+            raise ValueError(text)
+        host, port = host_and_port(rest, LOOPBACK if listens else None, DEFAULT_PORT)
+        if port == 0 and not listens:
+            raise ValueError(text)
     except ValueError:
-        raise ConfigError(f"{expected}, found {text!r}") from None
-    no_port = port is None or (port == 0 and not any_port)
-    if not host or no_port or parts.scheme not in ("tls", "tcp") or "@" in parts.netloc or parts[2:] != ("", "", ""):
-        raise ConfigError(f"{expected}, found {text!r}")
-    assert port is not None
-    return ControlAddress(parts.scheme == "tls", host, port)
+        expected = "[HOST:]PORT" if listens else "HOST[:PORT]"
+        raise ConfigError(f"{what}: expected {expected}, also after tls:// or tcp://, found {text!r}") from None
+    return ControlAddress(scheme == "tls" if separator else secured, host, port)
 
 
 def check_transport(address: ControlAddress, insecure_plain_tcp: bool = False) -> None:

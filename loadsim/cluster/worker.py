@@ -45,11 +45,13 @@ from loadsim.model.population import further_connections
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
+from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sampled
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
+from loadsim.users.plugin_tasks import check_tasks
 
 BEGIN_LIMIT_S = 60.0
 """Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
@@ -69,6 +71,9 @@ async def check(assigned: WorkerAssignment) -> None:
     )
     check_sources(assigned.scenario)
     check_ports(assigned.scenario, assigned.assignment)
+    check_tasks(assigned.scenario)
+    if FIRST_USER in assigned.assignment:
+        check_probes(assigned.scenario)
     check_drivers(assigned.scenario, assigned.services)
     for each in assigned.per_engine:
         raise_open_file_limit(len(each), further_connections(assigned.scenario, each))
@@ -154,6 +159,8 @@ async def make_load(
     server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
     environment = await asyncio.to_thread(environment_facts, server, assigned.services)
 
+    probes = open_probes(assigned.scenario, assigned.services) if FIRST_USER in assigned.assignment else ()
+
     # Open the logs.
     logs = directory / LOGS_NAME
     begins = assigned.begins(logs)
@@ -172,7 +179,7 @@ async def make_load(
         loss_watch = ControlLossWatch(assigned, controller.link, control, coordinator, events)
         clock = NewestReading()
         try:
-            with calls_on_signal(coordinator.stop):
+            with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
                 storage = partial(server_storage, assigned.services)
                 async with (
                     watched_machine(

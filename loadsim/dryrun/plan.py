@@ -9,13 +9,13 @@ from typing import Any
 
 from loadsim.dryrun.plan_engine import Planned, empty_tally, plan_users
 from loadsim.dryrun.plan_process import other_engines
+from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload, combine_digests
-from loadsim.users.tasks import TASKS
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
 """The ways to send by their names in the published calculated load, with their tasks."""
@@ -52,9 +52,10 @@ def engines_for(users: int, cores: int) -> int:
     return max(1, min(cores, users // USERS_OF_AN_ENGINE, MOST_ENGINES))
 
 
-def make_plan(scenario: Scenario, engines: int = 1) -> Plan:
+def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = None) -> Plan:
     """Run the scenario without a server, in virtual time, in `engines` processes: any number gives the same plan.
 
+    `progress` receives the finished share.
     Raises `ConfigError` for a closed loop, which has no plan, and `RunInvalid` if a process is killed.
     """
     if scenario.run.mode == STRESS:
@@ -64,7 +65,7 @@ def make_plan(scenario: Scenario, engines: int = 1) -> Plan:
         )
     workload = Workload(scenario)  # raises its errors before a process is started
     with other_engines(scenario, engines) as others:
-        planned = plan_users(scenario, 0, engines, others if engines > 1 else None)
+        planned = plan_users(scenario, 0, engines, others if engines > 1 else None, progress)
         return join(workload, [planned, *others.planned()])
 
 
@@ -171,7 +172,7 @@ def _by_hour(tally: Tally) -> list[dict[str, Any]]:
             {
                 "hour": number,
                 "seconds": seconds,
-                "tasks": {task: hour.tasks[task] for task in TASKS},
+                "tasks": {task: hour.tasks[task] for task in tally.tasks},
                 **{figure: hour.traffic[figure] for figure in TRAFFIC},
                 "imap_commands": imap,
                 "imap_commands_per_s": imap / seconds if seconds else None,

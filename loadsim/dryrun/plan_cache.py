@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
@@ -18,6 +19,7 @@ from threading import Thread
 
 from loadsim.dryrun.plan import engines_for, make_plan
 from loadsim.dryrun.plan_engine import uncollected
+from loadsim.dryrun.rounds import Progress
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import read_text
 from loadsim.model.scenario import Scenario
@@ -29,27 +31,39 @@ PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
 REPORT_AFTER_S = 1.0
 """Users see a line if planning takes longer."""
 
+POLL_S = 0.1
+"""The interval at which a wait for the planning process checks its limits."""
+
 _MOST_BYTES = 1 << 26
 """The largest plan that is read from the cache; a plan has 400 numbers for each task."""
 
 Show = Callable[[str], None]
 """Shows a line to the user."""
 
+PERCENT = 0.01
+"""The planning process reports its progress in steps of this share."""
+
 
 def planned_load(
-    scenario: Scenario, software: str, progress: Show, warn: Show, limit_s: float | None = None
+    scenario: Scenario,
+    software: str,
+    show: Show,
+    warn: Show,
+    limit_s: float | None = None,
+    progress: Progress = lambda _: None,
 ) -> PlannedLoad | None:
     """Return the load of a scenario's plan; None in stress mode, which has no plan, or if planning fails.
 
     `software` identifies the planning program: plans of others in the cache are ignored. Planning fails if it is
-    killed or takes longer than `limit_s`; `warn` shows the reason.
+    killed or takes longer than `limit_s`; `warn` shows the reason. `progress` receives the finished share of a plan
+    that takes longer than `REPORT_AFTER_S`.
     """
     if scenario.run.mode == STRESS:
         return None
     found = cached(scenario, software)
     if found is not None:
         return found
-    made = _plan_in_child(scenario, progress, limit_s)
+    made = _plan_in_child(scenario, show, limit_s, progress)
     if isinstance(made, str):
         warn(f"the load was not planned: {made}; the summary cannot state the achieved share of it")
         return None
@@ -110,7 +124,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 # --- planning ---------------------------------------------------------------------------------------------------
 
 
-def _plan_in_child(scenario: Scenario, progress: Show, limit_s: float | None) -> PlannedLoad | str:
+def _plan_in_child(scenario: Scenario, show: Show, limit_s: float | None, progress: Progress) -> PlannedLoad | str:
     """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
     engines = engines_for(scenario.users, os.cpu_count() or 1)
     ours, theirs = Pipe()
@@ -126,21 +140,31 @@ def _plan_in_child(scenario: Scenario, progress: Show, limit_s: float | None) ->
         try:
             with suppress(OSError):  # it has exited; `recv` raises EOFError then
                 ours.send((scenario, engines))
-            if not ours.poll(REPORT_AFTER_S):
-                by = f" by {engines} processes" if engines > 1 else ""
-                progress(f"Planning the day of {scenario.users} users once, to know its load{by}")
-                if not ours.poll(limit_s):
+            began_s = time.monotonic()
+            shown = False
+            while True:
+                passed_s = time.monotonic() - began_s
+                if limit_s is not None and passed_s > REPORT_AFTER_S + limit_s:
                     return f"it took longer than {limit_s:.0f} s; run loadsim plan beforehand, which has no limit"
-            try:
-                made: PlannedLoad | str = ours.recv()
-            except (EOFError, OSError):
-                status = process.wait()
-                how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-                return f"its process {how}"
+                if not shown and passed_s >= REPORT_AFTER_S:
+                    by = f" by {engines} processes" if engines > 1 else ""
+                    show(f"Planning the day of {scenario.users} users once, to know its load{by}")
+                    shown = True
+                if not ours.poll(POLL_S):
+                    continue
+                try:
+                    received: PlannedLoad | str | float = ours.recv()
+                except (EOFError, OSError):
+                    status = process.wait()
+                    how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+                    return f"its process {how}"
+                if not isinstance(received, float):
+                    return received
+                if shown:
+                    progress(received)
         finally:
             process.kill()
             process.wait()
-    return made
 
 
 def main() -> int:
@@ -150,12 +174,26 @@ def main() -> int:
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with uncollected():
         try:
-            made: PlannedLoad | str = make_plan(scenario, engines).tally.load()
+            made: PlannedLoad | str = make_plan(scenario, engines, _reported(parent)).tally.load()
         except RunInvalid as failure:
             made = str(failure)
         with suppress(OSError):
             parent.send(made)
     return 0
+
+
+def _reported(parent: Connection) -> Progress:
+    """Return a function that sends each further `PERCENT` of a plan to the parent process."""
+    sent = 0.0
+
+    def report(share: float) -> None:
+        nonlocal sent
+        if share - sent >= PERCENT:
+            sent = share
+            with suppress(OSError):
+                parent.send(share)
+
+    return report
 
 
 def _exit_with_parent(parent: Connection) -> None:

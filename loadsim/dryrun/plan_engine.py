@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, cast
 
-from loadsim.dryrun.rounds import Peers, Rounds
+from loadsim.dryrun.rounds import Peers, Progress, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Dependencies, Engine
@@ -24,6 +24,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.users.plugin_tasks import idle_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,13 @@ def empty_tally(workload: Workload) -> Tally:
     """Return a tally of all users and hours without any counts."""
     scenario = workload.scenario
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
-    return Tally(scenario.users, round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
+    hour_ns, duration_ns = round(HOUR_S * 1e9 / scenario.compression), workload.duration_us * 1000
+    return Tally(scenario.users, hour_ns, hours, duration_ns, scenario.plugin_tasks)
 
 
-def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None) -> Planned:
+def plan_users(
+    scenario: Scenario, index: int, engines: int, peers: Peers | None, progress: Progress | None = None
+) -> Planned:
     """Run the users of engine `index` (from 0) of `engines`. `peers` are the other engines; None without any."""
     workload = Workload(scenario)
     users = divide(scenario.users, engines)[index]
@@ -87,7 +91,7 @@ def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None
 
     async def run(clock: LoopClock) -> None:
         no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
-        rounds = Rounds(workload, users, clock, peers)
+        rounds = Rounds(workload, users, clock, peers, progress)
         driver = open_driver(
             IN_THE_ENGINE,
             no_services,
@@ -101,6 +105,7 @@ def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None
             Dependencies(
                 workload=workload,
                 drivers={group.module: driver for group in scenario.topology},
+                plugin_tasks=idle_tasks(scenario),
                 contents=contents,
                 recorder=tally,
                 events=Events(io.StringIO()),

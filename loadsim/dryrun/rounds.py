@@ -27,6 +27,10 @@ ROUND_S = 5.0
 HALF_A_MICROSECOND_NS = 500
 
 
+Progress = Callable[[float], None]
+"""Receives the finished share of a plan, from 0 to 1."""
+
+
 class Peers(Protocol):
     """The other engines of a plan."""
 
@@ -62,10 +66,18 @@ class Rounds:
     when no more mail is sent. No mail stays in transit at the ends of these two.
     """
 
-    def __init__(self, workload: Workload, users: Collection[int], clock: Clock, peers: Peers | None) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        users: Collection[int],
+        clock: Clock,
+        peers: Peers | None,
+        progress: Progress | None = None,
+    ) -> None:
         self._users = frozenset(users)
         self._clock = clock
         self._peers = peers
+        self._progress = progress
         self._duration_us = workload.duration_us
         self._start_ns = (ceil(workload.scenario.run.ramp_up_s) + 1) * 10**9  # after the last log-on
         self._rounds = ceil(workload.duration_us * workload.compression / (ROUND_S * 1e6))
@@ -123,6 +135,8 @@ class Rounds:
             self._peers.send(_packed(self._posted))
         self._posted = []
         self._finished_rounds += 1
+        if self._progress is not None:
+            self._progress(min(1.0, self._finished_rounds / self._rounds))
         kept = 1 if self._finished_rounds < self._rounds else 0
         while len(self._in_transit) > kept:
             self._deliver(self._in_transit.popleft())

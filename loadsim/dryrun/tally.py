@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,20 +29,20 @@ class Tally:
     """Counts what an engine records (`run_log.RunLog`), by user and by hour of the profiles' day.
 
     Hours count from 0; hour -1 is before the common start, hour `last` after the end. A whole day of many users
-    passes through these few lines.
+    passes through these few lines. `plugin_tasks` are the names of the tasks of plug-ins.
     """
 
-    def __init__(self, users: int, hour_ns: int, last: int, duration_ns: int) -> None:
+    def __init__(self, users: int, hour_ns: int, last: int, duration_ns: int, plugin_tasks: Sequence[str] = ()) -> None:
         self.hour_ns = hour_ns
         self.last = last
         self.duration_ns = duration_ns
         self.start_ns: int | None = None
         self.hours = {hour: Hour() for hour in range(-1, last + 1)}
         # Counts by name and then by user number; element 0 of each list is unused.
-        self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in TASKS}
+        self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *plugin_tasks)}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
-        self._due = {task: [0] * BINS for task in TASKS if task not in LEFT_OUT}
+        self._due = {task: [0] * BINS for task in self.tasks if task not in LEFT_OUT}
         self._data_bytes = 0
         self._hour = self.hours[-1]  # the one that was looked up last
         self._begin_ns = self._end_ns = 0

@@ -32,6 +32,7 @@ from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.timinglog.records import GIVEN_UP
 from loadsim.users.companion import COMPANION, Companion
 from loadsim.users.host import SessionCounts
+from loadsim.users.tasks import Task
 from loadsim.users.user import IDLE, User
 
 LOG_ON_LIMIT_S = 60.0
@@ -68,8 +69,8 @@ class Dependencies:
     """The objects that an engine works with.
 
     `drivers` has one for each protocol and program of its users, `companions` one for each companion of such a user, by
-    the same names (`Group.module`). `control` keeps it in step with the other engines of the run; None if there are
-    none. `watch` receives a snapshot each second.
+    the same names (`Group.module`). `plugin_tasks` are the tasks of plug-ins by name. `control` keeps the
+    engine in step with the others of the run; None if there are none. `watch` receives a snapshot each second.
     """
 
     workload: Workload
@@ -79,6 +80,7 @@ class Dependencies:
     events: Events
     clock: Clock
     companions: Mapping[str, Sequence[Driver]] = field(default_factory=dict)
+    plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
     control: Control | None = None
     watch: Callable[[LiveSnapshot], None] = lambda _: None
 
@@ -107,6 +109,7 @@ class Engine:
         clock, events, workload = dependencies.clock, dependencies.events, dependencies.workload
         self.workload = workload
         self.contents = dependencies.contents
+        self.plugin_tasks = dependencies.plugin_tasks
         self.recorder = dependencies.recorder
         self.now_ns = clock.now_ns
         self.run_id = run_id

@@ -36,6 +36,7 @@ from loadsim.protocols.registry import open_companions, open_drivers
 from loadsim.protocols.sasl.choice import used_methods
 from loadsim.timinglog.json_checks import having
 from loadsim.timinglog.writer import TimingLogWriter
+from loadsim.users.plugin_tasks import load_tasks
 
 
 def packed(scenario: Scenario, services: Services) -> str:
@@ -129,6 +130,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     contents = Contents(workload.seed)
     drivers = open_drivers(workload, contents, begin.services)
     companions = open_companions(scenario, begin.services)
+    plugin_tasks = load_tasks(scenario)
     contents.prepare()
     clock = MonotonicClock()
     epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
@@ -152,6 +154,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
                     workload=workload,
                     drivers=drivers,
                     companions=companions,
+                    plugin_tasks=plugin_tasks,
                     contents=contents,
                     recorder=log,
                     events=events,

@@ -12,13 +12,18 @@ FILES_PER_USER = 2
 OTHER_FILES = 64
 
 
+def open_files_needed(users: int, further: int = 0) -> int:
+    """Return how many open files an engine with these users needs; `further` are connections beyond one for each."""
+    return FILES_PER_USER * users + further + OTHER_FILES
+
+
 def raise_open_file_limit(users: int, further: int = 0) -> None:
     """Raise the soft limit of open files to the need of an engine's users; engines inherit it.
 
     The users may have `further` connections to mailboxes, beyond one for each. Raises `ConfigError` if the hard limit
     is too low; only root can raise that.
     """
-    needed = FILES_PER_USER * users + further + OTHER_FILES
+    needed = open_files_needed(users, further)
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or limit >= needed:
         return

@@ -6,6 +6,8 @@ clean-up that the first one began: it is ignored, unless there is a handler for 
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,3 +72,27 @@ def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[N
         _signals.handler = before
         for number, former in replaced.items():
             signal.signal(number, former)
+
+
+@contextmanager
+def awaited_signal() -> Iterator[Callable[[float], None]]:
+    """Yield a function that waits for at most so many seconds until a signal arrives, also one after earlier ones.
+
+    A signal since the beginning of the block ends the wait at once; none raises anything in the block.
+    """
+    signalled, signalling = os.pipe()
+
+    def on_signal(_: bool) -> None:
+        os.write(signalling, b".")
+
+    def wait(most_s: float) -> None:
+        waiting = select.poll()
+        waiting.register(signalled, select.POLLIN)
+        waiting.poll(most_s * 1000)
+
+    try:
+        with handled_by(on_signal, even_if_ignored=True):
+            yield wait
+    finally:
+        os.close(signalled)
+        os.close(signalling)

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
-
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.model.log_on import TokenSource, fill, is_pattern, problem_of_pattern
 from loadsim.model.ports import Account
-from loadsim.model.schema import Text, strict
+from loadsim.model.schema import TEXT_JSON, Reads, Text, strict
 from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
 from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
@@ -40,7 +38,7 @@ def _domain(value: object) -> str:
     return value.lower()
 
 
-Domain = Annotated[str, PlainValidator(_domain)]
+Domain = Annotated[str, Reads(_domain, {"type": "string", "pattern": f"^{_DOMAIN.pattern}$"})]
 
 
 def _fill(pattern: str, index: int) -> str:
@@ -233,11 +231,11 @@ class AccountsSection:
     password_command: Text | None = None
     csv: Text | None = None
     manifest_key: Text | None = None
-    token_file: Annotated[str, PlainValidator(_pattern)] | None = None
-    token_command: Annotated[str, PlainValidator(_pattern)] | None = None
+    token_file: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    token_command: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
     master: Text | None = None
     master_separator: Text | None = None
-    authzid: Annotated[str, PlainValidator(_pattern)] | None = None
+    authzid: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
 
     def __post_init__(self) -> None:
         sources = [source for source in PASSWORDS if getattr(self, source) is not None]
@@ -264,6 +262,11 @@ class AccountsSection:
     def has_password(self) -> bool:
         """Return whether the accounts have passwords."""
         return self.csv is not None or any(getattr(self, source) is not None for source in PASSWORDS)
+
+    @property
+    def has_token(self) -> bool:
+        """Return whether the accounts have OAuth tokens."""
+        return self.token_file is not None or self.token_command is not None
 
 
 def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from loadsim.errors import ConfigError
+from loadsim.errors import MOST_SHOWN, ConfigError
+from loadsim.model.problems import Key, Problems
 from loadsim.model.profile import OUTCOMES, Profile
-from loadsim.model.schema import Amount, Count, Share, Size
+from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
 from loadsim.model.terms import SENDING, WITHOUT_WINDOW
-from loadsim.model.yaml_reader import Key, Origin, parse, show
+from loadsim.model.yaml_reader import Origin, parse, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,15 @@ does not pass, however fast it is."""
 
 LIMITS = ("min", "max", "below")
 
+
+_LIMIT_JSON = any_of({"type": ["number", "null"], "minimum": 0}, {"type": "string", "pattern": r"^\d"})
+_BOUND_JSON = any_of(mapping_of(_LIMIT_JSON, LIMITS), NULL)
+CRITERIA_JSON: Json = {
+    "type": "object",
+    "properties": {name: dict(_BOUND_JSON) for name in DEFAULT},
+    "additionalProperties": {"type": ["object", "null"]},
+}
+"""Criteria in a JSON Schema: the names of other figures depend on the profiles."""
 
 # --- names of figures -------------------------------------------------------------------------------------------
 
@@ -175,7 +185,7 @@ def planned_tasks(profile: Profile) -> set[str]:
         tasks.add("SAVE SENT")
     if profile.inbox_limit is not None and "READ" in tasks:
         tasks.add("EVICT")
-    return tasks
+    return tasks | {name for name, task in profile.tasks.items() if task.per_day}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -225,10 +235,12 @@ def read_criteria(document: object, planned: Mapping[str, set[str]], stress: boo
     """Return the criteria of a scenario, including the defaults, for the figures of `figures`.
 
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
-    its own. Raises `ConfigError` with one line for an unknown figure, and for invalid limits.
+    its own. Raises `ConfigError` for unknown figures, and for invalid limits.
     """
     tree = figures(planned, stress)
-    given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin))
+    problems = Problems()
+    given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin, problems))
+    problems.check()
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
     default = dict(DEFAULT)
     if SENDING.isdisjoint(task for tasks in planned.values() for task in tasks):
@@ -259,19 +271,24 @@ def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
 
 
 def _bounds(
-    document: object, within: Tree, path: Key, tree: Tree, origin: Origin
+    document: object, within: Tree, path: Key, tree: Tree, origin: Origin, problems: Problems
 ) -> Iterator[tuple[str, Bound | None]]:
-    """Yield the criteria of a part of the document; `within` is the same part of the names."""
+    """Yield the criteria of a part of the document; `within` is the same part of the names. Record errors."""
     if not isinstance(document, dict):
-        raise origin.error(("criteria", *path), "a mapping of figures to their limits", document)
+        expected = "a mapping of figures to their limits"
+        problems.found.append(origin.error(("criteria", *path), expected, document))
+        return
     for key, value in document.items():
         here = (*path, key)
-        if key not in within:
-            raise _unknown(here, value, within, tree, origin)
-        if isinstance(within[key], Mapping):
-            yield from _bounds(value, within[key], here, tree, origin)
+        if key not in within and len(problems.found) < MOST_SHOWN:
+            problems.found.append(_unknown(here, value, within, tree, origin))
+        elif key not in within:  # it is not shown, and the search for a similar name is slow
+            problems.found.append(origin.error_saying(("criteria", *here), "a figure", show(key)))
+        elif isinstance(within[key], Mapping):
+            yield from _bounds(value, within[key], here, tree, origin, problems)
         else:
-            yield ".".join(map(str, here)), _bound(value, within[key], ("criteria", *here), origin)
+            with problems:
+                yield ".".join(map(str, here)), _bound(value, within[key], ("criteria", *here), origin)
 
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
@@ -312,10 +329,14 @@ def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin
         return None
     if not isinstance(document, dict) or not document:
         raise origin.error(key, "a mapping such as {max: 500}, or null", document)
-    for limit in document:
-        if limit not in LIMITS:
-            raise origin.error_saying((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
-    bound = Bound(**{limit: parse(adapter, value, origin, (*key, limit)) for limit, value in document.items()})
+    problems, limits = Problems(), {}
+    for limit, value in document.items():
+        with problems:
+            if limit not in LIMITS:
+                raise origin.error_saying((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
+            limits[limit] = parse(adapter, value, origin, (*key, limit))
+    problems.check()
+    bound = Bound(**limits)
     most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)
     if bound.min is not None and most is not None and (bound.min > most or bound.min == bound.below):
         found = ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())

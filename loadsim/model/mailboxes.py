@@ -11,11 +11,11 @@ from itertools import accumulate
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, TypeAdapter
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
 from loadsim.model.distribution import CountDistribution, Distribution
-from loadsim.model.schema import Positive, Share, Size, strict, whole
+from loadsim.model.schema import SHARE_JSON, SIZE_KEY, Positive, Reads, Share, Size, any_of, strict, whole
 from loadsim.model.yaml_reader import mismatch, show
 
 LEAST_BYTES = 1024
@@ -132,6 +132,15 @@ class _ReadSizes:
 
         return core_schema.no_info_wrap_validator_function(read, lognormal)
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        table = {
+            "type": "object",
+            "patternProperties": {SIZE_KEY: dict(SHARE_JSON)},
+            "additionalProperties": False,
+            "minProperties": 1,
+        }
+        return {"anyOf": [table, _LOGNORMAL.json_schema()]}
+
 
 def _of_lognormal(section: _Lognormal) -> LognormalSizes:
     """Return the distribution. Its mean is median * exp(sigma^2 / 2), before sizes are limited."""
@@ -171,11 +180,8 @@ def _per_folder(value: object) -> int | Distribution:
     return found
 
 
-class _ReadPerFolder:
-    """Annotation: read a number of messages, or their distribution over folders."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(_per_folder)
+_PER_FOLDER_JSON = any_of(_COUNTS.json_schema(), _DISTRIBUTION.json_schema())
+_PerFolder = Annotated[int | Distribution, Reads(_per_folder, _PER_FOLDER_JSON)]
 
 
 @strict
@@ -192,7 +198,7 @@ class Mailbox:
     deleted_items: _Messages | None = None
     folders: Annotated[int, whole(0, MOST_FOLDERS)] | None = None
     fan_out: Positive | None = None
-    messages_per_folder: Annotated[int | Distribution, _ReadPerFolder()] | None = None
+    messages_per_folder: _PerFolder | None = None
     sizes: Annotated[Sizes, _ReadSizes()] | None = None
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
 

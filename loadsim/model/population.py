@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
-from loadsim.model.scenario import Group, Lists, Scenario
+from loadsim.model.groups import Group, Lists
+from loadsim.model.scenario import Scenario
 
 CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""

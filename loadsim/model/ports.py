@@ -7,7 +7,7 @@ has no clock either: it reports its commands to an `Observer`, which has one. Ea
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -232,6 +232,23 @@ class Session:
     submission: Submission
     calendar: Calendar
     poll_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One task of a plug-in, done once by one user: the argument of the entry points of the group `loadsim.tasks`.
+
+    `index` counts the user's turns of this task from 0. `folders` are the user's own folders. `observer` is for
+    commands that a plug-in sends over connections of its own. `draw` returns a number in [0, 1) that depends on its
+    argument, the turn, the user and the seed only: the same in each run.
+    """
+
+    account: Account
+    session: Session
+    observer: Observer
+    folders: Sequence[str]
+    index: int
+    draw: Callable[[str], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
+from pydantic_core import PydanticCustomError
 
-from loadsim.errors import ConfigError
+from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.ports import ALL_TASKS
+from loadsim.model.problems import Problems
+from loadsim.model.records import SPANS
 from loadsim.model.schema import (
     Amount,
     Count,
@@ -22,19 +26,57 @@ from loadsim.model.schema import (
     Off,
     Positive,
     PositiveDuration,
+    Reads,
     Share,
     Switch,
     Text,
+    any_of,
+    mapping_of,
+    one_of,
     strict,
+    with_nearest,
     word,
 )
-from loadsim.model.yaml_reader import Origin, known, locate, merge, mismatch, parse, read_file, shipped, show
+from loadsim.model.yaml_reader import (
+    Origin,
+    check_part,
+    known,
+    locate,
+    merge,
+    mismatch,
+    mismatches,
+    parse,
+    read_document,
+    shipped,
+    show,
+)
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds, in the order of Compaq 1997, Table 1; a draw of a kind goes through them in this order."""
 
 OUTCOMES = ("reply", "reply_all", "forward", "move", "copy", "delete", "nothing")
 """The outcomes of reading a message, in the order of the tables; a draw goes through them in this order."""
+
+
+_PLUGIN_TASK = re.compile(r"[A-Z][A-Z0-9]*(?: [A-Z0-9]+)*")
+PLUGIN_TASK_KEY = f"^{_PLUGIN_TASK.pattern}$"
+"""Names of tasks of plug-ins, in a JSON Schema."""
+_LONGEST_NAME = 32
+
+
+def may_name_plugin_task(name: object) -> bool:
+    """Return True for a name that a task of a plug-in may have: no name of loadsim's own tasks and spans."""
+    return (
+        isinstance(name, str)
+        and len(name) <= _LONGEST_NAME
+        and _PLUGIN_TASK.fullmatch(name) is not None
+        and name not in (*ALL_TASKS, *SPANS)
+    )
+
+
+def expected_plugin_task() -> str:
+    """Return the text of errors for other names."""
+    return f"words of A-Z and 0-9 (at most {_LONGEST_NAME} characters) that are no task of loadsim"
 
 
 # --- the sections of a profile ----------------------------------------------------------------------------------
@@ -147,6 +189,22 @@ class PublicFolders:
 
 @strict
 @dataclass(frozen=True, slots=True)
+class PluginTask:
+    """A task of a plug-in: the rate per day."""
+
+    per_day: Amount
+
+
+def _plugin_tasks(value: object) -> object:
+    """Check the names; pydantic checks the rest."""
+    for name in value if isinstance(value, dict) else ():
+        if not may_name_plugin_task(name):
+            raise mismatch(expected_plugin_task(), show(name), at=(str(name),))
+    return value
+
+
+@strict
+@dataclass(frozen=True, slots=True)
 class Calculated:
     """The published calculated load: messages per user and day, and recipients per message; None if not published."""
 
@@ -159,13 +217,15 @@ class Calculated:
     recipients: Amount | None = None
 
 
+TASKS = "tasks"
+"""The word in errors for the names of tasks."""
+
+WEIGHT_JSON = any_of(one_of(0), {"type": "number", "minimum": 1e-9, "maximum": 1e9})
+"""A weight, in a JSON Schema."""
+
+
 def _weights_of_kinds(value: object) -> dict[str, float]:
-    if not isinstance(value, dict):
-        raise mismatch("a mapping")
-    for kind in value:
-        if kind not in KINDS:
-            raise mismatch(f"one of the message kinds {', '.join(KINDS)}", show(kind), at=(str(kind),))
-    weights = read_weights(value)
+    weights = read_weights(value, "message kinds", KINDS)
     if not any(weights.values()):
         raise mismatch("a weight above 0", "none")
     return {kind: weights.get(kind, 0.0) for kind in KINDS}
@@ -174,9 +234,13 @@ def _weights_of_kinds(value: object) -> dict[str, float]:
 def _sources(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    for row, source in value.items():
-        if not isinstance(row, str) or not isinstance(source, str):
-            raise mismatch("a row's name and the text that names its source", show(source), at=(str(row),))
+    found = [
+        mismatch("a row's name and the text that names its source", show(source), at=(str(row),))
+        for row, source in value.items()
+        if not isinstance(row, str) or not isinstance(source, str)
+    ]
+    if found:
+        raise mismatches(found, value)
     return dict(value)
 
 
@@ -190,7 +254,7 @@ class Profile:
 
     name: Text
     source: Text = "not stated"
-    sources: Annotated[Mapping[str, str], PlainValidator(_sources)] = field(default_factory=dict)
+    sources: Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "string"}))] = field(default_factory=dict)
     day_s: PositiveDuration
     night_s: Duration = 0.0
     log_on: Annotated[str, word("once")] = "once"
@@ -204,10 +268,11 @@ class Profile:
     browse: Browse
     after_reading: Outcomes
     after_browsing: Outcomes = field(default_factory=Outcomes)
-    messages: Annotated[dict[str, float], PlainValidator(_weights_of_kinds)]
+    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, mapping_of(WEIGHT_JSON, KINDS))]
     lists: ListRule
     schedule: Schedule
     public_folders: PublicFolders = field(default_factory=PublicFolders)
+    tasks: Annotated[dict[str, PluginTask], BeforeValidator(_plugin_tasks)] = field(default_factory=dict)
     calculated: Calculated | None = None
 
 
@@ -241,33 +306,49 @@ def expected_profile() -> str:
 
 def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict[str, Any]]:
     """Read a file and its base (`from`); return the profile, and the merged document for profiles based on it."""
-    document = _with_sources(read_file(path, name), Origin(name))
-    origin = Origin(name)
-    if "from" in document:
-        reference = document.pop("from")
-        found = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
-        if found is None:
-            raise origin.error(("from",), expected_profile(), reference)
-        above = (*above, path.resolve())
-        if found[0].resolve() in above:
-            raise origin.error(("from",), "a profile that does not start from this one", reference)
-        document = _override(_load(*found, above)[1], document)
-    return parse(_PROFILE, document, origin), document
+    document, origin = read_document(path, name)
+    problems = Problems()
+    document = _with_sources(document, origin, problems)
+    try:
+        if "from" in document:
+            document = _override(_base(document.pop("from"), origin, path, above), document)
+    except ConfigError as error:
+        problems.found.append(error)
+        with problems:
+            check_part(_PROFILE, document, origin)
+    else:
+        with problems:
+            profile = parse(_PROFILE, document, origin)
+    problems.check()
+    return profile, document
 
 
-def _with_sources(document: dict[str, Any], origin: Origin) -> dict[str, Any]:
+def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the document of the profile that a file starts from; `above` are the files that start from that file."""
+    found = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
+    if found is None:
+        raise origin.error(("from",), expected_profile(), reference)
+    above = (*above, path.resolve())
+    if found[0].resolve() in above:
+        raise origin.error(("from",), "a profile that does not start from this one", reference)
+    return _load(*found, above)[1]
+
+
+def _with_sources(document: dict[str, Any], origin: Origin, problems: Problems) -> dict[str, Any]:
     """Move the `source` of each section to the mapping `sources`, by section."""
     sources = document.get("sources", {})
     if not isinstance(sources, dict):
-        raise origin.error(("sources",), "a mapping", sources)
+        problems.found.append(origin.error(("sources",), "a mapping", sources))
+        sources = {}
     sections = dict(document)
     for row, section in document.items():
         if isinstance(section, dict) and "source" in section and row != "sources":
-            if not isinstance(section["source"], str):
-                raise origin.error((row, "source"), "a text", section["source"])
-            sources = {**sources, row: section["source"]}
             sections[row] = {key: value for key, value in section.items() if key != "source"}
-    return {**sections, "sources": sources} if sources else sections
+            if isinstance(section["source"], str):
+                sources = {**sources, row: section["source"]}
+            else:
+                problems.found.append(origin.error((row, "source"), "a text", section["source"]))
+    return {**sections, "sources": sources} if sources or "sources" in sections else sections
 
 
 def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -289,21 +370,32 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def load_weights(path: Path | None = None) -> dict[str, float]:
     """Return the weights of the scored tasks; this project's own (`profiles/weights.yaml`) unless a path is given."""
     name = str(path) if path else "profiles/weights.yaml"
-    document = read_file(path or shipped("profiles") / "weights.yaml", name)
-    return parse(_WEIGHTS, document, Origin(name)).weights
+    document, origin = read_document(path or shipped("profiles") / "weights.yaml", name)
+    return parse(_WEIGHTS, document, origin).weights
 
 
-def read_weights(value: object) -> dict[str, float]:
-    """Read a mapping of names, of tasks or kinds of messages, to weights."""
+def read_weights(value: object, what: str = "", names: Iterable[str] = ()) -> dict[str, float]:
+    """Read a mapping of `names` to weights; `what` these are names of, for errors. Without them, any name is valid.
+
+    Among `TASKS`, names that a task of a plug-in may have are valid, too.
+    """
     if not isinstance(value, dict):
         raise mismatch("a mapping")
+    known_names = tuple(names)
+    found: list[PydanticCustomError] = []
     for name, weight in value.items():
-        if not isinstance(name, str):
-            raise mismatch("the name of a task", show(name))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
-            raise mismatch("a weight of at least 0", show(weight), at=(name,))
-        if weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
-            raise mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,))
+        of_plugin = what == TASKS and may_name_plugin_task(name)
+        if known_names and name not in known_names and not of_plugin:
+            shown = with_nearest(name, known_names) if len(found) < MOST_SHOWN else show(name)  # a slow search
+            found.append(mismatch(f"one of the {what} {', '.join(known_names)}", shown, at=(str(name),)))
+        elif not isinstance(name, str):
+            found.append(mismatch("the name of a task", show(name)))
+        elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
+            found.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
+        elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
+            found.append(mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,)))
+    if found:
+        raise mismatches(found, value)
     return {name: float(weight) for name, weight in value.items()}
 
 
@@ -315,20 +407,18 @@ def weights_of(document: object, name: str) -> dict[str, float]:
 def _some_weights(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not value:
         raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
-    for task in value:
-        if isinstance(task, str) and task not in ALL_TASKS:
-            raise mismatch(f"one of the tasks {', '.join(sorted(ALL_TASKS))}", show(task), at=(task,))
-    return read_weights(value)
+    return read_weights(value, TASKS, sorted(ALL_TASKS))
 
 
-_WEIGHTS_ALONE: TypeAdapter[dict[str, float]] = TypeAdapter(Annotated[dict[str, float], PlainValidator(_some_weights)])
+_WeightsAlone = Annotated[dict[str, float], Reads(_some_weights, mapping_of(WEIGHT_JSON, ALL_TASKS, PLUGIN_TASK_KEY))]
+_WEIGHTS_ALONE: TypeAdapter[dict[str, float]] = TypeAdapter(_WeightsAlone)
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class _WeightsFile:
     source: Text
-    weights: Annotated[dict[str, float], PlainValidator(read_weights)]
+    weights: Annotated[dict[str, float], Reads(read_weights, mapping_of(WEIGHT_JSON))]
 
 
 _WEIGHTS = TypeAdapter(_WeightsFile)

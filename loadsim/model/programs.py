@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import PlainValidator, TypeAdapter
+from pydantic import TypeAdapter
 
 from loadsim.errors import ConfigError
 from loadsim.model.mail_program import KEPT, MOST_CONNECTIONS, OUTLOOK_LIKE, SESSIONS, MailProgram
 from loadsim.model.message_tag import HEADER
 from loadsim.model.ports import SUBMISSIONS
-from loadsim.model.schema import PositiveDuration, Switch, Text, strict, whole, word
-from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse, read_file, show
+from loadsim.model.schema import (
+    NO,
+    Json,
+    PositiveDuration,
+    Reads,
+    Switch,
+    Text,
+    any_of,
+    mapping_of,
+    one_of,
+    strict,
+    whole,
+    word,
+)
+from loadsim.model.yaml_reader import known, locate, mismatch, mismatches, parse, read_document, show
 
 WHOLE_MESSAGE = "BODY.PEEK[]"
 """The item that fetches a message as it was sent, and leaves it unread (RFC 9051 section 6.4.5)."""
@@ -96,11 +109,14 @@ def _name(value: object) -> str:
 def _sources(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise mismatch("a mapping of keys to their sources")
+    found = []
     for key, source in value.items():
         if key not in _SOURCED:
-            raise mismatch(f"one of the keys {', '.join(_SOURCED)}", show(key), at=(str(key),))
-        if not isinstance(source, str):
-            raise mismatch("a text", show(source), at=(key,))
+            found.append(mismatch(f"one of the keys {', '.join(_SOURCED)}", show(key), at=(str(key),)))
+        elif not isinstance(source, str):
+            found.append(mismatch("a text", show(source), at=(key,)))
+    if found:
+        raise mismatches(found, value)
     return dict(value)
 
 
@@ -109,18 +125,20 @@ _SOURCED = (
     "connections",
 )
 
-_read: Callable[[Callable[[object], tuple[str, ...]]], PlainValidator] = PlainValidator
+_ITEMS_JSON: Json = {"type": "string", "pattern": "[A-Z]"}
+MessageItems = Annotated[tuple[str, ...], Reads(_message_items, any_of(one_of(PARTS), _ITEMS_JSON))]
+Sources = Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "string"}, _SOURCED))]
 
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    name: Annotated[str, PlainValidator(_name)]
+    name: Annotated[str, Reads(_name, {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,60}$"})]
     source: Text = "not stated"
-    sources: Annotated[Mapping[str, str], PlainValidator(_sources)] = field(default_factory=dict)
-    list: Annotated[tuple[str, ...], _read(_list_items)] = OUTLOOK_LIKE.list_items
-    header_cache: Annotated[tuple[str, ...], _read(_flags)] = OUTLOOK_LIKE.flags
-    message: Annotated[tuple[str, ...], _read(_message_items)] = OUTLOOK_LIKE.message_items
+    sources: Sources = field(default_factory=dict)
+    list: Annotated[tuple[str, ...], Reads(_list_items, _ITEMS_JSON)] = OUTLOOK_LIKE.list_items
+    header_cache: Annotated[tuple[str, ...], Reads(_flags, any_of(one_of(*NO), _ITEMS_JSON))] = OUTLOOK_LIKE.flags
+    message: MessageItems = OUTLOOK_LIKE.message_items
     prefetch: Switch = OUTLOOK_LIKE.prefetch
     idle: Switch = OUTLOOK_LIKE.idle
     poll_s: PositiveDuration = OUTLOOK_LIKE.poll_s
@@ -130,16 +148,20 @@ class _File:
     connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = OUTLOOK_LIKE.connections
 
     def __post_init__(self) -> None:
+        found = []
         if self.poll_s < SHORTEST_POLL_S:
-            raise mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",))
+            found.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
         if self.prefetch and not self.message:
-            raise mismatch(f"items with {WHOLE_MESSAGE} where there is a prefetch", PARTS, at=("message",))
+            expected = f"items with {WHOLE_MESSAGE} where there is a prefetch"
+            found.append(mismatch(expected, PARTS, at=("message",)))
         if self.idle and self.session != KEPT:
-            raise mismatch(
-                f"no where a session is {self.session}: it ends before new mail arrives", "yes", at=("idle",)
-            )
+            expected = f"no where a session is {self.session}: it ends before new mail arrives"
+            found.append(mismatch(expected, "yes", at=("idle",)))
         if self.connections > 1 and self.session != KEPT:
-            raise mismatch(f"1 where a session is {self.session}", str(self.connections), at=("connections",))
+            expected = f"1 where a session is {self.session}"
+            found.append(mismatch(expected, str(self.connections), at=("connections",)))
+        if found:
+            raise mismatches(found, self.name)
 
 
 _FILE = TypeAdapter(_File)
@@ -165,7 +187,8 @@ def expected_program() -> str:
 
 
 def _load(path: Path, name: str) -> MailProgram:
-    read = parse(_FILE, read_file(path, name), Origin(name))
+    document, origin = read_document(path, name)
+    read = parse(_FILE, document, origin)
     program = MailProgram(
         name=read.name,
         list_items=read.list,
@@ -180,5 +203,5 @@ def _load(path: Path, name: str) -> MailProgram:
         connections=read.connections,
     )
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
-        raise Origin(name).error(("name",), "a name other than that of the default program", program.name)
+        raise origin.error(("name",), "a name other than that of the default program", program.name)
     return program

@@ -7,13 +7,13 @@ every default.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import (
@@ -26,13 +26,23 @@ from loadsim.model.accounts import (
     prefer_set_password,
     resolve_accounts,
 )
-from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
-from loadsim.model.distribution import Distribution
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name, program_names
+from loadsim.model.criteria import CRITERIA_JSON, Criteria, documents, planned_tasks, read_criteria, unfolded
+from loadsim.model.groups import (
+    Group,
+    Lists,
+    check_profiles,
+    check_programs,
+    read_group,
+    resolve_lists,
+    with_connection,
+    with_submission,
+)
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
-from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
-from loadsim.model.programs import expected_program, load_program
+from loadsim.model.problems import Key, Problems
+from loadsim.model.profile import PLUGIN_TASK_KEY, TASKS, WEIGHT_JSON, load_weights, read_weights
+from loadsim.model.run_times import Run, resolve_run, seconds
 from loadsim.model.scenario_sections import (
     AbortOn,
     Client,
@@ -41,10 +51,11 @@ from loadsim.model.scenario_sections import (
     Limits,
     ListsSection,
     Losses,
+    Probes,
     RunSection,
 )
 from loadsim.model.scenario_server import INSECURE, Server, is_loopback, proves_only, resolve_server, server_document
-from loadsim.model.schema import LONGEST_S, KeywordOr, Text, strict, word
+from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, strict, with_nearest, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
@@ -52,11 +63,12 @@ from loadsim.model.yaml_reader import (
     locate,
     mismatch,
     override,
-    parse,
-    read_file,
+    parse_mended,
+    read_document,
     show,
     write_yaml,
 )
+from loadsim.plugins import origin
 
 EMBEDDED: Literal["embedded"] = "embedded"
 
@@ -67,105 +79,25 @@ DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
 """The log-on methods of a server for which a scenario states none."""
 
 
-# --- users, lists, time -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Users of one profile with one driver and one mail program, or several at once.
-
-    `program` does the users' tasks; `companions` only watch. `reference` and `program_references` name the profile and
-    the programs in a file.
-    """
-
-    profile: Profile
-    profile_name: str
-    users: int
-    protocol: str = "imap"
-    reference: str = ""
-    program: MailProgram = OUTLOOK_LIKE
-    companions: tuple[MailProgram, ...] = ()
-    program_references: tuple[str, ...] = (OUTLOOK_LIKE.name,)
-
-    @property
-    def programs(self) -> tuple[MailProgram, ...]:
-        """The users' mail programs; the first one does their tasks."""
-        return (self.program, *self.companions)
-
-    @property
-    def connections(self) -> int:
-        """The most connections to a user's mailbox at once: companions have one each, for the Inbox."""
-        return self.program.connections + len(self.companions)
-
-    @property
-    def module(self) -> str:
-        """The name of driver and programs in results."""
-        return module_name(self.protocol, self.program, self.companions)
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Distribution lists: `count` of them, or as many as `cover` a share of the population (None: the users).
-
-    Their own seed keeps them the same if the seed of the run or the number of users changes.
-    """
-
-    count: int | None
-    cover: float | None
-    size: Distribution
-    population: int | None = None
-    seed: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
-
-    A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
-    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do the
-    activities of their plans one after the other, without pauses and nights.
-    """
-
-    day_length_s: float
-    duration_s: float
-    ramp_up_s: float
-    warm_up_s: float
-    window_s: float
-    seed: int = 1
-    mode: str = CANONICAL
-    night_length_s: float = 0.0
-
-    @property
-    def cycles(self) -> float:
-        """Return the length of the run in cycles."""
-        return self.duration_s / (self.day_length_s + self.night_length_s)
-
-    @property
-    def active_s(self) -> float:
-        """Return the time of the run without nights."""
-        if not self.night_length_s:
-            return self.duration_s
-        cycles, rest_s = divmod(self.duration_s, self.day_length_s + self.night_length_s)
-        return cycles * self.day_length_s + min(rest_s, self.day_length_s)
-
-    @property
-    def days(self) -> float:
-        """Return the time of the run without nights, in days."""
-        return self.active_s / self.day_length_s
-
-
 # --- the scenario -----------------------------------------------------------------------------------------------
 
 
 def _weights(value: object) -> dict[str, float]:
-    given, own = read_weights(value), load_weights()
-    for task in given:
-        if task not in own and task not in UNSCORED:
-            raise mismatch(f"one of the tasks {', '.join((*own, *UNSCORED))}", show(task), at=(task,))
-    weights = {**own, **given}
+    weights = {**load_weights(), **read_weights(value, TASKS, (*load_weights(), *UNSCORED))}
     if not any(weights.values()):
         raise mismatch("a weight above 0", "none")
     return weights
+
+
+Weights = Annotated[
+    dict[str, float], Reads(_weights, mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
+]
+
+
+def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
+    if not groups:
+        raise mismatch("a list of at least one group", "none")
+    return groups
 
 
 @strict
@@ -176,22 +108,19 @@ class _Document:
     folders: Folders = OF_SERVER
     domain: Domain = "loadsim.test"
     accounts: AccountsSection | None = None
-    topology: tuple[GroupSection, ...]
+    topology: Annotated[tuple[GroupSection, ...], AfterValidator(_some_groups)]
     mailbox: Mailbox = PROFILES
     lists: ListsSection = field(default_factory=ListsSection)
     run: RunSection = field(default_factory=RunSection)
     client: Client = field(default_factory=Client)
     initialise: Annotated[str, word("auto", "always", "never", TRUST)] = "auto"
-    weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
-    criteria: Any = field(default_factory=dict)
+    weights: Weights = field(default_factory=load_weights)
+    criteria: Annotated[Any, Reads(lambda value: value, CRITERIA_JSON)] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     abort_on: AbortOn = field(default_factory=AbortOn)
     cluster: Losses = field(default_factory=Losses)
+    probes: Probes = field(default_factory=dict)
     allow_hosts: tuple[Text, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.topology:
-            raise mismatch("a list of at least one group", "none", at=("topology",))
 
 
 _DOCUMENT = TypeAdapter(_Document)
@@ -217,6 +146,7 @@ class Scenario:
     limits: Limits
     abort_on: AbortOn
     cluster: Losses
+    probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
     exposed: tuple[str, ...] = field(default=(), compare=False)
     """Warnings, one for each password that other users of this machine may read."""
@@ -283,6 +213,22 @@ class Scenario:
             return None
         return ", ".join(sorted({program_names(group.programs) for group in self.topology}))
 
+    @property
+    def plugin_tasks(self) -> tuple[str, ...]:
+        """The names of the tasks of plug-ins that users are planned to do."""
+        rates = (task for group in self.topology for task in group.profile.tasks.items())
+        return tuple(sorted({name for name, task in rates if task.per_day}))
+
+    @property
+    def plugins(self) -> dict[str, str]:
+        """The plug-ins that make a part of the load: package and version on this machine, by kind and name."""
+        used = (
+            *(("driver", group.protocol) for group in self.topology),
+            *(("task", name) for name in self.plugin_tasks),
+        )
+        found = {f"{kind} {name}": origin(kind, name) for kind, name in used}
+        return {name: package for name, package in found.items() if package is not None}
+
     def using(self, services: Services) -> Services:
         """Return services with the settings of the client and of the folders."""
         return replace(self.client.using(services), folders=self.folders)
@@ -310,7 +256,8 @@ class Scenario:
     def digest(self) -> str:
         """Return SHA-256 over all that determines the load: users, their profiles, lists, length of the day, seeds.
 
-        Names, the server's address, accounts, the window, weights, criteria and limits do not change the load.
+        Plug-ins count with the versions that are installed on this machine. Names, the server's address, accounts, the
+        window, probes, weights, criteria and limits do not change the load.
         """
         groups: list[dict[str, Any]] = [
             {
@@ -329,6 +276,8 @@ class Scenario:
         for group in groups:
             if not group["profile"]["night_s"]:  # keeps the digests of versions without nights
                 del group["profile"]["night_s"]
+            if not group["profile"]["tasks"]:  # as above, without plug-ins
+                del group["profile"]["tasks"]
         apart = ("warm_up_s", "window_s", "night_length_s")  # the night follows from the profiles
         run = {key: value for key, value in asdict(self.run).items() if key not in apart}
         if run["mode"] == CANONICAL:  # keeps the digests of versions without modes
@@ -341,6 +290,8 @@ class Scenario:
             "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
         }
+        if plugins := self.plugins:
+            load["plugins"] = plugins
         if self.mailbox != PROFILES:  # keeps the digests of versions without this section
             load["mailbox"] = self.mailbox.document()
         if isinstance(self.server, Server) and self.server.imap.ignored:
@@ -355,11 +306,6 @@ class Scenario:
     def to_yaml(self) -> str:
         """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))
-
-
-def _seconds(value: float) -> str:
-    """Return the exact notation of a duration in a file."""
-    return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
@@ -388,11 +334,11 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         **({"mailbox": scenario.mailbox.document()} if scenario.mailbox != PROFILES else {}),
         "lists": asdict(scenario.lists),
         "run": {
-            "day_length": _seconds(run.day_length_s),
-            **({"days": int(run.cycles)} if run.cycles.is_integer() else {"duration": _seconds(run.duration_s)}),
-            "ramp_up": _seconds(run.ramp_up_s),
-            "warm_up": _seconds(run.warm_up_s),
-            "window": _seconds(run.window_s),
+            "day_length": seconds(run.day_length_s),
+            **({"days": int(run.cycles)} if run.cycles.is_integer() else {"duration": seconds(run.duration_s)}),
+            "ramp_up": seconds(run.ramp_up_s),
+            "warm_up": seconds(run.warm_up_s),
+            "window": seconds(run.window_s),
             "seed": run.seed,
             "mode": run.mode,
         },
@@ -403,6 +349,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "limits": _section(scenario.limits),
         "abort_on": _section(scenario.abort_on),
         "cluster": _section(scenario.cluster),
+        **({"probes": scenario.probes} if scenario.probes else {}),
         "allow_hosts": list(scenario.allow_hosts),
     }
 
@@ -410,7 +357,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
 def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
     """Return a section as in a file, where the notation of a duration has its unit, and so its key has none."""
     return {
-        name.removesuffix("_s"): _seconds(value) if name.endswith("_s") else value
+        name.removesuffix("_s"): seconds(value) if name.endswith("_s") else value
         for name, value in asdict(section).items()
     }
 
@@ -422,122 +369,138 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
     Without `passwords`, no password is fetched: a scenario of unknown origin may name any command. Raises `ConfigError`
-    with one line for an invalid scenario.
+    with all errors of an invalid scenario and of the files that it names.
     """
     found = locate("scenarios", reference, None)
     if found is None:
         names = ", ".join(known("scenarios"))
         raise ConfigError(f"scenario: expected one of {names}, or the path of a .yaml file, found {show(reference)}")
     path, name = found
-    document = read_file(path, name)
+    document, origin = read_document(path, name)
+    problems = Problems()
     if "criteria" in document:  # so that a setting matches both notations
-        document["criteria"] = unfolded(document["criteria"], Origin(name))
-    origin = Origin(name, override(document, overrides))
+        with problems:
+            document["criteria"] = unfolded(document["criteria"], origin)
+        if problems.found:
+            del document["criteria"]
+    origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
-    return _resolve(parse(_DOCUMENT, document, origin), origin, path, passwords)
+    sections = parse_mended(_DOCUMENT, document, origin, problems, _mended)
+    return _resolve(sections, origin, path, passwords, problems)
 
 
-def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
-    """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
-    topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
-    _check_profiles(topology, origin)
-    _check_programs(topology, origin)
-    users = sum(group.users for group in topology)
-    if document.initialise == TRUST and document.server == EMBEDDED:
-        raise origin.error(("initialise",), "auto, always or never with the embedded server, which starts empty", TRUST)
-    if users > MOST_USERS:
-        raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
+_GROUP = {"profile": "loadsim-5.5/medium", "users": 1}
+
+
+def _mended(document: dict[str, Any], faulty: Sequence[Key]) -> dict[str, Any]:
+    """Return the document without the sections that have errors, and with stand-ins for required values.
+
+    The sound keys of the groups remain: each refers to files of its own.
+    """
+    sections = {str(key[0]) for key in faulty}
+    mended = {"server": EMBEDDED, **{key: value for key, value in document.items() if str(key) not in sections}}
+    given = document.get("topology")
+    groups = []
+    for at, group in enumerate(given if isinstance(given, list) else ()):
+        wrong = {str(key[2]) for key in faulty if key[:2] == ("topology", at) and len(key) > 2}
+        found = group if isinstance(group, dict) and ("topology", at) not in faulty else {}
+        groups.append({**_GROUP, **{key: value for key, value in found.items() if str(key) not in wrong}})
+    return {**mended, "topology": groups or [_GROUP]}
+
+
+def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, problems: Problems) -> Scenario:
+    """Read the files that the document refers to, fill in defaults, and check that its parts fit together.
+
+    All checks are made whose sections are sound. Raises `ConfigError` with all errors.
+    """
+    # Check what needs no profile.
+    users = sum(group.users for group in document.topology)
+    with problems:
+        problems.needs("initialise", "server")
+        if document.initialise == TRUST and document.server == EMBEDDED:
+            expected = "auto, always or never with the embedded server, which starts empty"
+            raise origin.error(("initialise",), expected, TRUST)
+    with problems:
+        problems.needs("topology")
+        if users > MOST_USERS:
+            raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
+    with problems:
+        problems.needs("server", "allow_hosts")
+        server = _server(document, origin, path.parent)
+    with problems:
+        problems.needs("server", "accounts")
+        _check_accounts(document, origin)
+
+    # Read profiles and programs, and check what depends on them.
+    groups = []
+    for at, group in enumerate(document.topology):
+        with problems:
+            groups.append(read_group(group, at, origin, path.parent))
+    if len(groups) < len(document.topology):
+        problems.faulty.add("topology")
+    with problems:
+        problems.needs("topology")
+        topology = tuple(groups)
+        with problems:
+            check_profiles(topology, origin)
+        with problems:
+            check_programs(topology, origin)
+        with problems:
+            problems.needs("weights")
+            _check_weights(document.weights, topology, origin, problems)
+        with problems:
+            problems.needs("mailbox")
+            mailbox = _mailbox(document.mailbox, topology, origin)
+        with problems:
+            problems.needs("lists")
+            lists = resolve_lists(document.lists, topology, origin)
+        with problems:
+            problems.needs("run")
+            run = resolve_run(document.run, users, topology[0].profile, origin)
+        with problems:
+            problems.needs("run")
+            criteria = _criteria(document, topology, origin)
+
+    # Fetch passwords last: a command is executed for a sound scenario only.
+    with problems:
+        problems.needs("accounts", "domain")
+        fetched = passwords and not problems.found
+        served = 1 if "topology" in problems.faulty else users
+        accounts = _accounts(document, served, origin, path.parent, fetched)
+    problems.check()
     return Scenario(
         name=document.name or path.stem,
-        server=_with_connection(_server(document, origin, path.parent), topology),
+        server=with_connection(server, topology),
         folders=document.folders,
         domain=document.domain,
-        accounts=_accounts(document, users, origin, path.parent, passwords),
+        accounts=accounts,
         topology=topology,
-        mailbox=_mailbox(document.mailbox, topology, origin),
-        lists=_resolve_lists(document.lists, topology, origin),
-        run=_resolve_run(document.run, users, topology[0].profile, origin),
-        client=_with_submission(document.client, topology),
+        mailbox=mailbox,
+        lists=lists,
+        run=run,
+        client=with_submission(document.client, topology),
         initialise=document.initialise,
         weights=document.weights,
-        criteria=_criteria(document, topology, origin),
+        criteria=criteria,
         limits=document.limits,
         abort_on=document.abort_on,
         cluster=document.cluster,
+        probes=document.probes,
         allow_hosts=document.allow_hosts,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 
 
-def _group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
-    found = locate("profiles", shape.profile, directory)
-    if found is None:
-        raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
-    reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
-    profile = load_profile(shape.profile, directory)
-    programs = [_program(each, at, origin, directory) for each in shape.program]
-    return Group(
-        profile=profile,
-        profile_name=profile.name,
-        users=shape.users,
-        protocol=shape.protocol,
-        reference=reference,
-        program=programs[0][0],
-        companions=tuple(program for program, _ in programs[1:]),
-        program_references=tuple(program_reference for _, program_reference in programs),
-    )
-
-
-def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
-    """Return the mail program with this name or path, and its name or absolute path."""
-    found = locate("programs", reference, directory)
-    if found is None:
-        raise origin.error(("topology", at, "program"), expected_program(), reference)
-    program = load_program(reference, directory)
-    return program, reference if reference in known("programs") else str(found[0].resolve())
-
-
-def _check_programs(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that each name has one program, and each user each program once: results name programs."""
-    named: dict[str, MailProgram] = {}
-    for at, group in enumerate(topology):
-        names = [program.name for program in group.programs]
-        for program in group.programs:
-            if named.setdefault(program.name, program) != program:
-                raise origin.error(("topology", at, "program"), "a name for each program", program.name)
-            if names.count(program.name) > 1:
-                found = f"{show(program.name)} twice"
-                raise origin.error_saying(("topology", at, "program"), "each mail program once", found)
-
-
-def _with_submission(client: Client, topology: Sequence[Group]) -> Client:
-    """Return the client with the programs' SMTP driver, unless the scenario states one or the programs differ."""
-    drivers = {group.program.submission for group in topology}
-    return client if client.submission or len(drivers) > 1 else replace(client, submission=drivers.pop())
-
-
-def _with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:
-    """Return the server with the programs' way to connect to SMTP, unless the scenario states it or they differ."""
-    ways = {group.program.connection for group in topology}
-    if not isinstance(server, Server) or server.smtp.connection is not None or len(ways) > 1:
-        return server
-    return replace(server, smtp=replace(server.smtp, connection=ways.pop()))
-
-
-def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
-    """Check that each name has one profile, and that all profiles have the same length of day and of night."""
-    first = topology[0].profile
-    named: dict[str, Profile] = {}
-    for at, group in enumerate(topology):
-        key = ("topology", at, "profile")
-        if named.setdefault(group.profile_name, group.profile) != group.profile:
-            raise origin.error(key, "a name for each profile", group.profile_name)
-        if group.profile.day_s != first.day_s:
-            found = f"one of {_seconds(group.profile.day_s)}"
-            raise origin.error_saying(key, f"profiles with a day of {_seconds(first.day_s)}", found)
-        if group.profile.night_s != first.night_s:
-            found = f"one of {_seconds(group.profile.night_s)}"
-            raise origin.error_saying(key, f"profiles with a night of {_seconds(first.night_s)}", found)
+def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], origin: Origin, problems: Problems) -> None:
+    """Check that the weights are of loadsim's tasks, and of those that plug-ins add to the profiles."""
+    own = (*load_weights(), *UNSCORED)
+    known_names = tuple(dict.fromkeys((*own, *(task for group in topology for task in group.profile.tasks))))
+    for task in weights:
+        if task not in known_names:
+            with problems:
+                raise origin.error_saying(
+                    ("weights", task), f"one of the tasks {', '.join(known_names)}", with_nearest(task, known_names)
+                )
 
 
 def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
@@ -546,15 +509,20 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
     return resolve_server(document.server, document.accounts, document.allow_hosts, origin, directory)
 
 
+def _check_accounts(document: _Document, origin: Origin) -> None:
+    """Check that the accounts fit the server."""
+    if document.accounts is None:
+        if document.server != EMBEDDED:
+            raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
+    elif document.server == EMBEDDED and not document.accounts.has_password:
+        raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
+
+
 def _accounts(
     document: _Document, users: int, origin: Origin, directory: Path, passwords: bool
 ) -> AccountPattern | AccountTable:
     if document.accounts is None:
-        if document.server != EMBEDDED:
-            raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
-    if document.server == EMBEDDED and not document.accounts.has_password:
-        raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
     return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 
@@ -572,65 +540,3 @@ def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) ->
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
     return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin)
-
-
-def _resolve_lists(shape: ListsSection, topology: Sequence[Group], origin: Origin) -> Lists:
-    """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
-    rules = {group.profile.lists: group.profile_name for group in topology}
-    counted = shape.count is not None or shape.cover is not None
-    unlike = {(None if counted else (rule.count, rule.cover), None if shape.size else rule.size) for rule in rules}
-    if len(unlike) > 1:
-        expected = "what the profiles do not agree on, such as {count: 30, size: {min: 2, average: 10, max: 20}}"
-        raise origin.error_saying(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
-    rule = topology[0].profile.lists
-    return Lists(
-        count=shape.count if counted else rule.count,
-        cover=shape.cover if counted else rule.cover,
-        size=shape.size or rule.size,
-        population=shape.population,
-        seed=shape.seed,
-    )
-
-
-def _resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
-    """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
-
-    The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter and a half. With
-    nights, they are a quarter and a half of one day: a rate over days and nights would describe neither.
-    """
-    # Compute the lengths of day, night and run.
-    day_length_s = profile.day_s if shape.day_length_s is None else shape.day_length_s
-    night_length_s = 0.0 if shape.mode == STRESS else profile.night_s * day_length_s / profile.day_s
-    cycle_s, days = day_length_s + night_length_s, shape.days or 1
-    duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
-    if duration_s > LONGEST_S:
-        expected = f"a run of at most {_seconds(LONGEST_S)}"
-        raise origin.error_saying(("run", "days"), expected, f"{days} days of {_seconds(cycle_s)}")
-
-    # Find the time that the window may lie in: the run, or one of its days.
-    begin_s, end_s, within = 0.0, duration_s, f"the run of {_seconds(duration_s)}"
-    if night_length_s:
-        last_whole = (duration_s + night_length_s) // cycle_s - 1
-        number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
-        begin_s = number * cycle_s
-        end_s = min(begin_s + day_length_s, duration_s)
-        within = f"a day of {_seconds(day_length_s)}, before its night"
-
-    # Place the window in it.
-    length_s = end_s - begin_s
-    warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
-    window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
-    if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
-        expected = f"warm_up and window to end within {within}"
-        found = f"{_seconds(warm_up_s)} and {_seconds(max(window_s, 0))}"
-        raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
-    return Run(
-        day_length_s=day_length_s,
-        duration_s=duration_s,
-        ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,
-        warm_up_s=warm_up_s,
-        window_s=window_s,
-        seed=shape.seed,
-        mode=shape.mode,
-        night_length_s=night_length_s,
-    )

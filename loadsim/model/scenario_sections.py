@@ -5,23 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
-from typing import Annotated, Literal
-
-from pydantic import PlainValidator
+from typing import Annotated, Any, Literal
 
 from loadsim.model.distribution import CountDistribution
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, FolderSettings, Services
 from loadsim.model.schema import (
+    NULL,
+    TEXT_JSON,
     Amount,
     Count,
     Duration,
+    Json,
     Positive,
     PositiveDuration,
     ReadAs,
+    Reads,
     Share,
     Switch,
-    Text,
+    any_of,
+    list_of,
+    mapping_of,
+    one_of,
+    reference,
     strict,
     text,
     word,
@@ -42,6 +48,9 @@ def _source(value: object) -> str:
     return str(address)
 
 
+_ADDRESS_JSON = any_of({"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"})
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -54,7 +63,7 @@ class Client:
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
     tls_resumption: Switch = True
-    source_addresses: tuple[Annotated[str, PlainValidator(_source)], ...] = ()
+    source_addresses: tuple[Annotated[str, Reads(_source, _ADDRESS_JSON)], ...] = ()
 
     def __post_init__(self) -> None:
         if len(set(self.source_addresses)) < len(self.source_addresses):
@@ -68,6 +77,31 @@ class Client:
             smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
             submission=self.submission or services.submission,
         )
+
+
+# --- probes -----------------------------------------------------------------------------------------------------------
+
+
+def _probes(value: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict):
+        raise mismatch("a mapping of probes to their settings")
+    found: dict[str, dict[str, Any]] = {}
+    for name, settings in value.items():
+        if not isinstance(name, str):
+            raise mismatch("the name of a probe", show(name), at=(str(name),))
+        if not isinstance(settings, dict | None):
+            raise mismatch("a mapping of settings", show(settings), at=(name,))
+        for key, setting in (settings or {}).items():
+            if not isinstance(key, str) or not isinstance(setting, str | int | float):
+                raise mismatch("settings that are texts, numbers, yes or no", show(setting), at=(name, str(key)))
+        found[name] = dict(settings or {})
+    return found
+
+
+_SETTING_JSON: Json = {"type": ["string", "number", "boolean"]}
+_PROBES_JSON = mapping_of(any_of(mapping_of(_SETTING_JSON), NULL))
+Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, _PROBES_JSON)]
+"""Probes of plug-ins by name, each with its settings."""
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------
@@ -92,13 +126,13 @@ def _prefix(value: object) -> str:
     return value
 
 
-FolderName = Annotated[str, PlainValidator(_folder)]
+FolderName = Annotated[str, Reads(_folder, {**TEXT_JSON, "maxLength": LONGEST_NAME})]
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    prefix: Annotated[str, PlainValidator(_prefix)] | None = None
+    prefix: Annotated[str, Reads(_prefix, {"type": "string", "maxLength": LONGEST_NAME})] | None = None
     sent: FolderName | None = None
     trash: FolderName | None = None
     calendar: FolderName | None = None
@@ -143,15 +177,19 @@ def _programs(value: object) -> tuple[str, ...]:
     return references
 
 
+_PROTOCOL_JSON = any_of(one_of("imap", "aioimaplib", "fake"), {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$"})
+_PROGRAMS_JSON = any_of(reference("programs"), list_of(reference("programs"), 1, MOST_PROGRAMS))
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class GroupSection:
     """A group as in a file. `program` has the users' mail program, and then their companions."""
 
-    profile: Text
+    profile: Annotated[str, Reads(text, reference("profiles"))]
     users: Positive
-    protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
-    program: Annotated[tuple[str, ...], PlainValidator(_programs)] = (OUTLOOK_LIKE.name,)
+    protocol: Annotated[str, Reads(_protocol, _PROTOCOL_JSON)] = "imap"
+    program: Annotated[tuple[str, ...], Reads(_programs, _PROGRAMS_JSON)] = (OUTLOOK_LIKE.name,)
 
 
 @strict

@@ -8,8 +8,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
-
 from loadsim.model.accounts import AccountsSection
 from loadsim.model.log_on import (
     AUTO,
@@ -22,8 +20,23 @@ from loadsim.model.log_on import (
     problem_of_pattern,
 )
 from loadsim.model.ports import Endpoint
-from loadsim.model.schema import ReadAs, Text, strict, whole, word
-from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
+from loadsim.model.problems import Problems
+from loadsim.model.schema import (
+    NO,
+    TEXT_JSON,
+    YES,
+    Json,
+    ReadAs,
+    Reads,
+    Text,
+    any_of,
+    list_of,
+    one_of,
+    strict,
+    whole,
+    word,
+)
+from loadsim.model.yaml_reader import Origin, mismatch, mismatches, resolve_path, show
 
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]
@@ -72,11 +85,23 @@ def _methods(known: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
 
 
 _read_imap_auth = _methods(METHODS)
-_read_smtp_methods = _methods([method for method in METHODS if method != LOGIN_COMMAND])
+_SMTP_METHODS = [method for method in METHODS if method != LOGIN_COMMAND]
+_read_smtp_methods = _methods(_SMTP_METHODS)
+
+
+def _methods_json(known: Sequence[str]) -> Json:
+    return any_of(one_of(AUTO, *known), list_of(one_of(*known), 1))
 
 
 def _read_smtp_auth(value: object) -> bool | tuple[str, ...]:
     return value if isinstance(value, bool) else _read_smtp_methods(value)
+
+
+TlsVersion = Annotated[str, Reads(_tls_version, one_of(*TLS_VERSIONS, *map(float, TLS_VERSIONS)))]
+Verification = Annotated[bool, Reads(_verify, one_of(*YES, INSECURE))]
+ImapMethods = Annotated[tuple[str, ...], Reads(_read_imap_auth, _methods_json(METHODS))]
+_SMTP_JSON = any_of(one_of(*YES, *NO), _methods_json(_SMTP_METHODS))
+SmtpMethods = Annotated[bool | tuple[str, ...], Reads(_read_smtp_auth, _SMTP_JSON)]
 
 
 def _pattern(value: object) -> str:
@@ -87,7 +112,7 @@ def _pattern(value: object) -> str:
     return value
 
 
-Pattern = Annotated[str, PlainValidator(_pattern)]
+Pattern = Annotated[str, Reads(_pattern, TEXT_JSON)]
 
 
 IGNORABLE = (
@@ -103,6 +128,9 @@ def _capability(value: object) -> str:
     return value.upper()
 
 
+_CAPABILITY_JSON = any_of(one_of(*IGNORABLE), one_of(*map(str.lower, IGNORABLE)))
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class _Imap:
@@ -110,14 +138,14 @@ class _Imap:
     port: Port | None = None
     tls: Tls = "none"
     ca_file: Text | None = None
-    auth: Annotated[tuple[str, ...], PlainValidator(_read_imap_auth)] = ()
+    auth: ImapMethods = ()
     tls_server_name: Text | None = None
-    tls_min_version: Annotated[str, PlainValidator(_tls_version)] = TLS_VERSIONS[0]
-    tls_verify: Annotated[bool, PlainValidator(_verify)] = True
+    tls_min_version: TlsVersion = TLS_VERSIONS[0]
+    tls_verify: Verification = True
     client_certificate: Pattern | None = None
     client_key: Pattern | None = None
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
-    ignore_capabilities: tuple[Annotated[str, PlainValidator(_capability)], ...] = ()
+    ignore_capabilities: tuple[Annotated[str, Reads(_capability, _CAPABILITY_JSON)], ...] = ()
 
     def __post_init__(self) -> None:
         _check_tls(self)
@@ -131,10 +159,10 @@ class _Smtp:
     tls: Tls = "none"
     ca_file: Text | None = None
     connection: Annotated[str, word("per-message", "kept")] | None = None
-    auth: Annotated[bool | tuple[str, ...], PlainValidator(_read_smtp_auth)] = True
+    auth: SmtpMethods = True
     tls_server_name: Text | None = None
-    tls_min_version: Annotated[str, PlainValidator(_tls_version)] = TLS_VERSIONS[0]
-    tls_verify: Annotated[bool, PlainValidator(_verify)] = True
+    tls_min_version: TlsVersion = TLS_VERSIONS[0]
+    tls_verify: Verification = True
     client_certificate: Pattern | None = None
     client_key: Pattern | None = None
 
@@ -143,20 +171,24 @@ class _Smtp:
 
 
 def _check_tls(section: _Imap | _Smtp) -> None:
-    """Raise the mismatch of settings that TLS alone gives a meaning, and of a key without a certificate."""
+    """Raise the mismatches of settings that TLS alone gives a meaning, and of a key without a certificate."""
     meant = {
         "tls_server_name": section.tls_server_name is not None,
         "tls_min_version": section.tls_min_version != TLS_VERSIONS[0],
         "tls_verify": not section.tls_verify,
         "client_certificate": section.client_certificate is not None,
     }
-    for key, given in meant.items():
-        if given and section.tls == "none":
-            raise mismatch(f"starttls or implicit where there is a {key}", "none", at=("tls",))
+    found = [
+        mismatch(f"starttls or implicit where there is a {key}", "none", at=("tls",))
+        for key, given in meant.items()
+        if given and section.tls == "none"
+    ]
     if section.client_key is not None and section.client_certificate is None:
-        raise mismatch("a client_certificate with the client_key", "none", at=("client_certificate",))
+        found.append(mismatch("a client_certificate with the client_key", "none", at=("client_certificate",)))
     if not section.tls_verify and section.ca_file is not None:
-        raise mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",))
+        found.append(mismatch(f"either ca_file or tls_verify: {INSECURE}", "both", at=("tls_verify",)))
+    if found:
+        raise mismatches(found, section.tls)
 
 
 def _endpoint(section: _Imap | _Smtp, ports: Mapping[str, int]) -> Endpoint:
@@ -221,23 +253,32 @@ def resolve_server(
 ) -> Server:
     """Return a server with absolute paths of its files. Raises `ConfigError` if it does not fit the other sections."""
     allowed = {host.lower() for host in allow_hosts}
-    found = {"imap": server.imap, "smtp": server.smtp}
+    found, problems = {"imap": server.imap, "smtp": server.smtp}, Problems()
     for service, endpoint in found.items():
-        if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
-            expected = "a loopback address, or a host in allow_hosts"
-            raise origin.error(("server", service, "host"), expected, endpoint.host)
-        if endpoint.ca_file is not None:
-            ca_file = resolve_path(endpoint.ca_file, directory)
-            if not ca_file.is_file():
-                raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
-            if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
-                key = ("server", service, "tls")
-                raise origin.error(key, "starttls or implicit where there is a ca_file", endpoint.tls)
-            found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
-        found[service] = _with_certificate(found[service], service, origin, directory)
+        with problems:
+            if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
+                expected = "a loopback address, or a host in allow_hosts"
+                raise origin.error(("server", service, "host"), expected, endpoint.host)
+        with problems:
+            found[service] = _with_authority(endpoint, service, origin, directory)
+        with problems:
+            found[service] = _with_certificate(found[service], service, origin, directory)
     checked = Server(**found)
-    _check_methods(accounts, checked, origin)
+    _check_methods(accounts, checked, origin, problems)
+    problems.check()
     return checked
+
+
+def _with_authority(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
+    """Return an endpoint with the absolute path of its `ca_file`."""
+    if endpoint.ca_file is None:
+        return endpoint
+    ca_file = resolve_path(endpoint.ca_file, directory)
+    if not ca_file.is_file():
+        raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
+    if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
+        raise origin.error(("server", service, "tls"), "starttls or implicit where there is a ca_file", endpoint.tls)
+    return replace(endpoint, ca_file=str(ca_file.resolve()))
 
 
 def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
@@ -254,32 +295,34 @@ def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, director
     return endpoint
 
 
-def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin) -> None:
-    """Raise `ConfigError` for a log-on method whose secret the scenario does not have."""
+def _check_methods(accounts: AccountsSection | None, server: Server, origin: Origin, problems: Problems) -> None:
+    """Record the log-on methods whose secret the scenario does not have."""
     if accounts is None:
         return
-    tokens = accounts.token_file is not None or accounts.token_command is not None
-    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
     for service, endpoint in (("imap", server.imap), ("smtp", server.smtp)):
-        key = ("server", service, "auth")
-        if not endpoint.auth:
-            continue
-        for method in endpoint.methods:
-            if method in TOKEN_METHODS and not tokens:
-                raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
-            if method == "external" and endpoint.client_certificate is None:
-                raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
-            if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
-                raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
-            if method.endswith("-plus") and endpoint.tls == "none":
-                raise origin.error_saying(key, f"TLS for {method}", "tls: none")
-            if as_another and method not in WITH_AUTHZID:
-                expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
-                raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)
-        if not endpoint.methods and not (accounts.has_password or tokens or endpoint.client_certificate):
-            raise origin.error_saying(
-                ("accounts",), "a password, a token or a client_certificate", f"none for {service}"
-            )
+        for method in endpoint.methods if endpoint.auth else ():
+            with problems:
+                _check_method(method, accounts, endpoint, service, origin)
+        secrets = accounts.has_password or accounts.has_token or endpoint.client_certificate
+        if endpoint.auth and not endpoint.methods and not secrets:
+            expected = "a password, a token or a client_certificate"
+            problems.found.append(origin.error_saying(("accounts",), expected, f"none for {service}"))
+
+
+def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, service: str, origin: Origin) -> None:
+    key = ("server", service, "auth")
+    as_another = accounts.authzid is not None or (accounts.master is not None and accounts.master_separator is None)
+    if method in TOKEN_METHODS and not accounts.has_token:
+        raise origin.error_saying(key, f"accounts.token_file or accounts.token_command for {method}", "neither")
+    if method == "external" and endpoint.client_certificate is None:
+        raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
+    if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
+        raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
+    if method.endswith("-plus") and endpoint.tls == "none":
+        raise origin.error_saying(key, f"TLS for {method}", "tls: none")
+    if as_another and method not in WITH_AUTHZID:
+        expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
+        raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)
 
 
 def server_document(server: Server) -> dict[str, Any]:

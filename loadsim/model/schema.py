@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasGenerator, ConfigDict, GetCoreSchemaHandler, PlainValidator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import AliasGenerator, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from loadsim.model.yaml_reader import mismatch, show
+from loadsim.errors import MOST_SHOWN
+from loadsim.model.yaml_reader import failures_of, known, mismatch, show
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ def strict(cls: type[T]) -> type[T]:
     """Decorate a dataclass that is read from a mapping with its keys and no others."""
 
     def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_only(tuple(keys.values())), handler(source))
+        return core_schema.no_info_wrap_validator_function(_only(tuple(keys.values())), handler(source))
 
     keys = _keys(cls)
     vars_of: Any = cls
@@ -42,16 +44,104 @@ def _keys(cls: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
 
 
-def _only(keys: tuple[str, ...]) -> Callable[[object], object]:
-    def check(value: object) -> object:
+def _only(keys: tuple[str, ...]) -> Callable[[object, Callable[[object], object]], object]:
+    """Return a check that rejects unknown keys, together with the errors of the others."""
+
+    def read(value: object, inner: Callable[[object], object]) -> object:
         if not isinstance(value, dict):
             raise mismatch("a mapping")
-        for key in value:
-            if key not in keys:
-                raise mismatch(f"one of the keys {', '.join(keys)}", show(key), at=(str(key),))
-        return value
+        strange = [key for key in value if key not in keys]
+        if not strange:
+            return inner(value)
+        meant = {key: nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
+        unknown = [_unknown(key, keys, meant.get(key)) for key in strange]
+        failures = [InitErrorDetails(type=each, input=value) for each in unknown]
+        try:
+            inner({key: each for key, each in value.items() if key in keys})
+        except ValidationError as error:
+            # A check across keys needs them all, and a misspelt key is not missing as well.
+            misspelt = [("missing", (key,)) for key in meant.values()]
+            found = failures_of(error)
+            failures += [each for each in found if each["loc"] and (each["type"], each["loc"]) not in misspelt]
+        raise ValidationError.from_exception_data("", failures)
 
-    return check
+    return read
+
+
+def _unknown(key: object, keys: Sequence[str], meant: str | None) -> PydanticCustomError:
+    found = f"{show(key)} (perhaps {meant})" if meant else show(key)
+    return mismatch(f"one of the keys {', '.join(keys)}", found, at=(str(key),))
+
+
+def nearest(name: object, names: Iterable[str]) -> str | None:
+    """Return the name that this one is most similar to, or None."""
+    folded = {each.casefold(): each for each in names}
+    near = get_close_matches(str(name).casefold(), folded, n=1)
+    return folded[near[0]] if near else None
+
+
+def with_nearest(name: object, names: Iterable[str]) -> str:
+    """Return a wrong name as errors show it, with the name that is probably meant."""
+    near = nearest(name, names)
+    return show(name) + (f" (perhaps {near})" if near else "")
+
+
+Json = Mapping[str, Any]
+"""A part of a JSON Schema."""
+
+NULL: Json = {"type": "null"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """Annotation: turn a value into another one by `read`; `json` describes what it accepts, for editors.
+
+    `json` accepts at least what `read` does. Words that YAML 1.2 reads as texts and YAML 1.1 as yes and no are in it.
+    """
+
+    read: Callable[[Any], Any]
+    json: Json
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return dict(self.json)
+
+
+def any_of(*parts: Json) -> Json:
+    """Return the schema of values that one of these accepts."""
+    return {"anyOf": [dict(part) for part in parts]}
+
+
+def one_of(*values: object) -> Json:
+    """Return the schema of these values."""
+    return {"enum": list(values)}
+
+
+def mapping_of(values: Json, keys: Iterable[str] = (), pattern: str = "") -> Json:
+    """Return the schema of a mapping to such values; with `keys`, of these and those that match a pattern only."""
+    named = {key: dict(values) for key in sorted(keys)}
+    if not named:
+        return {"type": "object", "additionalProperties": dict(values)}
+    others = {"patternProperties": {pattern: dict(values)}} if pattern else {}
+    return {"type": "object", "properties": named, **others, "additionalProperties": False}
+
+
+def list_of(values: Json, least: int = 0, most: int | None = None) -> Json:
+    """Return the schema of a list of different values."""
+    limits = {"minItems": least} if most is None else {"minItems": least, "maxItems": most}
+    return {"type": "array", "items": dict(values), "uniqueItems": True, **limits}
+
+
+def reference(kind: str) -> Json:
+    """Return the schema of the name of a shipped file of this kind, or of a path."""
+    return any_of(one_of(*known(kind)), TEXT_JSON)
+
+
+TEXT_JSON: Json = {"type": "string", "pattern": r"\S"}
+YES: tuple[object, ...] = (True, "yes")
+NO: tuple[object, ...] = (False, "no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +172,9 @@ class KeywordOr:
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.section))
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"const": self.keyword}, handler(schema)]}
+
 
 # --- scalars ----------------------------------------------------------------------------------------------------
 
@@ -96,7 +189,7 @@ MOST_WHOLE = 2**53
 """Whole numbers above it have no exact floating-point number."""
 
 
-def whole(least: int, most: int = MOST_WHOLE) -> PlainValidator:
+def whole(least: int, most: int = MOST_WHOLE) -> Reads:
     """Accept a whole number from `least` to `most`."""
     words = f"a whole number from {least} to {most}"
     at_least = f"a whole number of at least {least}"
@@ -107,7 +200,7 @@ def whole(least: int, most: int = MOST_WHOLE) -> PlainValidator:
             raise mismatch(at_least if open_ended else words)
         return value
 
-    return PlainValidator(read)
+    return Reads(read, {"type": "integer", "minimum": least, "maximum": most})
 
 
 def _amount(value: object) -> float:
@@ -187,7 +280,7 @@ def _off(value: object) -> bool:
     return False
 
 
-def word(*words: str) -> PlainValidator:
+def word(*words: str) -> Reads:
     """Accept one of these words."""
 
     def read(value: object) -> str:
@@ -195,22 +288,30 @@ def word(*words: str) -> PlainValidator:
             raise mismatch(" or ".join(words))
         return value
 
-    return PlainValidator(read)
+    return Reads(read, one_of(*words))
 
 
 Count = Annotated[int, whole(0)]
 Positive = Annotated[int, whole(1)]
-Amount = Annotated[float, PlainValidator(_amount)]
-Share = Annotated[float, PlainValidator(_share)]
+Amount = Annotated[float, Reads(_amount, {"type": "number", "minimum": 0, "maximum": 1e15})]
+SHARE_JSON = any_of(
+    {"type": "number", "minimum": 0, "maximum": 1},
+    {"type": "string", "pattern": r"^0*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%$"},
+)
+Share = Annotated[float, Reads(_share, SHARE_JSON)]
 """30% or 0.3 in the file, from 0 to 1 in the value."""
-Duration = Annotated[float, PlainValidator(_duration)]
+_DURATION_JSON: Json = {"type": "string", "pattern": f"^{_DURATION.pattern}$"}
+_POSITIVE_JSON: Json = {"type": "string", "pattern": f"^(?=.*[1-9]){_DURATION.pattern}$"}
+Duration = Annotated[float, Reads(_duration, _DURATION_JSON)]
 """8h in the file, seconds in the value."""
-PositiveDuration = Annotated[float, PlainValidator(_positive_duration)]
-Milliseconds = Annotated[int, PlainValidator(lambda value: round(_duration(value) * 1000))]
+PositiveDuration = Annotated[float, Reads(_positive_duration, _POSITIVE_JSON)]
+Milliseconds = Annotated[int, Reads(lambda value: round(_duration(value) * 1000), _DURATION_JSON)]
 """A duration in the file, whole milliseconds in the value."""
-Size = Annotated[int, PlainValidator(_size)]
+SIZE_KEY = f"^{_SIZE.pattern}$"
+_SIZE_JSON = any_of({"type": "integer", "minimum": 0, "maximum": 10**15 - 1}, {"type": "string", "pattern": SIZE_KEY})
+Size = Annotated[int, Reads(_size, _SIZE_JSON)]
 """22K in the file, bytes in the value; K is 1024."""
-Text = Annotated[str, PlainValidator(text)]
-Switch = Annotated[bool, PlainValidator(_switch)]
-Off = Annotated[bool, PlainValidator(_off)]
+Text = Annotated[str, Reads(text, TEXT_JSON)]
+Switch = Annotated[bool, Reads(_switch, one_of(*YES, *NO))]
+Off = Annotated[bool, Reads(_off, one_of(*NO))]
 """A published "no" about a feature that loadsim lacks."""

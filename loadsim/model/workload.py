@@ -30,6 +30,7 @@ NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SCHEDULE = "schedule"
+"""Kinds of activities; each task of a plug-in is one, too, by its name."""
 
 MOST_ACTIVITIES = 100_000
 """The most activities of a user in a run, on average by the rates. Planning these takes seconds."""
@@ -187,6 +188,7 @@ class Workload:
                 PROCESS_INBOX: profile.process_inbox.per_day,
                 BROWSE: profile.browse.per_day,
                 SCHEDULE: profile.schedule.per_day,
+                **{name: task.per_day for name, task in profile.tasks.items()},
             }
             rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
         return rates

@@ -6,23 +6,21 @@ This module reads files into documents of mappings, lists and scalars; `schema` 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from loadsim.errors import ConfigError, printable
+from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
+from loadsim.model.problems import Key, Lines, Problems
 
 T = TypeVar("T")
-Key = tuple[str | int, ...]
-"""The path of a value in a document: ("topology", 0, "users")."""
-
 _LONGEST_FOUND = 60
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
@@ -65,10 +63,11 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a document: its file, and the key paths that the command line has set."""
+    """The origin of a document: its file, the key paths that the command line has set, and the lines of the others."""
 
     file: str
     overridden: tuple[Key, ...] = ()
+    lines: Lines = field(default_factory=Lines, repr=False, compare=False)
 
     def error(self, key: Key, expected: str, found: object) -> ConfigError:
         """Return the error for the value at `key`, which is shown unless it may be a password."""
@@ -77,13 +76,20 @@ class Origin:
 
     def error_saying(self, key: Key, expected: str, found: str) -> ConfigError:
         """Return the error for the value at `key`, with a text for the value."""
-        return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
+        text = f"{self.where(key)}: expected {expected}, found {found}"
+        return ConfigError(text) if self._is_set(key) else ConfigError(text, self.file, self.lines.of(key))
+
+    def _is_set(self, key: Key) -> bool:
+        return any(key[: len(path)] == path for path in self.overridden)
 
     def where(self, key: Key) -> str:
         """Return the key with its file, or the setting that it comes from."""
-        if any(key[: len(path)] == path for path in self.overridden):
+        if self._is_set(key):
             return f"--set {_cut(printable('.'.join(map(str, key))))}"
         return f"{self.file}: {path_text(key)}" if key else self.file
+
+
+_MISMATCH: LiteralString = "refused"
 
 
 def mismatch(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
@@ -91,29 +97,82 @@ def mismatch(expected: str, found: str | None = None, at: Key = ()) -> PydanticC
 
     `at` is the path below the field; `found` is a text in place of the value.
     """
-    return PydanticCustomError("refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
+    return PydanticCustomError(_MISMATCH, "expected {expected}", {"expected": expected, "found": found, "at": at})
+
+
+def mismatches(found: Sequence[PydanticCustomError], value: object) -> Exception:
+    """Return the exception for a field with several mismatches, at least one."""
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=each, input=value) for each in found])
+
+
+def failures_of(error: ValidationError) -> list[InitErrorDetails]:
+    """Return the single failures of a validation, to be raised again."""
+    return [
+        InitErrorDetails(
+            type=mismatch(**each["ctx"]) if each["type"] == _MISMATCH else each["type"],
+            loc=each["loc"],
+            input=each["input"],
+            ctx=each.get("ctx", {}),
+        )
+        for each in error.errors(include_url=False)
+    ]
 
 
 def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
-    """Turn a document, or the part of it at a key path, into its value.
+    """Turn a document, or the part of it at a key path, into its value. Raises `ConfigError` with all errors."""
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as error:
+        raise together([_problem(each, origin, at) for each in error.errors(include_url=False)]) from None
 
-    Raises `ConfigError` with the first error and the number of others.
-    """
+
+def parse_mended(
+    adapter: TypeAdapter[T], document: dict[str, Any], origin: Origin, problems: Problems, mend: Mend
+) -> T:
+    """Turn a document into its value; if it has errors, record them, and return the value of the mended document."""
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
         failures = error.errors(include_url=False)
-        first = failures[0]
-        context = first.get("ctx", {})
-        key: Key = (*at, *first["loc"], *context.get("at", ()))
-        if first["type"] == "missing":
-            problem = origin.error_saying(key, "a value", "nothing")
-        elif context.get("found") is not None:
-            problem = origin.error_saying(key, context["expected"], context["found"])
-        else:
-            problem = origin.error(key, context.get("expected", _PYDANTIC.get(first["type"], "")), first["input"])
-        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise ConfigError(f"{problem}{more}") from None
+    problems.found += [_problem(each, origin, ()) for each in failures]
+    keys = [key_of(each) for each in failures]
+    problems.faulty |= {str(key[0]) for key in keys}
+    return adapter.validate_python(mend(document, keys))
+
+
+Mend = Callable[[dict[str, Any], Sequence[Key]], dict[str, Any]]
+"""Return a document with stand-ins for the values at these keys, which have errors."""
+
+
+def check_part(adapter: TypeAdapter[Any], document: object, origin: Origin) -> None:
+    """Check the single values of a document that is a part of another one. Raises `ConfigError` with all errors.
+
+    Keys may be missing in it, and so checks of several keys mean nothing.
+    """
+    try:
+        adapter.validate_python(document)
+    except ValidationError as error:
+        found = [
+            _problem(each, origin, ())
+            for each in error.errors(include_url=False)
+            if each["type"] != "missing" and (each.get("ctx", {}).get("at") or not isinstance(each["input"], dict))
+        ]
+        if found:
+            raise together(found) from None
+
+
+def key_of(failure: ErrorDetails) -> Key:
+    """Return the path of the value that has failed."""
+    return (*failure["loc"], *failure.get("ctx", {}).get("at", ()))
+
+
+def _problem(failure: ErrorDetails, origin: Origin, at: Key) -> ConfigError:
+    key, context = (*at, *key_of(failure)), failure.get("ctx", {})
+    if failure["type"] == "missing":
+        return origin.error_saying(key, "a value", "nothing")
+    if context.get("found") is not None:
+        return origin.error_saying(key, context["expected"], context["found"])
+    return origin.error(key, context.get("expected", _PYDANTIC.get(failure["type"], "")), failure["input"])
 
 
 _PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping"}
@@ -222,10 +281,16 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
 
 def read_file(path: Path, name: str) -> dict[str, Any]:
     """Read a YAML file with a mapping. Raises `ConfigError`, in which the file is called `name`."""
-    document = read_yaml(read_text(path, name), name)
+    return read_document(path, name)[0]
+
+
+def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
+    """Read a YAML file with a mapping; return it with its origin, called `name`. Raises `ConfigError`."""
+    text = read_text(path, name)
+    document = read_yaml(text, name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
-    return document
+    return document, Origin(name, lines=Lines(text))
 
 
 def merge(base: Any, over: Any) -> Any:
@@ -255,9 +320,14 @@ class _Dumper(yaml.SafeDumper):
 def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
     """Apply settings such as `topology.0.users=200` to the document, and return their key paths.
 
-    Missing keys are created, missing list indices are not. Values are YAML. Raises `ConfigError` with one line.
+    Missing keys are created, missing list indices are not. Values are YAML. Raises `ConfigError`.
     """
-    return tuple(_set(document, setting) for setting in settings)
+    problems, found = Problems(), []
+    for setting in settings:
+        with problems:
+            found.append(_set(document, setting))
+    problems.check()
+    return tuple(found)
 
 
 def _set(document: Any, setting: str) -> Key:
@@ -293,7 +363,7 @@ def _set(document: Any, setting: str) -> Key:
 
 @cache
 def shipped(kind: str) -> Path:
-    """Return the directory of the shipped `profiles` or `scenarios`.
+    """Return the directory of the shipped `profiles`, `programs`, `scenarios` or `schemas`.
 
     It is inside the package in a wheel, and next to it in a checkout or an editable installation.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
 from loadsim.errors import ConfigError
@@ -12,8 +11,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-
-GROUP = "loadsim.protocols"
+from loadsim.plugins import plugin, plugins
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""
@@ -24,11 +22,15 @@ ONE_PROGRAM = (IN_THE_ENGINE, "aioimaplib")
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
     """Return a new driver of this name. Raises `ConfigError` if there is none, or if it rejects the services."""
-    known = entry_points(group=GROUP)
-    if name not in known.names:
-        raise ConfigError(f"protocol: expected one of {', '.join(sorted(known.names))}, found {name}")
-    driver: Driver = known[name].load()(services, **options)
+    found = plugin("driver", name)
+    if found is None:
+        raise ConfigError(f"protocol: expected one of {_known()}, found {name}")
+    driver: Driver = found.load()(services, **options)
     return driver
+
+
+def _known() -> str:
+    return ", ".join(dict.fromkeys(each.name for each in plugins("driver")))
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
@@ -60,12 +62,10 @@ def open_companions(scenario: Scenario, services: Services) -> dict[str, tuple[D
 
 def check_protocols(scenario: Scenario) -> None:
     """Raise `ConfigError` for a group without a driver. Nothing is loaded or started."""
-    known = entry_points(group=GROUP).names
     for at, group in enumerate(scenario.topology):
-        if group.protocol not in known:
+        if plugin("driver", group.protocol) is None:
             raise ConfigError(
-                f"{scenario.name}: topology[{at}].protocol: expected one of {', '.join(sorted(known))},"
-                f" found {group.protocol!r}"
+                f"{scenario.name}: topology[{at}].protocol: expected one of {_known()}, found {group.protocol!r}"
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, at)
@@ -95,7 +95,7 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
                 raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
         if group.programs != (OUTLOOK_LIKE,) and not getattr(drivers[name], "takes_programs", False):
             raise _without_programs(scenario, at)
-        missing = planned_tasks(group.profile) - drivers[name].supported_tasks
+        missing = planned_tasks(group.profile) - drivers[name].supported_tasks - group.profile.tasks.keys()
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{at}].protocol: expected a driver that supports"

@@ -21,7 +21,7 @@ from loadsim.protocols.error_mapping import internal
 from loadsim.provisioning.findings import TaskFinding, delay_s, greylisting, lacking
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.mail import UserMail
-from loadsim.users.tasks import TASKS, Outgoing, Read
+from loadsim.users.tasks import TASKS, Outgoing, Read, Task
 
 SMALL = "ups1K"
 """The kind of the messages of a check, except those with an attachment."""
@@ -54,6 +54,7 @@ class CheckHost:
     contents: Contents
     run_id: str
     start_ns: int = 0
+    plugin_tasks: Mapping[str, Task] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)
     log_on_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
     log_off_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
@@ -258,6 +259,8 @@ class TaskCheck:
         if "SEND" in self.planned:
             await self._submit("SEND", self.post.compose(self.user.account, self._to_partner))
         await self._do("SCHEDULE", 0)
+        for task in self.user.profile.tasks:
+            await self._do(task, 0)
         await self._do("LOGOFF")
 
     @property
@@ -342,7 +345,7 @@ class TaskCheck:
         """Do a task if it is planned. Return its result, True for none; None if it failed or is not planned."""
         if task not in self.planned:
             return None
-        known = TASKS[task]
+        known = TASKS.get(task) or self.user.host.plugin_tasks[task]
         if known.compose is not None:
             subject = known.compose(self.user, subject)
         keep = not (again and any(each.task == task for each in self.findings))

@@ -49,6 +49,7 @@ from loadsim.provisioning.sessions import (
     visit,
 )
 from loadsim.provisioning.user_connections import log_off, user_connections
+from loadsim.users.plugin_tasks import load_tasks
 
 WAIT_S = 20.0
 """The longest wait for an answer, for a message, and for a delay that greylisting asks for."""
@@ -90,6 +91,7 @@ async def check_server(
     began = time.monotonic()
     limited = replace(services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)))
     host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
+    host.plugin_tasks = load_tasks(workload.scenario)
     check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host, wait_s))
     leftovers: list[str] = []
     try:

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from loadsim.errors import TaskFailed
+from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
 from loadsim.model.population import Population
 from loadsim.model.ports import Account, Mailbox, Services
-from loadsim.model.scenario import Group
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 

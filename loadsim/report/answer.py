@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
@@ -28,17 +26,8 @@ from loadsim.report.answer_tables import (
     stress_table,
 )
 from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table, text_table
-
-LEAST_WIDTH = 40
-"""Lines are never wrapped at fewer columns."""
-
-NO_BREAK = "\N{NO-BREAK SPACE}"
-_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)")
-"""The space between a figure and its unit."""
-
-_COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
-"""Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""
 
 
 def full_answer(summary: Summary) -> str:
@@ -68,19 +57,18 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
     figures, width = _shown(summary), max(width, LEAST_WIDTH)
     percentile = ordinal(figures.percentile)
     first, *reasons = _verdict(summary)
-    code = _COLOURS[summary.tone]
-    lines = [f"\x1b[1;{code}m{first}\x1b[0m" if colours else first, *_wrapped(reasons, width), ""]
-    lines += [*_wrapped(head(figures), width), ""]
+    lines = [coloured(first, summary.tone) if colours else first, *wrapped(reasons, width), ""]
+    lines += [*wrapped(head(figures), width), ""]
     for name, module in figures.by_protocol.items():
-        lines += _wrapped(_driver(figures, name), width)
+        lines += wrapped(_driver(figures, name), width)
         if figures.throughput:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), ""]
         else:
             rows = score_rows(module, percentile)
             notes = [*legend(rows), *covers(module.covers), *certainty(module)]
-            lines += [*fitting(rows, width), *_wrapped(notes, width), ""]
+            lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures)
-    lines += [*_wrapped(facts(figures), width), *_wrapped(clients_text(figures.per_client, width), width)]
+    lines += [*wrapped(facts(figures), width), *wrapped(clients_text(figures.per_client, width), width)]
     return "\n".join(lines) + "\n"
 
 
@@ -102,17 +90,6 @@ def _asked_for(figures: Figures) -> list[str]:
     return [*lines, *text_table(command_table(figures.commands)), ""] if figures.commands else lines
 
 
-def _wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Break lines at spaces, but not between a figure and its unit. The further lines of each are indented."""
-    wrapped = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip(" -")) + (0 if line.startswith(" ") else 2))
-        together = _UNIT.sub(NO_BREAK, line)
-        parts = textwrap.wrap(together, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        wrapped += [part.replace(NO_BREAK, " ") for part in parts or [""]]
-    return wrapped
-
-
 # --- verdict and criteria ---
 
 
@@ -122,15 +99,10 @@ def _verdict(summary: Summary) -> list[str]:
     lines = [f"Verdict: {verdict.validity}, {passed_words(verdict)}"]
     if (figures.percentile, figures.method) != (95, MERGED) and verdict.passed is not None:
         lines.append("Criteria and verdict: by the 95th percentiles of all records, not by those shown")
-    lines += _listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
-    lines += _listed("What may help", filter(None, (verdict.advice,)))
-    lines += _listed("Criteria missed", (*missed_in_words(summary.criteria), *verdict.missed_runs))
-    return [*lines, *_listed("Warnings", verdict.warnings)]
-
-
-def _listed(heading: str, items: Iterable[str]) -> list[str]:
-    lines = [f"  - {item}" for item in items]
-    return [f"{heading}:", *lines] if lines else []
+    lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
+    lines += listed("What may help", filter(None, (verdict.advice,)))
+    lines += listed("Criteria missed", (*missed_in_words(summary.criteria), *verdict.missed_runs))
+    return [*lines, *listed("Warnings", verdict.warnings)]
 
 
 def passed_words(verdict: Verdict) -> str:

@@ -1,165 +1,156 @@
-"""A comparison of two sets of runs as plain text: the runs, the table and the findings."""
+"""A comparison of two sets of runs as plain text: the verdict with its reasons, the runs, the table and the limit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare import level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures, RunFigures
+from loadsim.errors import printable
+from loadsim.report.answer_facts import count
+from loadsim.report.answer_tables import fitting, ms
+from loadsim.report.compare_words import (
+    FORCED,
+    criteria_missed,
+    finding,
+    interval_words,
+    limit_text,
+    other_warnings,
+    p_words,
+    ratio_words,
+    tone,
+    verdict_line,
+)
+from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table
 
-INTERVAL = "interval"
-COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", "Detectable", "50th")
+INTERVAL, DETECTABLE = "interval", "Detectable"
+COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", DETECTABLE, "50th")
+
+LEAST_NEEDED = (8, 3, 7, 6, 1, 2)
+"""The columns that a narrow table lacks, the first ones first: 50th, Difference, Detectable, p, Base, New."""
 
 FEW = 3
 """The fewest runs of a set whose spread is known well enough."""
 
 
-def compare_text(comparison: Comparison) -> str:
-    """Return the text that `loadsim compare` prints, with a final line break. Times are in milliseconds."""
+def compare_text(comparison: Comparison, width: int | None = None, colours: bool = False) -> str:
+    """Return the text that `loadsim compare` prints, with a final line break. Times are in milliseconds.
+
+    Lines have at most `width` columns; columns of the table that do not fit are left out. Without it, lines are as long
+    as they need to be. `colours`: the verdict is coloured by SGR (ECMA-48).
+    """
     figures = comparison.figures
-    begin_s, end_s = figures.window_s
-    interval = f"{level(figures.looks) * 100:.4g} % interval"
-    head = tuple(interval if column == INTERVAL else column for column in COLUMNS)
-    rows = [head, *(_row(one) for one in figures.tasks), *(_row(one) for one in figures.scores)]
-    lines = [
-        *_runs("Base", figures.base),
-        *_runs("New", figures.new),
-        f"Scenario: {figures.name or 'unnamed'}, {figures.users} users, window of {end_s - begin_s:g} s",
-        "",
-        *table(rows),
-        "Base and New: 95th percentiles in ms, the geometric mean of the runs. Ratio: New / Base. 50th: the medians'.",
+    width = None if width is None else max(width, LEAST_WIDTH)
+    first = _broken([f"Verdict: {verdict_line(figures)}"], width)
+    rows = fitting(_table(figures), width, LEAST_NEEDED)
+    return "\n".join(
+        [
+            *([coloured(line, tone(comparison)) for line in first] if colours else first),
+            *_broken([*_reasons(comparison), ""], width),
+            *_broken([_scenario(figures), *_runs("Base", figures.base), *_runs("New", figures.new), ""], width),
+            *rows,
+            *_broken([*_legend(figures, rows[0]), *_notes(figures)], width),
+            "",
+        ]
+    )
+
+
+def _broken(lines: Sequence[str], width: int | None) -> list[str]:
+    return list(lines) if width is None else wrapped(lines, width)
+
+
+def _reasons(comparison: Comparison) -> list[str]:
+    """Return the reasons that were overruled, the limit, what the runs show, and the warnings: each once."""
+    figures = comparison.figures
+    both = [*figures.tasks, *figures.scores]
+    shown = [f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less]
+    by_itself = [one.difference.name for one in both if one.by_itself]
+    if by_itself:
+        shown.append(f"By themselves, but not among so many, others would be differences: {', '.join(by_itself)}")
+    limit = []
+    if figures.max_regression is not None:
+        limit = [f"Maximum regression {figures.max_regression * 100:g} %: {limit_text(figures)}"]
+    return [
+        *listed(FORCED, map(printable, figures.ignored)),
+        *limit,
+        *listed("Findings", shown),
+        *listed("Criteria missed", map(printable, criteria_missed(comparison))),
+        *listed("Warnings", map(printable, other_warnings(comparison))),
     ]
-    if figures.not_compared:
-        lines.append(f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}.")
-    lines += ["", *_findings(figures), *_limit(figures)]
-    lines += [f"Warning (--force): {complaint}" for complaint in figures.ignored]
-    lines += [f"Warning: {warning}" for warning in figures.warnings]
-    return "\n".join(lines) + "\n"
 
 
-def finding(one: ComparedFigure) -> str:
-    """Return a sentence on one figure, without its name."""
-    times = f"{_ratio(one.difference.ratio)} times as long"
-    if less := one.answered_less:
-        of_what = "of its tasks"
-        if shares := one.unanswered:
-            of_what = f"({_percent(shares['base'])} unanswered in base, {_percent(shares['new'])} in new)"
-        change = f"{one.change}, and " if one.change else ""
-        return f"{change}less was answered in {less} {of_what}: of what was, {times}"
-    if one.difference.p is None:
-        return f"{times}, inconclusive with a single run on either side"
-    result = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")
-    return f"{result}: {times} ({_interval(one)}), p {_p(one.difference.p)}"
-
-
-def limit_text(figures: ComparisonFigures) -> str:
-    """Return a sentence on the result of `--max-regression`."""
-    decision, limit = figures.decision, 1 + (figures.max_regression or 0)
-    prefix = f"{decision}: "
-    slower = any(one.difference.low is not None and one.difference.low > limit for one in figures.scores)
-    for less, other in (("new", "base"), ("base", "new")):
-        by_failures = decision == "undecided" or (decision == "failed" and not slower)
-        if by_failures and less in {one.answered_less for one in figures.scores}:
-            rest = ": its times are those of the rest" if decision == "undecided" else ""
-            return prefix + f"less of what is scored was answered in {less} than in {other}{rest}"
-    intervals = " and ".join(
-        _ratio(one.difference.ratio) if one.difference.low is None else _interval(one) for one in figures.scores
-    )
-    if any(one.difference.low is None for one in figures.scores):
-        return prefix + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
-    if decision != "undecided":
-        where = "below" if decision == "passed" else "above"
-        return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
-    more = figures.more_repeats
-    repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
-    return prefix + (
-        f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
-        f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
-    )
+def _scenario(figures: ComparisonFigures) -> str:
+    begin_s, end_s = figures.window_s
+    return f"Scenario: {figures.name or 'unnamed'}, {count(figures.users, 'user')}, window of {end_s - begin_s:g} s"
 
 
 def _runs(title: str, runs: Sequence[RunFigures]) -> list[str]:
     servers = ", ".join(sorted({run.server for run in runs if run.server})) or "unknown"
-    lines = [f"{title}: {len(runs)} {'run' if len(runs) == 1 else 'runs'} on {servers}"]
     rows = [
         (
-            f"  {run.path}",
-            " / ".join(f"{score_ms:.1f}" for score_ms in run.scores_ms.values()) or "no score",
-            f"{run.failed} of {run.done} tasks failed; {run.validity},"
-            f" {'criteria met' if run.passed else 'criteria missed'}",
+            f"  {printable(run.path)}",
+            f"score {' / '.join(map(ms, run.scores_ms.values())) or 'unknown'}",
+            f"{run.failed:,} of {run.done:,} tasks failed",
         )
         for run in runs
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += [f"{path:<{widths[0]}}  score {score:>{widths[1]}}  {verdict}" for path, score, verdict in rows]
-    return lines
+    verdicts = [f"{run.validity}, criteria {'met' if run.passed else 'missed'}" for run in runs]
+    lines = [f"{title}: {count(len(runs), 'run')} on {servers}"]
+    return [*lines, *(f"{line}; {verdict}" for line, verdict in zip(table(rows), verdicts, strict=True))]
+
+
+def _table(figures: ComparisonFigures) -> list[Sequence[str]]:
+    interval = f"{level(figures.looks) * 100:.4g} % {INTERVAL}"
+    head = tuple(interval if column == INTERVAL else column for column in COLUMNS)
+    return [head, *(_row(one) for one in figures.tasks), *(_row(one) for one in figures.scores)]
 
 
 def _row(one: ComparedFigure) -> Sequence[str]:
     known = one.difference.p is not None
     return (
         one.difference.name,
-        f"{one.difference.base_ms:.1f}",
-        f"{one.difference.new_ms:.1f}",
-        f"{one.difference_ms:+.1f}",
-        _ratio(one.difference.ratio),
-        _interval(one) if known else "-",
-        _p(one.difference.p),
-        _ratio(one.difference.detectable) if known else "-",
-        _ratio(one.p50_ratio) if one.p50_ratio is not None else "",
+        ms(one.difference.base_ms),
+        ms(one.difference.new_ms),
+        f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}",
+        ratio_words(one.difference.ratio),
+        interval_words(one) if known else "-",
+        p_words(one.difference.p),
+        ratio_words(one.difference.detectable) if known else "-",
+        ratio_words(one.p50_ratio) if one.p50_ratio is not None else "",
     )
 
 
-def _findings(figures: ComparisonFigures) -> list[str]:
-    runs = min(len(figures.base), len(figures.new))
-    both = [*figures.tasks, *figures.scores]
+def _legend(figures: ComparisonFigures, head: str) -> list[str]:
+    """Return the meaning of the columns that are shown."""
+    lines = ["Base and New: 95th percentiles in ms, the geometric mean of the runs. Ratio: New / Base."]
+    if "Base" not in head:
+        lines = ["Ratio: New / Base, of the geometric means of the runs' 95th percentiles."]
+    if "50th" in head:
+        lines[0] += " 50th: the medians'."
+    if figures.not_compared:
+        lines.append(f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}.")
+    if DETECTABLE in head and min(len(figures.base), len(figures.new)) > 1:
+        lines.append("Detectable: the ratio that runs which vary like these show with a probability of 80 %.")
+    return lines
+
+
+def _notes(figures: ComparisonFigures) -> list[str]:
+    """Return how far the runs prove anything."""
+    runs, looks = min(len(figures.base), len(figures.new)), figures.looks
     if runs < 2:
         return [
-            *(f"{one.difference.name}: {finding(one)}" for one in both if one.answered_less),
             "Inconclusive: even runs of the same server vary; only repeated runs show by how much.",
             "No interval within a run shows it. Run each at least three times, better five, taking turns.",
         ]
-    looks = figures.looks
-    lines = [f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less]
-    if not lines:
-        lines = ["No difference shown. This does not prove that there is none: see Detectable."]
-    if by_itself := [one.difference.name for one in both if one.by_itself]:
-        lines.append(f"By themselves, but not among so many, others would be differences: {', '.join(by_itself)}.")
-    lines += [
+    lines = [
         f"p is corrected for the {len(figures.tasks)} tasks (Holm); the score's stands alone."
-        + (f" Both are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
-        "Detectable: the ratio that runs which vary like these show with a probability of 80 %.",
+        + (f" Both are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else "")
     ]
+    if not any(one.change or one.answered_less for one in (*figures.tasks, *figures.scores)):
+        lines.append("No difference shown. This does not prove that there is none: see Detectable.")
     if runs < FEW:
         lines.append(
             f"With fewer than {FEW} runs of each, the variation between runs is hardly known: intervals are wide."
         )
     return lines
-
-
-def _limit(figures: ComparisonFigures) -> list[str]:
-    if figures.max_regression is None:
-        return []
-    return [f"Maximum regression {figures.max_regression * 100:g} %: {limit_text(figures)}"]
-
-
-def _interval(one: ComparedFigure) -> str:
-    return f"{_ratio(one.difference.low)} to {_ratio(one.difference.high)}"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
-
-
-def _ratio(ratio: float | None) -> str:
-    """Format with three decimals; a ratio above a hundredfold, or unknown, as `> 100`."""
-    if ratio is None or ratio > MOST_DETECTABLE:
-        return f"> {MOST_DETECTABLE:g}"
-    return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"
-
-
-def _p(p: float | None) -> str:
-    if p is None:
-        return "-"
-    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"

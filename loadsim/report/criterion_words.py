@@ -1,30 +1,14 @@
-"""Missed criteria in words, with the names of their figures in `score.json`."""
+"""Criteria in words, and the missed ones with the names of their figures in `score.json`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadsim.analysis.criteria import Result
 from loadsim.report.digits import duration
-
-NAMES: Mapping[str, str] = {
-    "score_ms": "score",
-    "response_score_ms": "score from due times",
-    "failed_share": "failed tasks",
-    "done_share": "tasks that succeeded",
-    "down_share": "users' time without a session",
-    "logon_failed_share": "failed log-ons",
-    "delivery.undelivered_at_end": "messages not delivered by the end",
-    "delivery.duplicates": "messages delivered twice",
-    "delivery.p95_ms": "95th percentile of delivery times",
-    "p50_ms": "median",
-    "p95_ms": "95th percentile",
-    "p99_ms": "99th percentile",
-    "response_p95_ms": "95th percentile from due times",
-}
-"""Words for the default criteria, and for other frequent ones."""
+from loadsim.report.figure_words import named, of_task, task_of
 
 _WORDS = {"min": "at least", "max": "at most", "below": "below"}
 
@@ -32,14 +16,27 @@ NEAR = 0.01
 """A figure this near to a limit, as a share of it, keeps all digits: rounding might hide that it misses."""
 
 
-def missed_in_words(results: Sequence[Result]) -> list[str]:
-    """Return a line for each missed criterion, and one for all tasks that miss the same criterion of each task."""
+def missed_in_words(results: Sequence[Result], with_names: bool = True) -> list[str]:
+    """Return a line for each missed criterion, and one for all tasks that miss the same criterion of each task.
+
+    `with_names` adds the name of each figure in brackets, as a scenario and `score.json` have it.
+    """
     missed = [result for result in results if not result.passed]
-    lines = [f"{_named(one.name)}: {_found(one)}, {_wanted(one)} wanted" for one in missed if not one.each]
+    lines = [
+        f"{_with_name(named(one.name), one.name, with_names)}: {_found(one)}, {wanted(one)} wanted"
+        for one in missed
+        if not one.each
+    ]
     for last, of_tasks in _of_each_task(missed):
-        each = ", ".join(f"{_task(one.name)} {_found(one)}" for one in of_tasks)
-        lines.append(f"{NAMES.get(last, last)} of each task: {each}; {_wanted(of_tasks[0])} wanted ({last})")
+        each = ", ".join(f"{task_of(one.name)} {_found(one)}" for one in of_tasks)
+        lines.append(
+            f"{of_task(last)} of each task: {each}; {_with_name(f'{wanted(of_tasks[0])} wanted', last, with_names)}"
+        )
     return lines
+
+
+def _with_name(words: str, name: str, with_names: bool) -> str:
+    return f"{words} ({name})" if with_names and words != name else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +51,7 @@ class CriterionInWords:
 
 def criteria_in_words(results: Sequence[Result]) -> list[CriterionInWords]:
     """Return each criterion, and one line for all tasks that have the same criterion of each task."""
-    shown = [
-        CriterionInWords(one.passed, _named(one.name), _found(one), _wanted(one)) for one in results if not one.each
-    ]
+    shown = [CriterionInWords(one.passed, named(one.name), _found(one), wanted(one)) for one in results if not one.each]
     of_each: dict[tuple[str, str], list[Result]] = {}
     for one in results:
         if one.each:
@@ -64,12 +59,12 @@ def criteria_in_words(results: Sequence[Result]) -> list[CriterionInWords]:
     for (last, _), of_tasks in of_each.items():
         worst = max(of_tasks, key=_distance)
         missed = sum(not one.passed for one in of_tasks)
-        words = f"{NAMES.get(last, last)} of each of {len(of_tasks)} tasks ({last})"
+        words = f"{of_task(last)} of each of {len(of_tasks)} tasks"
         found = _found(worst)
         if any(one.figure != worst.figure for one in of_tasks):
-            found += f" ({_task(worst.name)}, the worst)"
+            found += f" ({task_of(worst.name)}, the worst)"
         found += f"; {missed} missed" if missed > 1 else ""
-        shown.append(CriterionInWords(not missed, words, found, _wanted(worst)))
+        shown.append(CriterionInWords(not missed, words, found, wanted(worst)))
     return shown
 
 
@@ -90,18 +85,6 @@ def _distance(result: Result) -> tuple[bool, bool, float]:
     return (not result.passed, False, -figure if "min" in result.limits else figure)
 
 
-def _task(name: str) -> str:
-    return name.rpartition(".")[0].removeprefix("tasks.")
-
-
-def _named(name: str) -> str:
-    """Return a criterion in words, with its name in brackets; its name alone if there are no words for it."""
-    if name in NAMES:
-        return f"{NAMES[name]} ({name})"
-    place, _, last = name.rpartition(".")
-    return f"{NAMES[last]} of {_task(name)} ({name})" if place.startswith("tasks.") and last in NAMES else name
-
-
 def _found(result: Result) -> str:
     figure = result.figure
     if figure is None or not _is_time(result.name):
@@ -110,7 +93,8 @@ def _found(result: Result) -> str:
     return result.found if near else duration(figure)
 
 
-def _wanted(result: Result) -> str:
+def wanted(result: Result) -> str:
+    """Return the limits of a criterion in words."""
     if not _is_time(result.name):
         return result.wanted
     return " and ".join(f"{_WORDS[limit]} {_limit(value)}" for limit, value in result.limits.items())

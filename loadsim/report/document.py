@@ -13,31 +13,42 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.json_values import finite
+from loadsim.analysis.json_values import INFINITE, finite
 from loadsim.analysis.summary import Tone
-from loadsim.report.digits import NEVER
+from loadsim.report.digits import NEVER, duration
 
 T = TypeVar("T")
 
 Cell = str | int | float | None
 """A cell of a table; None if it is unknown."""
 
+MET, MISSED = "\N{CHECK MARK} met", "\N{MULTIPLICATION SIGN} missed"
+"""Cells that a page colours: the signs do not depend on it."""
+
+Digits = int | Literal["time"] | None
+"""The decimals of the figures of a column; `time` for milliseconds, shown with their unit; None for words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, and the decimals of its figures; None for words."""
-
     title: str
-    digits: int | None = None
+    digits: Digits = None
 
     def shown(self, cell: Cell) -> str:
         if cell is None:
             return "-"
+        if cell == INFINITE and self.digits is not None:
+            return NEVER
         if isinstance(cell, str) or self.digits is None:
             return str(cell)
-        if math.isinf(cell):
-            return NEVER
-        return f"{cell:.{self.digits}f}"
+        if self.digits == "time":
+            return duration(cell)
+        return NEVER if math.isinf(cell) else f"{cell:,.{self.digits}f}"
+
+    @property
+    def title_with_unit(self) -> str:
+        """The title for bare figures, without the words of `shown`."""
+        return f"{self.title} (ms)" if self.digits == "time" else self.title
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-ColumnOf = tuple[str, int | None, Callable[[T], Cell]]
+ColumnOf = tuple[str, Digits, Callable[[T], Cell]]
 """A column's title, its digits, and the cell of a thing in it."""
 
 
@@ -100,12 +111,18 @@ class Panel:
     digits: int = 1
     limits: tuple[Limit, ...] = ()
 
+    @property
+    def is_time(self) -> bool:
+        """True if the figures are in milliseconds."""
+        return self.y_title == "ms" or self.y_title.startswith("ms ")
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
-    kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`.
+    kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`. `span`: the
+    ends of the axis, if points do not reach them.
     """
 
     title: str
@@ -113,6 +130,7 @@ class Axis:
     positions: tuple[float, ...]
     column: Column
     cells: tuple[Cell, ...]
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +149,21 @@ class Chart:
         for panel in self.panels:
             for line in panel.lines:
                 title = line.name if len(self.panels) == 1 else f"{panel.title}: {line.name}"
-                columns.append(Column(title, panel.digits))
+                columns.append(Column(title, "time" if panel.is_time else panel.digits))
                 series.append(tuple(map(finite, line.values)))
         rows = tuple(zip(self.axis.cells, *series, strict=True))
         return Table(self.caption, tuple(columns), rows)
 
 
-Block = str | Listing | Table | Chart
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Elements of HTML for the page alone. A table of the same section has their figures, for all formats."""
+
+    caption: str
+    html: str
+
+
+Block = str | Listing | Table | Chart | Drawing
 """A paragraph, or one of the others."""
 
 
@@ -203,6 +229,6 @@ def tables(blocks: Iterable[Block]) -> list[Table]:
 def _table_json(table: Table) -> Mapping[str, Any]:
     return {
         "caption": table.caption,
-        "columns": [column.title for column in table.columns],
+        "columns": [column.title_with_unit for column in table.columns],
         "rows": [list(row) for row in table.rows],
     }

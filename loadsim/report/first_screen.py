@@ -10,7 +10,7 @@ from loadsim.analysis.verdict import Verdict
 from loadsim.report.answer_facts import count, length, night_words
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
-from loadsim.report.document import Block, Listing, Table, table_of
+from loadsim.report.document import MET, MISSED, Block, Listing, Table, table_of
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
@@ -20,7 +20,7 @@ _SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
 def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     """Return what a reader needs who reads nothing else."""
     summary, verdict = run.summary, run.summary.verdict
-    missed = (*missed_in_words(summary.criteria), *verdict.missed_runs)
+    missed = (*missed_in_words(summary.criteria, with_names=False), *verdict.missed_runs)
     blocks: list[Block] = [what_was_tested(run), _load(run), *([EMBEDDED] if run.figures.embedded else [])]
     if verdict.defects:
         wrong = "not valid" if verdict.validity == "invalid" else verdict.validity
@@ -91,7 +91,7 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
         ("Criterion", None, lambda one: f"{one.words[:1].upper()}{one.words[1:]}"),
         ("Found", None, lambda one: one.found),
         ("Wanted", None, lambda one: one.wanted),
-        ("Result", None, lambda one: "\N{CHECK MARK} met" if one.passed else "\N{MULTIPLICATION SIGN} missed"),
+        ("Result", None, lambda one: MET if one.passed else MISSED),
     )
 
 

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from loadsim.analysis.compare_runs import Comparison
 from loadsim.analysis.summary import Summary
-from loadsim.report.compare_text import finding, limit_text
+from loadsim.report.compare_words import finding, limit_text
 
 Outcome = Literal["passed", "failure", "error", "skipped"]
 """A failure is a failed test; an error prevented the test; a skipped case was not tested and is not green."""

@@ -34,7 +34,7 @@ def key_figures(run: RecordedRun) -> Table:
         down = companions.down_share
         rows += [
             ("Failed log-ons of companions", _of_all(companions.log_ons_failed, companions.log_ons, share)),
-            ("New messages that companions listed", f"{companions.listed:g}"),
+            ("New messages that companions listed", f"{companions.listed:,g}"),
             ("Companions' time without service", "none" if down is None else percent(down)),
         ]
     if not run.figures.stress:
@@ -49,7 +49,7 @@ def key_figures(run: RecordedRun) -> Table:
     mail = figures.delivery
     not_delivered = how_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list)
     rows += [
-        ("Mail not delivered", f"{mail.undelivered_at_end}{not_delivered}"),
+        ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}"),
         ("Delivery time, 95th percentile", duration(figures.delivery.took.p95_ms)),
     ]
     if not run.figures.stress and figures.load_equivalent_users != figures.users:
@@ -65,19 +65,19 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
         for name, one in run.figures.by_protocol.items()
         for what, found in (
             ("Score, from when tasks began", _score_found(one)),
-            ("Response score, from when tasks were due", duration(one.response_score_ms)),
+            ("Score from due times (response score)", duration(one.response_score_ms)),
         )
     ]
 
 
 def _score_found(module: DriverFigures) -> str:
     interval = interval_words(module.score_interval_ms)
-    sure = f", 95 % CI {interval} ms" if interval else ""
+    sure = f", 95 % interval {interval}" if interval else ""
     return f"{duration(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
-    return None if bounds_ms is None else f"{bounds_ms[0]:.1f} to {bounds_ms[1]:.1f}"
+    return None if bounds_ms is None else f"{duration(bounds_ms[0])} to {duration(bounds_ms[1])}"
 
 
 def of_module(run: RecordedRun, module: str) -> str:

@@ -19,18 +19,18 @@ ANSWERS = SENDING - NEW_MAIL
 """The tasks that send new mail, and those that answer mail."""
 
 TIMES = (
-    ("p50_ms", "50th"),
-    ("p90_ms", "90th"),
-    ("p95_ms", "95th"),
-    ("p99_ms", "99th"),
-    ("max_ms", "Max"),
+    ("p50_ms", "Median"),
+    ("p90_ms", "90th percentile"),
+    ("p95_ms", "95th percentile"),
+    ("p99_ms", "99th percentile"),
+    ("max_ms", "Maximum"),
     ("mean_ms", "Mean"),
-    ("stddev_ms", "Std. Dev."),
+    ("stddev_ms", "Standard deviation"),
 )
 
 DELIVERED = (
     "Delivery lasts from the server's acceptance of a message until its recipient sees it: announced to the session,"
-    " or found after a new log-on or by the poll at the end. Messages that never arrived count as infinite (inf); the"
+    " or found after a new log-on or by the poll at the end. Messages that never arrived count as infinite (never); the"
     " chart shows an infinite percentile as a triangle at its upper edge."
 )
 
@@ -39,7 +39,7 @@ def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
     series = mail_series(run.log, bins, run.figures.window_s)
     planned = planned_mail(run)
     times = tuple((title, finite(getattr(run.figures.delivery.took, key))) for key, title in TIMES)
-    took = Table("Time to delivery", (Column("Statistic"), Column("Time (ms)", 1)), times)
+    took = Table("Time to delivery", (Column("Statistic"), Column("Time", "time")), times)
     charts = [drawable(chart) for chart in run_charts.mail(run, bins, series, planned)]
     return (
         _flow(run, series, planned),
@@ -111,7 +111,7 @@ def _about(run: RecordedRun, planned: PlannedMail | None) -> str:
     read = sum(task.hits for module in run.figures.by_protocol.values() for task in module.tasks if task.task == "READ")
     texts = ["Messages belong to the window by their due time, copies by the time of their acceptance."]
     if not run.figures.stress:
-        texts.append(f"Replies and forwards are not planned: they follow from the {read} messages that were read.")
+        texts.append(f"Replies and forwards are not planned: they follow from the {read:,} messages that were read.")
         if planned is None:
             texts.append(
                 "The planned number of copies is known only if the run directory has the scenario of this run."

@@ -12,6 +12,7 @@ from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
+from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
 from loadsim.report.document import (
     Axis,
     Block,
@@ -28,7 +29,6 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.one_run import verdict_words
-from loadsim.report.test_environment import disclosure_tables
 
 Series = Sequence[float | None]
 
@@ -39,16 +39,18 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     names = names_of(runs)
     tones = [run.summary.tone for run in runs]
     bad = tones.count("bad")
+    facts = facts_of(runs, notes)
     scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
-        verdict=f"{len(runs) - bad} of {len(runs)} runs are not invalid and met their criteria",
+        verdict=_verdict(runs, len(runs) - bad),
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
-            Section("Runs", (_table(runs, names), *_capacity(runs))),
+            Section("Runs", (_table(runs, names), *_capacity(runs), _differing_names(facts))),
             Section("Users and response times", _curve(runs)),
-            Section("Disclosure", tuple(disclosure_tables(runs, names, notes))),
+            Section("What differs between the runs", (_what_differs(facts, names),)),
+            Section("Disclosure", (same_table(facts),)),
         ),
     )
 
@@ -71,6 +73,7 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].figures.by_protocol.values())),
         ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
+        ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
         ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
         ("Delivery, 95th (ms)", 1, lambda one: finite(one[0].figures.delivery.took.p95_ms)),
@@ -78,8 +81,32 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
     )
 
 
+def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
+    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs)
+    words = f"{met} of {len(runs)} runs met their criteria"
+    return f"{words}; {invalid} {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
+
+
+SAME = "The runs do not differ in anything that loadsim knows: not in server, settings, machine or versions."
+
+
+def _differing_names(facts: Facts) -> str:
+    different = differing(facts)
+    return f"The runs differ in: {', '.join(different)}. Their values are below the charts." if different else SAME
+
+
+def _what_differs(facts: Facts, names: Sequence[str]) -> Block:
+    different = differing(facts)
+    return differing_table(different, names) if different else SAME
+
+
 def _failed_percent(tasks: Totals) -> float | None:
     return 100 * tasks.failed / tasks.done if tasks.done else None
+
+
+def _load_percent(figures: Figures) -> float | None:
+    """Return the load that was made, of the load of the plan."""
+    return None if figures.load is None or figures.load.share is None else 100 * figures.load.share
 
 
 def _cpu_percent(figures: Figures) -> float | None:

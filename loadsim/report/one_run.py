@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -17,6 +17,8 @@ from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
 from loadsim.report.answer import passed_words
+from loadsim.report.answer_facts import count
+from loadsim.report.digits import duration, percent
 from loadsim.report.document import (
     Block,
     Cell,
@@ -30,31 +32,47 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import first_screen
+from loadsim.report.glossary import glossary
 from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
+from loadsim.report.probes import probe_tables
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 TIMES = (
-    ("p50_ms", "50th"),
-    ("p95_ms", "95th"),
-    ("p99_ms", "99th"),
-    ("max_ms", "Max"),
+    ("p50_ms", "Median"),
+    ("p95_ms", "95th percentile"),
+    ("p99_ms", "99th percentile"),
+    ("max_ms", "Maximum"),
     ("mean_ms", "Mean"),
-    ("stddev_ms", "Std. Dev."),
+    ("stddev_ms", "Standard deviation"),
 )
 """The times of a task or a command and the titles of their columns; curves show all percentiles."""
 
 FROM_COMMAND = (
-    "Tasks consist of these commands. Times are in milliseconds, of the commands that succeeded, until the last byte of"
-    " the response. IDLE lasts until the server's continuation request; DONE ends it."
+    "Tasks consist of these commands. Times are of the commands that succeeded, until the last byte of the response."
+    " IDLE lasts until the server's continuation request; DONE ends it."
 )
 
 FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile is the maximum."
 
+OUTCOME_WORDS = {
+    "refused": "refused by the server",
+    "lost": "connection broke",
+    "timeout": "timed out",
+    "unfinished": "still running at the end",
+    "skipped": "never begun",
+    "generator": "failed by the generator",
+}
+
+TOGETHER = (
+    "If answers grow slower while the generator is neither busy nor late, the server is the limit. If both happen at"
+    " once, the generator may be: look at its section."
+)
+
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 
-FROM_BEGIN = "Times are in milliseconds, of the tasks that succeeded, from their start."
-FROM_DUE = "Due 95th counts from the due time; tasks that failed or did not end count as infinite (inf)."
+FROM_BEGIN = "Times are of the tasks that succeeded, from their start."
+FROM_DUE = "Those from the due time count tasks that failed or did not end as infinite (never)."
 
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
@@ -72,16 +90,17 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
             Section("Delivery of mail", mail_blocks(run, bins)),
             Section("Errors", _errors(run)),
             Section("Disclosure", _disclosure(run, notes)),
+            glossary(run.figures.stress),
         ),
     )
 
 
 def headline(figures: Figures) -> str:
-    users = f"{figures.users} user{'' if figures.users == 1 else 's'}"
+    users = count(figures.users, "user")
     if figures.throughput is not None:
-        return f"{users}, {figures.throughput.tasks_per_s:.1f} tasks/s"
+        return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
     scores = [
-        f"score {module.score_ms:.1f} ms" + (f" ({name})" if len(figures.by_protocol) > 1 else "")
+        f"score {duration(module.score_ms)}" + (f" ({name})" if len(figures.by_protocol) > 1 else "")
         for name, module in figures.by_protocol.items()
         if module.score_ms is not None
     ]
@@ -89,13 +108,19 @@ def headline(figures: Figures) -> str:
 
 
 def subtitle(run: RecordedRun) -> str:
-    begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
-    with suppress(ValueError):  # a foreign value is shown unchanged
-        at = datetime.fromisoformat(begun)
-        begun = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
+    at = begun(run)
     part = run.figures.slice and f"slice {run.figures.slice} only"
-    parts = (run.figures.run and f"Run {run.figures.run}", part, begun and f"begun {begun}", run.figures.server)
+    parts = (run.figures.run and f"Run {run.figures.run}", part, at and f"begun {at}", run.figures.server)
     return "; ".join(filter(None, parts))
+
+
+def begun(run: RecordedRun) -> str:
+    """Return when the first engine began; "" if unknown."""
+    first = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
+    with suppress(ValueError):  # a foreign value is shown unchanged
+        at = datetime.fromisoformat(first)
+        first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
+    return first
 
 
 def verdict_words(summary: Summary) -> str:
@@ -131,11 +156,11 @@ def _throughput_table(found: Throughput) -> Table:
 def _task_table(run: RecordedRun, name: str, module: DriverFigures) -> Table:
     tasks = module.tasks
     # In a closed loop nothing is due.
-    times = TIMES if run.figures.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
+    times = TIMES if run.figures.stress else (*TIMES, ("response_p95_ms", "95th percentile from due time"))
     weights = () if run.figures.stress else (Column("Weight", 0),)
     certain = any(task.interval_ms for task in tasks)
-    interval = (Column("95 % CI of the 95th", 1),) if certain else ()
-    counted = (Column("Hits", 0), *(Column(title, 1) for _, title in times), Column("Failed", 0), *interval)
+    interval = (Column("95 % interval of the 95th percentile", "time"),) if certain else ()
+    counted = (Column("Hits", 0), *(Column(title, "time") for _, title in times), Column("Failed", 0), *interval)
     rows: list[tuple[Cell, ...]] = []
     for task in tasks:
         weight = () if run.figures.stress else (f"{task.weight:g}" if task.weight else None,)
@@ -144,8 +169,7 @@ def _task_table(run: RecordedRun, name: str, module: DriverFigures) -> Table:
     if not run.figures.stress:
         lies_in = (interval_words(module.score_interval_ms),) if certain else ()
         rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
-    users = f"{module.users} user{'' if module.users == 1 else 's'}"
-    caption = f"Service times of {users} through the driver {name}"
+    caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
 
@@ -175,9 +199,17 @@ def _covers(covers: Coverage) -> str:
 
 
 def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
-    tasks = run_charts.tasks_of(run, bins)
+    tasks, series = run_charts.tasks_of(run, bins), run_charts.series_of(run, bins)
     shaded = "The window, which the tables above cover, is shaded." if run_charts.window_is_part(run, bins) else ""
     return (
+        Section(
+            "Server and generator",
+            _charts(
+                [run_charts.server_and_generator(run, bins, series)],
+                f"{TOGETHER} {shaded}".strip(),
+                "The logs hold no task.",
+            ),
+        ),
         Section(
             "Response times over time",
             _charts(
@@ -198,12 +230,12 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         Section(
             "Throughput",
             (
-                *_charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
+                *_charts([run_charts.throughput(run, bins, series.load)], _planned(run), "The logs hold no task."),
                 *(() if run.figures.stress else _planned_tables(run)),
             ),
         ),
         Section("Protocol commands", _commands(run)),
-        Section("The generator", _generator(run, run_charts.generator(run, bins))),
+        Section("The generator", _generator(run, run_charts.generator(run, bins, series))),
     )
 
 
@@ -216,10 +248,10 @@ def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ..
 def _planned(run: RecordedRun) -> str:
     tasks = run.figures.totals
     if run.figures.stress:
-        return f"{tasks.done} tasks were done in the window, {tasks.failed} of them failed.{_by_generator(tasks)}"
+        return f"{tasks.done:,} tasks were done in the window, {tasks.failed:,} of them failed.{_by_generator(tasks)}"
     return (
-        f"Of {tasks.planned} tasks that were due in the window, {tasks.attempted} were begun: {tasks.failed} failed,"
-        f" {tasks.unfinished} still ran at the end. {tasks.skipped} had not begun.{_by_generator(tasks)}"
+        f"Of {tasks.planned:,} tasks that were due in the window, {tasks.attempted:,} were begun: {tasks.failed:,}"
+        f" failed, {tasks.unfinished:,} still ran at the end. {tasks.skipped:,} had not begun.{_by_generator(tasks)}"
     )
 
 
@@ -264,13 +296,13 @@ def _clients(clients: Sequence[ClientFigures]) -> tuple[Table, ...]:
         ("Users", 0, lambda one: one.users),
         ("Lost users", 0, lambda one: one.lost_users),
         ("Engines", 0, lambda one: one.engines),
-        ("Start delay (ms)", 2, lambda one: one.start_late_ms),
-        ("Uncertainty (ms)", 2, lambda one: one.start_error_ms),
+        ("Start delay", "time", lambda one: one.start_late_ms),
+        ("Uncertainty", "time", lambda one: one.start_error_ms),
         ("Clock ahead (s)", 3, lambda one: one.clock_ahead_s),
         ("Clock fast (ppm)", 1, lambda one: one.clock_fast_ppm),
-        ("Lag, 99th (ms)", 1, lambda one: one.lag_p99_ms),
+        ("Event loop's lag, 99th percentile", "time", lambda one: one.lag_p99_ms),
         ("CPU (% of a core)", 0, lambda one: None if one.cpu_share is None else 100 * one.cpu_share),
-        ("Late, 95th (ms)", 1, lambda one: one.lateness_p95_ms),
+        ("Lateness, 95th percentile", "time", lambda one: one.lateness_p95_ms),
         ("By itself", None, lambda one: one.validity),
     )
     return (found,) if clients else ()
@@ -280,7 +312,7 @@ def _commands(run: RecordedRun) -> tuple[Block, ...]:
     if not run.figures.commands:
         return ("The logs hold no commands.",)
     begin_s, end_s = run.figures.window_s
-    times = (Column(title, 1) for _, title in TIMES)
+    times = (Column(title, "time") for _, title in TIMES)
     columns = (Column("Command"), Column("Hits", 0), Column("Per second", 1), *times, Column("Failed", 0))
     rows = tuple(
         (one.command, one.hits, one.hits / (end_s - begin_s), *(getattr(one.took, key) for key, _ in TIMES), one.failed)
@@ -299,21 +331,24 @@ def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
             ("The session was down", late.down, "server"),
             ("The generator was late", late.generator, "loadsim"),
         )
-        columns = (Column("Cause"), Column("95th percentile (ms)", 1), Column("Attributed to"))
+        columns = (Column("Cause"), Column("95th percentile", "time"), Column("Attributed to"))
         blocks.append(Table("How late tasks began in the window", columns, rows))
-    rss_bytes = worst.rss_bytes
     own: tuple[tuple[Cell, ...], ...] = (
-        ("Event loop's lag, 50th percentile (ms)", worst.lag_p50_ms),
-        ("Event loop's lag, 99th percentile (ms)", worst.lag_p99_ms),
-        ("Allowed 99th percentile (ms)", worst.lag_limit_ms),
-        ("Event loop's lag, maximum (ms)", worst.lag_max_ms),
-        ("Share of a core (%)", None if worst.cpu_share is None else worst.cpu_share * 100),
-        ("Memory (MiB)", None if rss_bytes is None else rss_bytes / 2**20),
-        ("Longest pause of the garbage collector (ms)", worst.gc_max_ms),
+        ("Event loop's lag, median", _or_unknown(worst.lag_p50_ms, duration)),
+        ("Event loop's lag, 99th percentile", _or_unknown(worst.lag_p99_ms, duration)),
+        ("Allowed 99th percentile", _or_unknown(worst.lag_limit_ms, duration)),
+        ("Event loop's lag, maximum", _or_unknown(worst.lag_max_ms, duration)),
+        ("Share of a core", _or_unknown(worst.cpu_share, percent)),
+        ("Memory", _or_unknown(worst.rss_bytes, lambda size_bytes: f"{size_bytes / 2**20:,.0f} MiB")),
+        ("Longest pause of the garbage collector", _or_unknown(worst.gc_max_ms, duration)),
     )
-    blocks.append(Table("The worst of any engine in the window", (Column("Figure"), Column("Found", 1)), own))
+    blocks.append(Table("The worst of any engine in the window", (Column("Figure"), Column("Found")), own))
     blocks += [chart for chart in map(drawable, charts) if chart is not None]
     return tuple(blocks)
+
+
+def _or_unknown(figure: float | None, shown: Callable[[float], str]) -> str | None:
+    return None if figure is None else shown(figure)
 
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:
@@ -322,7 +357,7 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
         failures(run),
         ("Kind", None, lambda one: one.kind or None),
         ("Task", None, lambda one: one.task),
-        ("Outcome", None, lambda one: one.outcome),
+        ("Outcome", None, lambda one: OUTCOME_WORDS.get(one.outcome, one.outcome)),
         ("Times", 0, lambda one: one.times),
         ("In the window", 0, lambda one: one.in_window),
         ("First at (s)", 1, lambda one: one.first_s),
@@ -332,5 +367,5 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
 
 
 def _disclosure(run: RecordedRun, notes: Mapping[str, str]) -> tuple[Block, ...]:
-    table = disclosure_table(run, notes)
-    return (table, scenario_table(run.scenario)) if run.scenario else (table,)
+    tables = disclosure_table(run, notes), *probe_tables(run)
+    return (*tables, scenario_table(run.scenario)) if run.scenario else tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loadsim.report.table import table
@@ -37,8 +37,8 @@ HOURS_ACROSS = 8
 """The most hours in a row of the table."""
 
 
-def plan_text(figures: Mapping[str, Any]) -> str:
-    """Return the output of `loadsim plan --json` as text."""
+def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = ()) -> str:
+    """Return the output of `loadsim plan --json` as text, with the needs of the run as further lines."""
     totals, rates = figures["totals"], figures["rates_per_s"]
     lines = [
         _headline(figures),
@@ -54,7 +54,7 @@ def plan_text(figures: Mapping[str, Any]) -> str:
     ]
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
-    lines += ["", *_per_user(figures), *_by_hour(figures), "", f"Plan digest: {figures['plan_digest']}"]
+    lines += [*needs, "", *_per_user(figures), *_by_hour(figures), "", f"Plan digest: {figures['plan_digest']}"]
     return "\n".join(lines)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.health_series import EngineSeries, engine_series, machine_cpu_series, server_cpu_series
 from loadsim.analysis.mail_series import MailSeries
 from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
@@ -15,7 +16,9 @@ from loadsim.analysis.time_series import (
     Bins,
     Floats,
     TaskSeries,
+    Throughput,
     lateness_series,
+    service_time_series,
     task_series,
     throughput_series,
 )
@@ -49,6 +52,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
         positions=tuple((bins.middles_s / unit_s).tolist()),
         column=Column("From (s)", 0),
         cells=tuple(bins.starts_s.tolist()),
+        span=(bins.begin_s / unit_s, bins.end_s / unit_s),
     )
     begin_s, end_s = run.figures.window_s
     shaded = (max(begin_s, bins.begin_s) / unit_s, min(end_s, bins.end_s) / unit_s)
@@ -105,9 +109,27 @@ def _name(run: RecordedRun, one: TaskSeries) -> str:
     return one.task if len(run.figures.by_protocol) < 2 else f"{one.task} ({one.protocol})"
 
 
-def throughput(run: RecordedRun, bins: Bins) -> Chart:
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """Series that several charts show; `late_ms` by cause."""
+
+    load: Throughput
+    late_ms: Mapping[str, Floats]
+    engines: tuple[EngineSeries, ...]
+    machines: Mapping[str, Floats]
+
+
+def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
+    return RunSeries(
+        throughput_series(run.log, bins),
+        {} if run.figures.stress else lateness_series(run.log, bins),
+        engine_series(run.log, bins),
+        {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()},
+    )
+
+
+def throughput(run: RecordedRun, bins: Bins, found: Throughput) -> Chart:
     """Return planned and done tasks per second; in a closed loop nothing is planned."""
-    found = throughput_series(run.log, bins)
     lines = [Line("done", figures(found.done_per_s)), Line("failed", figures(found.failed_per_s))]
     if not run.figures.stress:
         lines.insert(0, Line("due by the plan", figures(found.planned_per_s)))
@@ -116,34 +138,71 @@ def throughput(run: RecordedRun, bins: Bins) -> Chart:
     return _over(run, bins, "Tasks per second, without log-ons and log-offs", [panel])
 
 
-def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
+def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+    """Return the load, the server's answers, CPU, and the generator's lateness over the same time."""
+    p50_ms, p95_ms = service_time_series(run.log, bins)
+    rates = [Line("done", figures(found.load.done_per_s))]
+    if not run.figures.stress:
+        rates.insert(0, Line("due by the plan", figures(found.load.planned_per_s)))
+    panels = [
+        Panel("Tasks", "per second", tuple(rates)),
+        Panel(
+            "Server: service time of all tasks",
+            "ms",
+            (Line("median", figures(p50_ms)), Line("95th percentile", figures(p95_ms))),
+            "log",
+        ),
+        Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
+        Panel("Generator: lateness", "ms", _lag(found), "symlog", limits=_limit(run)),
+    ]
+    return _over(run, bins, "Load, server and generator over the same time", panels)
+
+
+def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:
+    """Return the busy share of the server's cores where it has its own, of each machine, and of the busiest engine."""
+    servers = {f"the server's cores of {name}": share * 100 for name, share in server_cpu_series(run.log, bins).items()}
+    engines = [one.cpu_share for one in found.engines]
+    busiest = {"the busiest engine, of one core": _most(engines) * 100} if engines else {}
+    return tuple(line for each in (servers, found.machines, busiest) for line in _lines(each))
+
+
+def _lag(found: RunSeries) -> tuple[Line, ...]:
+    lag_ms = [one.lag_p99_ms for one in found.engines]
+    lag = (Line("event loop, 99th percentile", figures(_most(lag_ms))),) if lag_ms else ()
+    late_ms = found.late_ms.get("generator")
+    return lag if late_ms is None else (*lag, Line("start of tasks, 95th percentile", figures(late_ms)))
+
+
+def _limit(run: RecordedRun) -> tuple[Limit, ...]:
+    limit_ms = run.figures.generator.lag_limit_ms
+    return () if limit_ms is None else (Limit("limit of the event loop", limit_ms),)
+
+
+def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:
     """Return charts of the lateness of tasks by cause, and of the health of engines and machines."""
     charts = []
-    if not run.figures.stress:
-        late = lateness_series(run.log, bins)
-        lines = tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in late.items())
-        panel = Panel("", "ms late, 95th percentile", lines, "symlog")
-        charts.append(_over(run, bins, "How late tasks began, by cause", [panel]))
-    engines = engine_series(run.log, bins)
+    if found.late_ms:
+        lines = tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items())
+        panel = Panel("", "ms", lines, "symlog")
+        charts.append(_over(run, bins, "How late tasks began, by cause: 95th percentile", [panel]))
+    engines = found.engines
     if not engines:
         return charts
-    limit_ms = run.figures.generator.lag_limit_ms
     worst = "" if len(engines) == 1 else ", the worst of any engine"
     cpu = {f"engine {one.name}": one.cpu_share * 100 for one in engines}
-    machines = {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()}
     memory = {f"engine {one.name}": one.rss_bytes / 2**20 for one in engines}
     panels = [
         Panel(
-            f"Event loop{worst}",
-            "ms late",
+            f"Lag of the event loop{worst}",
+            "ms",
             (
                 Line("99th percentile", figures(_most([one.lag_p99_ms for one in engines]))),
                 Line("maximum", figures(_most([one.lag_max_ms for one in engines]))),
             ),
             "symlog",
-            limits=() if limit_ms is None else (Limit("limit of the 99th percentile", limit_ms),),
+            limits=_limit(run),
         ),
-        Panel("CPU", "% of a core; % of all cores", (*_lines(cpu), *_lines(machines))),
+        Panel("CPU", "% of a core; % of all cores", (*_lines(cpu), *_lines(found.machines))),
         Panel("Memory", "MiB", _lines(memory)),
     ]
     return [*charts, _over(run, bins, "The generator's health", panels)]

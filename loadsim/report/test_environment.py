@@ -8,12 +8,19 @@ from typing import Any
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.model.criteria import SCORED
 from loadsim.model.scenario_sections import Limits
 from loadsim.report.answer_facts import clock, length, night_words
+from loadsim.report.criterion_words import wanted
+from loadsim.report.digits import percent
 from loadsim.report.document import Column, Table
+from loadsim.report.figure_words import LIMITS, named, of_task
 
 UNKNOWN = "not known to loadsim"
+
+MODES = {
+    "canonical": "tasks are due by a plan, however slow the server is (canonical)",
+    "stress": "a closed loop, without pauses (stress)",
+}
 
 EMBEDDED_STORAGE = "the embedded server keeps mail in memory"
 
@@ -39,9 +46,9 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
 def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, header = run.figures, run.log.header
     begin_s, end_s = run.figures.window_s
-    yield "Users", f"{figures.users}, each with their own session"
+    yield "Users", f"{figures.users:,}, each with their own session"
     yield "Profiles", _words(_profiles(run) or header.get("profiles"))
-    yield "Mode", str(figures.mode)
+    yield "Mode", MODES.get(figures.mode, str(figures.mode))
     yield "Day", _day(figures)
     yield "Duration", _length(header.get("duration_s"))
     yield "Window", f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
@@ -49,13 +56,15 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Submission", _words(figures.submission)
     if header.get("programs"):
         yield "Mail programs", _words(header["programs"])
+    if header.get("plugins"):
+        yield "Plug-ins", ", ".join(f"{name} of {package}" for name, package in sorted(header["plugins"].items()))
     methods = sorted({used for source in run.log.sources for used in source.facts.get("log_on_methods", ())})
     if methods:
         yield "Log-on", ", ".join(methods)
     if not run.figures.stress:
         yield "Weights", _pairs(header.get("weights") or {})
-    yield "Criteria", ", ".join(_criteria(run.summary.criteria)) or "none"
-    yield "Limits", _pairs({**Limits().in_header(), **(header.get("limits") or {})})
+    yield "Criteria", "; ".join(_criteria(run.summary.criteria)) or "none"
+    yield "Limits of a valid run", _limits({**Limits().in_header(), **(header.get("limits") or {})})
     yield "Scenario digest", _words(header.get("scenario_digest"))
     yield "Plan digest", _words(header.get("plan_digest"))
     yield "Start state digest", _words(header.get("start_state_digest"))
@@ -63,8 +72,27 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 def _criteria(results: Sequence[Result]) -> Iterable[str]:
     """Return each criterion once: those of each scored task under their common name."""
-    names = (SCORED + one.name.rpartition(".")[2] if one.each else one.name for one in results)
-    return dict.fromkeys(f"{name} {one.wanted}" for name, one in zip(names, results, strict=True))
+    names = (
+        f"{of_task(one.name.rpartition('.')[2])} of each scored task" if one.each else named(one.name)
+        for one in results
+    )
+    return dict.fromkeys(f"{name} {wanted(one)}" for name, one in zip(names, results, strict=True))
+
+
+def _limits(limits: Mapping[str, Any]) -> str:
+    return "; ".join(_limit(name, value) for name, value in limits.items())
+
+
+def _limit(name: str, value: Any) -> str:
+    words, unit = LIMITS.get(name, (name, ""))
+    if value is None:
+        return f"{words.partition(':')[0]}: no limit"
+    if not isinstance(value, int | float):
+        return f"{words} {value}"
+    if unit == "share":
+        return f"{words} {percent(value)}"
+    shown = length(value) if unit == "s" else f"{value:,g} ms" if unit == "ms" else f"{value:,g}"
+    return f"{words} {shown}"
 
 
 def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:
@@ -153,31 +181,21 @@ def disclosure_table(run: RecordedRun, notes: Mapping[str, str]) -> Table:
     return Table("The circumstances of this run", (Column("Fact"), Column("Value")), rows)
 
 
-def disclosure_tables(runs: Sequence[RecordedRun], names: Sequence[str], notes: Mapping[str, str]) -> list[Table]:
-    """Return a table of the facts that are the same in all runs, and one of those that differ."""
-    each = [{**disclosure(run), **notes} for run in runs]
-    known = {name: [one.get(name, UNKNOWN) for one in each] for one in each for name in one}
-    same = tuple((name, values[0]) for name, values in known.items() if len(set(values)) == 1)
-    differing = tuple((name, *values) for name, values in known.items() if len(set(values)) > 1)
-    tables = [Table("The same in all runs", (Column("Fact"), Column("Value")), same)]
-    if differing:
-        columns = (Column("Fact"), *map(Column, names))
-        tables.append(Table("Not the same in all runs", columns, differing))
-    return tables
-
-
 def scenario_table(scenario: Mapping[str, Any]) -> Table:
     """Return every key of a scenario with its path and value."""
-    return Table("Every key, passwords masked", (Column("Key"), Column("Value")), tuple(_leaves(scenario)))
+    return Table(
+        "The scenario: every key, passwords masked", (Column("Key"), Column("Value")), tuple(scenario_keys(scenario))
+    )
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def scenario_keys(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and the value of each key of a scenario, or of the part below `path`."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
-            yield from _leaves(below, f"{path}.{key}" if path else str(key))
+            yield from scenario_keys(below, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
         for number, each in enumerate(value):
-            yield from _leaves(each, f"{path}.{number}")
+            yield from scenario_keys(each, f"{path}.{number}")
     elif isinstance(value, Mapping | list) and not value:
         yield path, "none"
     else:

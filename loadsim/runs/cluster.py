@@ -24,6 +24,7 @@ from loadsim.cluster.placement import (
     check_room,
     fit_clients,
     log_bytes,
+    plugins_fingerprint,
 )
 from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
 from loadsim.cluster.scheduler import silence_dask
@@ -51,6 +52,7 @@ from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.users.plugin_tasks import check_tasks
 
 START_AHEAD_S = 0.5
 """The common start is announced this long beforehand: enough to reach every engine of every client."""
@@ -84,6 +86,7 @@ def run_on_cluster(
     """
     began = datetime.now(UTC)
     check_protocols(scenario)
+    check_tasks(scenario)
     workload = Workload(scenario)
     check_shareable(scenario, "--cluster")
     with run_directory(out, scenario.name, began) as directory:
@@ -192,6 +195,7 @@ class _ClusterRun:
         # An assignment for each client.
         losses = self.scenario.cluster
         build, scenario_digest = build_fingerprint(), self.scenario.digest()
+        plugins = plugins_fingerprint(self.scenario)
         assignments = []
         for name, own in users.items():
             own_plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(own))])
@@ -202,7 +206,7 @@ class _ClusterRun:
                     name,
                     own,
                     header,
-                    Fingerprints(build, scenario_digest, start_state, own_plan),
+                    Fingerprints(build, plugins, scenario_digest, start_state, own_plan),
                     losses.on_control_loss,
                     losses.control_limit_s,
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -55,10 +55,27 @@ def create_directory(path: Path) -> list[Path]:
         with TemporaryFile(dir=path):
             pass
         path.chmod(0o700)  # an existing directory: its files will name addresses and mail servers
+        _give_to_caller(each for each in created if each != path)
     except OSError as error:
         remove_empty(created)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
     return created
+
+
+def hand_over(path: Path) -> None:
+    """Give a finished run directory of root's to the user who called sudo, who else could not open the report."""
+    if path.exists() and path.lstat().st_uid == os.geteuid():  # so only root has been able to add files to it
+        _give_to_caller([*path.rglob("*"), path])
+
+
+def _give_to_caller(paths: Iterable[Path]) -> None:
+    """Make the user who called sudo the owner. Without sudo, or if the file system refuses, nothing changes."""
+    if os.geteuid() != 0:
+        return
+    with suppress(KeyError, ValueError, OSError):
+        user, group = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+        for each in paths:
+            os.chown(each, user, group, follow_symlinks=False)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,10 +24,13 @@ from loadsim.errors import ConfigError
 from loadsim.model import scenario as scenarios
 from loadsim.model.profile import weights_of
 from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+from loadsim.monitor.machine_needs import Machine, Needs
 from loadsim.protocols.registry import check_protocols
-from loadsim.runs.local import run_locally
+from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.users.plugin_tasks import check_tasks
 
 Source = str | Path | Scenario
 """A scenario, the path of one, or the bare name of a shipped one."""
@@ -38,13 +41,16 @@ Recorded = str | Path | RunResult
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a scenario; `figures` is what `loadsim plan --json` prints.
+    """The plan of a scenario, with figures as in `loadsim plan --json`.
 
+    `needs` are those of a run with the default number of engines on this machine, whose resources are `machine`.
     `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`).
     """
 
     scenario: Scenario
     figures: dict[str, Any]
+    needs: Needs
+    machine: Machine
     not_valid: tuple[str, ...] = ()
 
 
@@ -62,25 +68,28 @@ def _load(source: str | Path, overrides: Mapping[str, Any] | None = None, *, pas
     return scenarios.load_scenario(os.fspath(source), settings, passwords=passwords)
 
 
-def plan(scenario: Source, *, engines: int | None = None) -> Plan:
+def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[float], None] | None = None) -> Plan:
     """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
 
     The figures do not depend on `engines`. `run` finds them in a cache in the home directory, and does not plan again.
+    `progress` receives the finished share, from 0 to 1.
     Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
     """
     _check_no_event_loop("plan")
     if not isinstance(scenario, Scenario):
         scenario = _load(scenario, passwords=False)
     check_protocols(scenario)
+    check_tasks(scenario)
     most = min(scenario.users, MOST_ENGINES)
     if engines is None:
         engines = engines_for(scenario.users, os.cpu_count() or 1)
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
-    planned = make_plan(scenario, engines)
+    planned = make_plan(scenario, engines, progress)
     load = planned.tally.load()
     keep(scenario, build_fingerprint(), load)
-    return Plan(scenario, to_json(planned), tuple(forecast(scenario, load)))
+    needs, machine = compared_needs(Workload(scenario), load)
+    return Plan(scenario, to_json(planned), needs, machine, tuple(forecast(scenario, load)))
 
 
 def run(

@@ -30,6 +30,15 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
+from loadsim.monitor.machine_needs import (
+    Machine,
+    Needs,
+    check_memory,
+    needs_of,
+    shortages,
+    this_machine_for,
+)
+from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
@@ -41,6 +50,7 @@ from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
+from loadsim.users.plugin_tasks import check_tasks
 
 
 def run_locally(
@@ -65,6 +75,7 @@ def run_locally(
 
     # Check what can be checked without the server.
     check_protocols(scenario)
+    check_tasks(scenario)
     workload = Workload(scenario)
     if part:
         check_slice(part, scenario)
@@ -73,7 +84,10 @@ def run_locally(
     if start:
         check_start(start, scenario.run.ramp_up_s, began)
     users = part.assignment(scenario.users) if part else all_users(scenario.users)
+    if FIRST_USER in users:
+        check_probes(scenario)
     engines = engine_count(scenario, len(users), engines, pin)
+    check_memory(*compared_needs(workload, None, users, engines))
     check_sources(scenario)
     check_ports(scenario, users)
     for each in users.cut([1] * engines):
@@ -85,6 +99,9 @@ def run_locally(
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
     ):
+        load = load_of_plan(scenario, watcher, start)
+        for shortage in shortages(*compared_needs(workload, load, users, engines, directory)):
+            watcher.warning(f"warning: {shortage}")
         local_run = _LocalRun(
             scenario=scenario,
             workload=workload,
@@ -97,10 +114,27 @@ def run_locally(
             engines=engines,
             part=part,
             start=start,
-            load=load_of_plan(scenario, watcher, start),
+            load=load,
             watcher=watcher,
         )
         return run(local_run.execute(), fastest_loop())
+
+
+def compared_needs(
+    workload: Workload,
+    load: PlannedLoad | None,
+    users: Assignment | None = None,
+    engines: int | None = None,
+    directory: Path = Path("runs"),
+) -> tuple[Needs, Machine]:
+    """Return the needs of these users (None: all) in `engines` processes (None: by default), and the machine's means.
+
+    `directory` is the run's, `load` that of all users; None if it is unknown.
+    """
+    users = all_users(workload.scenario.users) if users is None else users
+    engines = engine_count(workload.scenario, len(users), engines, pin=False)
+    machine = this_machine_for(workload.scenario, engines, directory)
+    return needs_of(workload, users, engines, load), machine
 
 
 def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:
@@ -143,6 +177,7 @@ class _LocalRun:
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
         check_drivers(self.scenario, self.services)
+        probes = open_probes(self.scenario, self.services) if FIRST_USER in self.users else ()
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services, self.users)
         await check_server_limits(self.workload, self.services, self.users)
@@ -155,13 +190,13 @@ class _LocalRun:
             await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
         begins = self._begins(prepared.start_state)
         try:
-            await self._record(begins)
+            await self._record(begins, probes)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise
         return write_summary(self.directory, self.watcher)
 
-    async def _record(self, begins: Sequence[Begin]) -> None:
+    async def _record(self, begins: Sequence[Begin], probes: tuple[Probe, ...]) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
             try:
@@ -172,12 +207,14 @@ class _LocalRun:
                     f"--out {self.directory}: expected a directory to write to, found: {failure}"
                 ) from None
             try:
-                await self._make_load(begins, events, machine_log)
+                await self._make_load(begins, events, machine_log, probes)
             finally:
                 with suppress(OSError):  # a full disk; only the figures of the machine are from this log
                     machine_log.close()
 
-    async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
+    async def _make_load(
+        self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter, probes: tuple[Probe, ...]
+    ) -> None:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
         abort_check = AbortCheck(self.scenario.abort_on, len(self.users))
 
@@ -195,7 +232,7 @@ class _LocalRun:
         self.watcher.stage("load")
         control = self._scheduled_start(give_up)
         coordinator = Coordinator(begins, events, watch, control)
-        with calls_on_signal(coordinator.stop):
+        with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
             storage = partial(server_storage, self.services)
             async with watched_machine(
                 machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage

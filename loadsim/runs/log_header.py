@@ -32,7 +32,7 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, start: datetime | None = 
     """
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
-    load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s)
+    load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
     for reason in forecast(scenario, load):
         watcher.warning(f"warning: {reason}")
     return load
@@ -66,6 +66,7 @@ def run_header(
         "submission": scenario.submission,
         **({"programs": scenario.programs} if scenario.programs else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
+        **({"plugins": plugins} if (plugins := scenario.plugins) else {}),
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),
         "plan_digest": plan,

@@ -30,6 +30,10 @@ class Watcher(Protocol):
         """Report, as one line, a problem that does not end the run."""
         return
 
+    def planned(self, share: float) -> None:
+        """Report the finished share of a plan, from 0 to 1. A plan that takes less than a second reports none."""
+        return
+
     def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
         """Report how many accounts have passed a phase of the preparation.
 
@@ -40,6 +44,37 @@ class Watcher(Protocol):
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""
         return
+
+
+class Watchers(Watcher):
+    """Passes all progress on to several watchers."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def stage(self, stage: Stage) -> None:
+        for each in self._watchers:
+            each.stage(stage)
+
+    def message(self, line: str) -> None:
+        for each in self._watchers:
+            each.message(line)
+
+    def warning(self, line: str) -> None:
+        for each in self._watchers:
+            each.warning(line)
+
+    def planned(self, share: float) -> None:
+        for each in self._watchers:
+            each.planned(share)
+
+    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
+        for each in self._watchers:
+            each.prepared(phase, done, total, client)
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        for each in self._watchers:
+            each.snapshot(snapshot, clients)
 
 
 class _Silent(Watcher):

@@ -57,8 +57,9 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
     """
     missing = [package for package in ("pymap", "aiosmtpd") if find_spec(package) is None]
     if missing:
+        packages = " and ".join(missing)
         raise ConfigError(
-            f"server: embedded: expected {' and '.join(missing)} to be installed: pip install 'loadsim[embedded]'"
+            f"server: embedded: expected {packages} to be installed, found none; pip install loadsim adds it"
         )
     population, lists = check_population(accounts, lists)
     content = {

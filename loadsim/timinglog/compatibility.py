@@ -9,7 +9,7 @@ from loadsim.errors import LogError
 from loadsim.model.partition import Slice
 from loadsim.timinglog.reader import Source, TimingLog
 
-LOAD = ("submission", "programs", "log_on", "scenario_digest", "plan_digest")
+LOAD = ("submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest")
 """Header keys of the load."""
 
 TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compression")

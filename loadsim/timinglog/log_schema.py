@@ -165,6 +165,9 @@ _FACTS: Mapping[str, Check] = {
     **dict.fromkeys(("processor", "system", "python"), or_none(text)),
     "memory_bytes": or_none(_COUNT),
     "libraries": each_in(text),
+    "probes": each_in(
+        having({"package": text, **dict.fromkeys(("samples", "failures"), _COUNT), "last_failure": or_none(text)})
+    ),
     "run_file_system": or_none(having(_FILE_SYSTEM)),
     "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS})),
 }
@@ -195,6 +198,7 @@ _HEADER: Mapping[str, Check] = {
     **dict.fromkeys(("software", "name", "start_at", "server", "event_loop"), or_none(text)),
     **dict.fromkeys(("submission", "programs", "log_on"), or_none(text)),
     **dict.fromkeys(("scenario_digest", "plan_digest", "start_state_digest"), or_none(text)),
+    "plugins": or_none(each_in(text)),
     "embedded": switch,
     "rebased": switch,
     "profiles": or_none(_TEXTS),
@@ -233,6 +237,8 @@ _SAMPLE: Mapping[str, Check] = {
     "core_shares": each_of(number(0, 1e6)),
     **dict.fromkeys(("run", "client", "engine"), text),
     "station_clock": _CLOCK,
+    "probe": text,
+    "figures": each_in(number(-1e15, 1e15)),
 }
 
 _NEEDED: Mapping[str, frozenset[str]] = {
@@ -241,6 +247,7 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     ),
     "lags_from_ns": frozenset(("at_ns",)),
     "station_clock": frozenset(("at_ns",)),
+    "probe": frozenset(("at_ns", "figures")),
 }
 """Keys that a sample must have if it has another."""
 

@@ -62,6 +62,12 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
                 paths = [path]
             else:
                 paths = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+            if not paths and path.is_dir():
+                os.scandir(path).close()
+        except PermissionError as failure:
+            raise LogError(
+                f"{argument}: expected a run directory that can be read, found: {failure.strerror}"
+            ) from None
         except (OSError, ValueError):  # a name that is too long, or no pattern
             paths = []
         if not paths:

@@ -63,7 +63,7 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
             return browse(user, activity.number)
         case workload.SCHEDULE:
             return only(Step(tasks.SCHEDULE, activity.number))
-    raise ValueError(activity.kind)
+    return only(Step(user.host.plugin_tasks[activity.kind], activity.number))
 
 
 def only(step: Step) -> Steps:

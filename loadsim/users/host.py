@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content.compose import Contents
@@ -57,6 +57,7 @@ class Host(Protocol):
     workload: Workload
     contents: Contents
     run_id: str
+    plugin_tasks: Mapping[str, Any]  # a `tasks.Task` by name; that module imports this one
     log_on_slots: asyncio.Semaphore  # limits the users that log on at the same time
     log_off_slots: asyncio.Semaphore
 

@@ -36,6 +36,7 @@ class UserMail:
         "mailbox",
         "now",
         "number",
+        "observer",
         "poll_s",
         "profile",
         "run_id",
@@ -56,6 +57,7 @@ class UserMail:
         self.host = host
         self.account = account
         self.number = account.number
+        self.observer = observer
         self.workload = host.workload
         self.contents = host.contents
         self.run_id = host.run_id

@@ -405,7 +405,7 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
     import bokeh  # noqa: F401  # without it Dask has no dashboard, and this test would prove nothing
 
     async def work() -> None:
-        access = access_to(control_address("tls://localhost:0", any_port=True), place / "station")
+        access = access_to(control_address("tls://localhost:0", listens=True), place / "station")
         joined = asyncio.Event()
         async with asyncio.timeout(PATIENCE_S), scheduler_at(access, lambda _: None) as address:
             security = mutual_tls(load_bundle(place / "clients/first"))
@@ -581,15 +581,41 @@ def test_addresses_are_read_and_written(text: str, address: ControlAddress) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("10.9.8.1:1", "10.9.8.1:1"),
+        ("station", "station:8786"),
+        ("tls://station", "station:8786"),
+        ("tcp://station", "station:8786"),
+        ("[fd00::1]", "[fd00::1]:8786"),
+    ],
+)
+def test_scheme_and_port_have_defaults(text: str, written: str) -> None:
+    """TLS is for those with certificates, unless the address says otherwise."""
+    for secured in (False, True):
+        scheme = text.partition("://")[0] if "://" in text else ("tls" if secured else "tcp")
+        assert str(control_address(text, secured=secured)) == f"{scheme}://{written}"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"), [("1", "tcp://127.0.0.1:1"), (":0", "tcp://127.0.0.1:0"), ("0.0.0.0", "tcp://0.0.0.0:8786")]
+)
+def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
+    """On loopback; of none to connect to."""
+    assert str(control_address(text, "--listen", listens=True)) == written
+    if ":8786" not in written:
+        with pytest.raises(ConfigError):
+            control_address(text)
+
+
+@pytest.mark.parametrize(
     "text",
-    ["", "10.9.8.1:8786", "http://a:1", "tls://a", "tls://a:0", "tls://a:65536", "tls://a:x", "tls://:1", "tls://u@a:1",
-     "tls://a:1/x", "tls://a:1?x", "tls://[::1:1", "tls://a:1#x"],
+    ["", "tls://", "http://a:1", "a:0", "tls://a:0", "tls://a:65536", "tls://a:x", "tls://:1", "tls://u@a:1", "a:1:2",
+     "tls://a:1/x", "tls://a:1?x", "tls://[::1:1", "tls://a:1#x", "a b", "a:-1", "a:\u0661", "::1", "tls://tls://a"],
 )  # fmt: skip
 def test_what_no_address_is(text: str) -> None:
     """One line, with what was expected."""
-    with pytest.raises(
-        ConfigError, match=r"^--cluster: expected tls://HOST:PORT, or tcp://HOST:PORT on loopback, found"
-    ):
+    with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], also after tls:// or tcp://, found "):
         control_address(text)
 
 

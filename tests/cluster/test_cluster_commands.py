@@ -97,9 +97,9 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("cluster up", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
-        ("cluster up --listen tcp://0.0.0.0:8786", "expected tls://"),
-        ("cluster up --listen tcp://127.0.0.1", "--listen: expected tls://HOST:PORT"),
+        ("cluster up --listen tls://0.0.0.0", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
+        ("cluster up --listen 0.0.0.0", "tcp://0.0.0.0:8786: expected tls://"),
+        ("cluster up --listen tcp://127.0.0.1:x", "--listen: expected [HOST:]PORT"),
         ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
         ("client --cluster tcp://127.0.0.1:1", "--name: expected a client name, found none"),
         ("client --cluster tcp://127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),

@@ -196,6 +196,7 @@ def test_what_both_must_understand_is_compared_field_by_field() -> None:
             ours.check(replace(ours, **changes))
     assert [each.name for each in Fingerprints.__dataclass_fields__.values()] == [
         "software",
+        "plugins",
         "scenario",
         "start_state",
         "plan",

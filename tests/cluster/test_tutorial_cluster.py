@@ -86,9 +86,9 @@ class Typist:
 
 
 @contextmanager
-def typist(place: Path) -> Iterator[tuple[Typist, Machine]]:
+def typist(place: Path, *more: str) -> Iterator[tuple[Typist, Machine]]:
     """Somebody at the machines, whose commands all end with the block; and the station."""
-    with machines(place, *NAMES) as found:
+    with machines(place, *NAMES, *more) as found:
         somebody = Typist(found)
         try:
             yield somebody, found["station"]
@@ -124,3 +124,20 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         somebody.end("loadsim cluster up")
         somebody.type("Dask's own way: `dask ssh`")
         check_last_run(station, 4)
+
+
+@pytest.mark.nightly
+def test_twelve_machines(tmp_path: Path) -> None:
+    """Each command of the section about twelve machines: all of them join, and make the load of ten users each."""
+    with typist(tmp_path, *(f"load{number}" for number in range(3, 13))) as (somebody, station):
+        somebody.type("A mail server and a scenario")
+        somebody.type("Two machines")
+        somebody.end("loadsim client")
+        somebody.type("Start the clients by SSH")
+        *_, answer = somebody.type("Twelve machines")
+        assert "120 users (120 sessions), from 12 clients" in " ".join(answer.split())
+        found = max((station.home / "runs").iterdir(), key=lambda run: run.stat().st_mtime_ns)
+        score = json.loads((found / "score.json").read_text())
+        assert [(one["users"], one["lost_users"]) for one in score["per_client"]] == [(10, 0)] * 12
+        station.type("for name in load{1..12}; do ssh $name 'kill $(cat client.pid)'; done")
+        somebody.end("loadsim cluster up")

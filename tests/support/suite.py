@@ -12,6 +12,8 @@ from typing import Any
 
 import keeper
 import pytest
+from example_plugins import example_package
+from fresh_debian import check_fresh_debian
 from hypothesis import HealthCheck, settings
 from machines import check_ssh
 from mailservers import dovecot_postfix, embedded_server, server_directory
@@ -21,7 +23,7 @@ from bench.nullserver import compiler
 from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
-__all__ = ["dovecot_postfix", "embedded_server", "server_directory"]
+__all__ = ["dovecot_postfix", "embedded_server", "example_package", "server_directory"]
 
 # No example is wrong because the machine was busy with something else for a moment.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -97,6 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         ("compiler", compiler, "on the null server"),
         ("hosts", check_hosts, "on test hosts"),
         ("ssh", check_ssh, "by SSH"),
+        ("fresh", check_fresh_debian, "in a fresh Debian"),
     ):
         if item.get_closest_marker(marker) is not None:
             _check(check, what)

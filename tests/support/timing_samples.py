@@ -83,6 +83,7 @@ def write_sample(
     header: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     flush_every: int = 0,
+    health: Iterable[Mapping[str, Any]] = (),
 ) -> Path:
     """Write one engine's log; `header` adds to or replaces keys of `HEADER`, `facts` are `ENDED` unless given.
 
@@ -99,6 +100,8 @@ def write_sample(
             add(**record)
             if flush_every and number % flush_every == 0:
                 assert writer.flush() is None
+    for sample in health:
+        writer.health(sample)
     writer.facts(ENDED if facts is None else facts)
     writer.close()
     return path

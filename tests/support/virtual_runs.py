@@ -29,6 +29,7 @@ from loadsim.protocols.in_memory import Fault, InMemoryDriver
 from loadsim.protocols.registry import open_driver
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
+from loadsim.users.plugin_tasks import load_tasks
 
 QUIET: dict[str, Any] = {
     "from": "loadsim-5.5/medium",
@@ -213,6 +214,7 @@ def live(
                 workload=workload,
                 drivers={"fake": wrap(module)},
                 companions=companions(module),
+                plugin_tasks=load_tasks(scenario),
                 contents=contents(),
                 recorder=tape,
                 events=Events(out),

@@ -15,8 +15,9 @@ from timing_samples import done, sample_log, write_two_clients
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli.run import next_steps
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
-from loadsim.report.answer import LEAST_WIDTH, full_answer, short_answer
+from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.digits import duration
+from loadsim.report.plain_lines import LEAST_WIDTH
 from loadsim.runs.result import RunResult
 
 SLOW = {"criteria": {"score_ms": {"below": 10_000}, "tasks.READ.p95_ms": {"max": 60_000}}, "limits": {"hits": 1}}

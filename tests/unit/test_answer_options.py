@@ -238,7 +238,7 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert set(tasks) == rows.keys() - {"Weighted Avg"}
         for task, (times, p95_ms) in tasks.items():
             assert str(times) in rows[task]
-            assert ("-" if p95_ms is None else f"{p95_ms:.1f}") in rows[task]
+            assert ("-" if p95_ms is None else f"{p95_ms:,.1f}") in rows[task]
 
 
 def test_groups_are_those_of_the_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

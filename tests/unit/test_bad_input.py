@@ -40,6 +40,7 @@ pytestmark = pytest.mark.slow
 PASSWORD = "hunter2-{index}"
 SMALL = {"window": "1s", "hits": 1}
 """Limits within which a small run can be valid: otherwise a warning says that it cannot."""
+GROUP = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
 FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
 
 Capture = pytest.CaptureFixture[str]
@@ -81,7 +82,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
     assert status == BAD_INPUT, said
     assert out == ""
     *progress, line = said.splitlines()
-    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*"
+    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*|Planning: \d+ %"
     assert all(re.fullmatch(told_before, told) for told in progress), progress
     assert said.endswith("\n") and line.isprintable()
     assert re.match(r"loadsim[ a-z-]*: ", line)
@@ -171,8 +172,8 @@ def test_each_command_says_what_it_is_for(capsys: Capture, verb: str) -> None:
         ("name: [", "line 1: expected YAML"),
         ("name: a\nname: b\n", "line 2: expected each key once, found 'name' again"),
         ("", "expected a mapping, found nothing"),
-        ("server: embedded\nserfer: x\n", "serfer: expected one of the keys name, server,"),
-        ('server: embedded\n"\\e[31m": x\n', "\\x1b[31m: expected one of the keys"),
+        (f"server: embedded\nserfer: x\n{GROUP}", "serfer: expected one of the keys name, server,"),
+        (f'server: embedded\n"\\e[31m": x\n{GROUP}', "\\x1b[31m: expected one of the keys"),
         ("name: !!python/object/apply:os.system ['touch own']\n", "line 1: expected YAML"),
         ("accounts: {user: 'u{index}', password: 'hunter2\n", "expected YAML"),
     ],
@@ -635,14 +636,39 @@ def test_somebody_elses_mail(capsys: Capture, embedded_server: StartEmbedded) ->
 
 
 @pytest.mark.parametrize("package", ["pymap", "aiosmtpd"])
-def test_a_missing_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_a_missing_dependency(capsys: Capture, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """Without the embedded server's packages, the line says how to install them."""
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(
         "loadsim.servers.embedded.find_spec", lambda name: None if name == package else object(), raising=True
     )
-    expected = f"expected {package} to be installed: pip install 'loadsim[embedded]'"
+    expected = f"expected {package} to be installed, found none; pip install loadsim adds it"
     assert refusal(capsys, "run", written()) == f"loadsim: server: embedded: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("package", "option", "distribution"),
+    [
+        ("prometheus_client", "--metrics=0", "prometheus-client"),
+        ("opentelemetry", "--otel=http://127.0.0.1:1", "opentelemetry-exporter-otlp-proto-http"),
+    ],
+)
+def test_a_missing_extra_of_metrics(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, package: str, option: str, distribution: str
+) -> None:
+    """Before the run, with the extra to install."""
+
+    def without(name: str) -> object:
+        if name.split(".")[0] == package:
+            raise ModuleNotFoundError(name)
+        return object()
+
+    monkeypatch.setattr("loadsim.cli.metrics.publish.find_spec", without)
+    name = option.partition("=")[0]
+    extra = name.removeprefix("--")
+    assert refusal(capsys, "run", written(), option) == (
+        f"loadsim: {name}: expected {distribution} to be installed: pip install 'loadsim[{extra}]'"
+    )
 
 
 # --- what a server says, and how a command goes -----------------------------------------------------------------

@@ -5,66 +5,28 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from compared_runs import three, write_run
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
-from timing_samples import done, write_sample
+from timing_samples import done, skipped
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_words import tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 COMMANDS = ROOT / "docs" / "reference" / "commands.md"
 
 Capture = pytest.CaptureFixture[str]
-
-HEADER: dict[str, Any] = {
-    "start_state_digest": "m1",
-    "event_loop": "uvloop",
-    "duration_s": 200,
-    "server": "mail.example",
-    "engines": 1,
-    "software": "loadsim 0.1.0",
-    "criteria": {"score_ms": {"below": 1000}},
-}
-
-
-def write_run(
-    place: Path,
-    name: str,
-    read_ms: float = 100.0,
-    send_ms: float | None = 50.0,
-    hour: int = 8,
-    facts: Mapping[str, Any] | None = None,
-    tasks: list[dict[str, Any]] | None = None,
-    **header: Any,
-) -> Path:
-    """A run directory in which each READ and each SEND took the same time; the run has the directory's name."""
-    if tasks is None:
-        tasks = [done("READ", 1000 * at, read_ms) for at in range(1, 6)]
-        tasks += [done("SEND", 1000 * at, send_ms) for at in range(1, 4) if send_ms is not None]
-    own = {"run": name, "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00"}
-    write_sample(place / name / "logs" / "c1.0.tlog", tasks, header=HEADER | own | header, facts=facts)
-    return place / name
-
-
-def three(
-    place: Path, side: str, middle_ms: float, send_ms: tuple[float, float, float] = (50, 51, 52.02)
-) -> list[Path]:
-    """Three runs whose READ takes the middle's time, and 2 % less and more; they take turns with the other side's."""
-    turn = {"base": 0, "new": 1}[side]
-    return [
-        write_run(place, f"{side}-{at}", middle_ms * 1.02 ** (at - 2), send_ms[at - 1], hour=2 * at + turn)
-        for at in (1, 2, 3)
-    ]
 
 
 def by_name(comparison: Comparison, name: str) -> dict[str, Any]:
@@ -151,12 +113,12 @@ def test_what_one_look_shows_is_warned_of_and_more_looks_are_corrected_for(tmp_p
     """Nothing that is claimed of more than three runs is told without the share of those who looked after each."""
     base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
     arguments = ["compare", "--base", *map(str, base), "--new", *map(str, new)]
-    assert main(arguments) == 0
+    assert main([*arguments, "--wide"]) == 0
     text = capsys.readouterr().out
     share = re.search(r"with one after each run from 3 to 5, .* differs in (\d+) % of comparisons, not 5 %; see", text)
     assert share and int(share[1]) == 7
     assert "95 % interval" in text and "Both are corrected" not in text
-    assert main([*arguments, "--looks", "5"]) == 0
+    assert main([*arguments, "--looks", "5", "--wide"]) == 0
     text = capsys.readouterr().out
     assert "see --looks" not in text
     assert "99 % interval" in text and "Both are corrected for 5 looks, and so are intervals (Bonferroni)." in text
@@ -229,11 +191,11 @@ def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path, cap
     base, new = side_of(tmp_path, "base", 100, 0), side_of(tmp_path, "new", 60, 50)
     junit = tmp_path / "junit.xml"
     arguments = ["--base", *map(str, base), "--new", *map(str, new), "--max-regression", "5%", "--junit", str(junit)]
-    assert main(["compare", *arguments]) == 1
+    assert main(["compare", *arguments, "--wide"]) == 1
     text = capsys.readouterr().out
     assert "faster" not in text
     assert (
-        "\nREAD: less was answered in new (0 % unanswered in base, 50 % in new): of what was, 0.600 times as long\n"
+        "\n  - READ: less was answered in new (0 % unanswered in base, 50 % in new): of what was, 0.600 times as long\n"
         in text
     )
     assert "failed: less of what is scored was answered in new than in base" in text
@@ -311,7 +273,7 @@ def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
     """Two runs of each whose times have nothing in common: bounds of hundreds and thousandths are just called such."""
     base, new = ([write_run(tmp_path, f"{side}{at}", 5 * 20.0**at) for at in (1, 2)] for side in ("b", "n"))
     row = next(line for line in compare_text(compare_runs(base, new)).splitlines() if line.startswith("READ"))
-    assert re.fullmatch(r"READ +447\.2 +447\.2 +\+0\.0 +1\.000 +< 0\.01 to > 100 +1\.0000 +> 100 +1\.000", row)
+    assert re.fullmatch(r"READ +447 +447 +\+0\.0 +1\.000 +< 0\.01 to > 100 +1\.0000 +> 100 +1\.000", row)
 
 
 def test_what_would_be_a_difference_by_itself_is_named(tmp_path: Path) -> None:
@@ -375,7 +337,11 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert says in line and str(new[1]) in line
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.document["ignored"])
-    assert f"Warning (--force): {comparison.document['ignored'][0]}" in compare_text(comparison)
+    text = compare_text(comparison)
+    assert text.startswith("Verdict: not comparable; ")
+    assert "\nWarning (--force): these runs should not be compared:\n" in text
+    for reason in comparison.document["ignored"]:
+        assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -491,7 +457,67 @@ def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[
     assert len(comparison.document["warnings"]) == len(says)
     for warning, expected in zip(comparison.document["warnings"], says, strict=True):
         assert expected in warning
-        assert f"Warning: {warning}\n" in compare_text(comparison)
+        told = warning.replace("criteria missed: score_ms", "score (score_ms):")
+        assert compare_text(comparison).count(f"\n  - {told}\n") == 1
+
+
+def test_each_reason_stands_once_at_the_run_that_has_it(tmp_path: Path) -> None:
+    """Forced: why a run is invalid is a reason against comparing; which criteria it missed is a warning, and no more.
+
+    A degraded run's defects and its missed criteria are two warnings, each by its name.
+    """
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    criteria = {"score_ms": {"below": 50}}
+    invalid = write_run(tmp_path, "invalid", 101, criteria=criteria, limits={"hits": 6})
+    tasks = [done("READ", 100 * at, 103) for at in range(200)] + [done("SEND", 100 * at, 50) for at in range(3)]
+    tasks += [skipped("READ", 50_000 + at) for at in range(3)]  # 98.5 % were begun
+    degraded = write_run(tmp_path, "degraded", tasks=tasks, criteria=criteria)
+    found = compare_runs(base, [invalid, degraded], force=True)
+    ignored, warnings, text = found.document["ignored"], found.document["warnings"], compare_text(found)
+    assert [reason.split(": ")[0] for reason in ignored] == [str(invalid), "limits"]
+    of_runs = [warning.split(": ")[:2] for warning in warnings]
+    assert of_runs[:3] == [
+        [str(invalid), "criteria missed"],
+        [str(degraded), "degraded"],
+        [str(degraded), "criteria missed"],
+    ]
+    for cause in ("READ has too few hits: 5", "SEND has too few hits: 3", "(score_ms): 96.4 ms", "(score_ms): 98.2 ms"):
+        assert text.count(cause) == 1, cause
+    assert f"\nCriteria missed:\n  - {invalid}: score (score_ms): 96.4 ms, below 50 ms wanted\n" in text
+
+
+@pytest.mark.parametrize("width", [40, 64, 80, 100])
+def test_the_text_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Nothing is wider than the terminal but names; the verdict is first, and coloured if asked for."""
+    monkeypatch.chdir(tmp_path)
+    base, new = three(Path(), "base", 102), three(Path(), "new", 122.4)
+    comparison = compare_runs(base, new, max_regression=0.05)
+    text = compare_text(comparison, width)
+    assert text.startswith("Verdict: failed: new is slower by ")
+    assert max(map(len, text.splitlines())) <= width
+    shown = compare_text(comparison, width, colours=True)
+    assert shown.startswith("\x1b[1;31mVerdict: failed: ") and re.sub("\x1b\\[[0-9;]*m", "", shown) == text
+    assert ("Detectable:" in text) == ("  Detectable" in text)
+
+
+@pytest.mark.parametrize(
+    ("new_ms", "limit", "verdict", "rating"),
+    [
+        (122.4, None, r"new is slower by 19 % \(95 % CI 14 to 25 %\)", "bad"),
+        (81.6, None, r"new is faster by 19 % \(95 % CI 15 to 23 %\)", "good"),
+        (102.0, None, r"inconclusive: new is between \d\.\d % faster and \d\.\d % slower \(95 % CI\)", "doubtful"),
+        (102.0, 0.1, r"passed: new is between .* slower \(95 % CI\); at most 10 % allowed", "good"),
+        (104.0, 0.05, r"undecided: new is between .* slower \(95 % CI\); at most 5 % allowed", "doubtful"),
+        (1020.0, None, r"new is slower: 9\.\d+ times as long \(95 % CI \d\.\d+ to \d+\.\d+\)", "bad"),
+    ],
+)
+def test_the_verdict_in_a_sentence(
+    tmp_path: Path, new_ms: float, limit: float | None, verdict: str, rating: str
+) -> None:
+    """By how much, within which interval, and what is allowed; per cent up to twice as long, then multiples."""
+    found = compare_runs(three(tmp_path, "base", 102), three(tmp_path, "new", new_ms), max_regression=limit)
+    assert re.fullmatch(verdict, verdict_line(found.figures)), verdict_line(found.figures)
+    assert tone(found) == rating
 
 
 # --- formats and arguments --------------------------------------------------------------------------------------

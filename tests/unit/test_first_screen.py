@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from timing_samples import done, sample_log
 
 from loadsim.analysis.criteria import Result
 from loadsim.cli.report import document_of
+from loadsim.model.criteria import figures as figure_tree
+from loadsim.model.scenario_sections import Limits
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
+from loadsim.report.figure_words import LIMITS, named
 
 
 def texts(place: Path, **header: Any) -> list[str]:
@@ -71,6 +75,26 @@ def test_no_miss_is_hidden(drawn: list[tuple[str, dict[str, float], float | None
     for row in rows:
         if row.found.startswith("10.0 ms") and row.wanted == "at most 10 ms":
             assert row.passed
+
+
+def leaves(tree: Any, path: str = "") -> list[str]:
+    """The names of figures, with dots between their keys."""
+    if not isinstance(tree, Mapping):
+        return [path]
+    return [name for key, below in tree.items() for name in leaves(below, f"{path}.{key}" if path else key)]
+
+
+@pytest.mark.parametrize("stress", [False, True])
+def test_every_figure_of_a_criterion_has_words(stress: bool) -> None:
+    """Each that a scenario may limit, and each limit of a valid run: no key is left, and no two have the same words."""
+    names = leaves(figure_tree({"imap": ["READ", "REPLY ALL", "LOGON"]}, stress))
+    assert len(names) > 50
+    words = {name: named(name) for name in names}
+    assert [name for name, said in words.items() if "_" in said or "." in said.replace("99.9", "")] == []
+    assert [name for name, said in words.items() if said == name] == ["hits"] * names.count("hits")
+    of_task = [said for name, said in words.items() if name.startswith("tasks.READ.")]
+    assert len(set(of_task)) == len(of_task)
+    assert set(LIMITS) == set(Limits().in_header())
 
 
 def test_equal_figures_name_no_worst_task() -> None:

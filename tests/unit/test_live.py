@@ -17,6 +17,7 @@ from terminals import Terminal
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live_view import Screenful, sentence
+from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
 from loadsim.model.scenario import Scenario
 
@@ -60,23 +61,27 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
 def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
     lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario))
-    assert lines["work"][-1] == "0:02:04 of 0:05:00, 0:02:56 left"
+    assert lines["window"][-1] == "0:02:04 of 0:05:00, 0:02:56 left"
     assert lines["Users"] == ["199 of 200 on, 1 session lost, 3 messages in transit"]
     # 1038 READs and 200 SENDs in a minute, and three that failed: 1241 in 60 s
-    assert lines["Tasks"] == ["2533 done, 3 failed; lately 20.7 a second, 0.2% failed"]
+    assert lines["Tasks"] == ["2,533 done, 3 failed; lately 20.7 a second, 0.2% failed"]
     late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms a task lately; generator 3.1 ms at most"
     assert lines["Late"] == [late]
     generator = "event loop 0.4 ms late (99th percentile, at most 5), 12% of a core (at most 60%), 96 MiB"
     assert lines["Generator"] == [generator]
     assert lines["Failures"] == ["SEND: 450 RCPT (2); SEND: no answer to DATA (1)"]
     assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]
-    assert lines["READ"] == ["2113", "0", "17.3", "22 ms"]  # 925 within 20 ms and 113 within 25.1: the 987th is amid
-    assert lines["SEND"] == ["420", "3", "3.3", "over 100000 ms"]  # twenty of two hundred
+    assert lines["READ"] == ["2,113", "0", "17.3", "22 ms"]  # 925 within 20 ms and 113 within 25.1: the 987th is amid
+    assert lines["SEND"] == ["420", "3", "3.3", "over 100 s"]  # twenty of two hundred
 
 
 @pytest.mark.parametrize(
     ("columns", "row"),
-    [(120, ["199 of 200", "2533", "3", "0.4 ms", "12%", "work"]), (50, ["199 of 200", "2533", "3", "work"]), (12, [])],
+    [
+        (120, ["199 of 200", "2,533", "3", "0.4 ms", "12%", "work"]),
+        (50, ["199 of 200", "2,533", "3", "work"]),
+        (12, []),
+    ],
 )
 def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
     """Below the tasks; one that is lost has nobody on, and is over."""
@@ -110,7 +115,7 @@ def test_of_many_clients_the_worst_have_rows(scenario: Scenario, height: int, ta
     worst = sorted(["c03", "c07", *(f"c{number:02d}" for number in range(40, 0, -1) if number not in (3, 7))][:shown])
     assert [name for name in rows if re.fullmatch(r"c\d\d", name)] == worst
     if shown < 40:
-        assert rows[f"{40 - shown} more"][0] == f"{199 * (40 - shown)} of {200 * (40 - shown)}"
+        assert rows[f"{40 - shown} more"][0] == f"{199 * (40 - shown):,} of {200 * (40 - shown):,}"
 
 
 def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
@@ -137,17 +142,85 @@ def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, en
     assert max(map(len, lines)) <= min(columns, 110)
 
 
-@given(columns=st.integers(10, 200))
+@given(columns=st.integers(11, 200))
 def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
     """A narrow terminal has fewer columns on the tasks, down to what was done: 12 for 1234 would be a wrong figure."""
     lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario, columns))
-    whole = {"done": ("2113", "420"), "failed": ("0", "3"), "lately/s": ("17.3", "3.3")}
-    whole["95th, about"] = ("22 ms", "over 100000 ms")
+    whole = {"done": ("2,113", "420"), "failed": ("0", "3"), "lately/s": ("17.3", "3.3")}
+    whole["95th, about"] = ("22 ms", "over 100 s")
     headings = lines["Task"]
     assert headings[0] == "done" and set(headings) <= set(whole)
     assert lines["READ"] == [whole[heading][0] for heading in headings]
     assert lines["SEND"] == [whole[heading][1] for heading in headings]
     assert columns < 48 or headings == list(whole)
+
+
+DAY = (
+    *(("SYNC", 1053, 56), ("READ", 11083, 22), ("LOAD ATTACHMENT", 55, 11), ("SEND", 81, 447), ("REPLY", 97, 45)),
+    *(("REPLY ALL", 55, 18), ("FORWARD", 64, 28), ("SAVE SENT", 296, 14100), ("MOVE", 223, 2.2), ("DELETE", 439, 3.5)),
+    *(("BROWSE", 256, 56), ("SCHEDULE", 105, 71), ("LOGON", 20, 112)),
+)
+"""The tasks of a day: how many were done, and in how many ms each."""
+
+
+def day() -> LiveSnapshot:
+    """A run with all of these tasks, in its last minute."""
+    bucket = {task: f"{min(bound for bound in BOUNDS_MS if bound >= took_ms):g}" for task, _, took_ms in DAY}
+    return replace(
+        WORK,
+        users=20_000,
+        users_on=19_999,
+        tasks={task: {"ok": count} for task, count, _ in DAY} | {"SEND": {"ok": 81, "refused": 2, "timeout": 1}},
+        service_times={task: {bucket[task]: count} for task, count, _ in DAY},
+    )
+
+
+BEGUN = LiveSnapshot("work", 64.2, 20_000, 20_000, {}, 0, 0, 0.0)
+TABLE = """\
+Task               done  failed  lately/s  95th, about
+SYNC              1,053       0      17.6        56 ms
+READ             11,083       0     184.7        22 ms
+LOAD ATTACHMENT      55       0       0.9        11 ms
+SEND                 81       3       1.4       450 ms
+REPLY                97       0       1.6        45 ms
+REPLY ALL            55       0       0.9        18 ms
+FORWARD              64       0       1.1        28 ms
+SAVE SENT           296       0       4.9         14 s
+MOVE                223       0       3.7       2.2 ms
+DELETE              439       0       7.3       3.5 ms
+BROWSE              256       0       4.3        56 ms
+SCHEDULE            105       0       1.8        71 ms
+LOGON                20       0       0.3       110 ms"""
+
+SCREENS = {
+    80: f"""\
+window  ━━━━━━━━━━━━━━━╸                        0:02:04 of 0:05:00, 0:02:56 left
+Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
+Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
+Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms a task
+           lately; generator 3.1 ms at most
+Generator  event loop 0.4 ms late (99th percentile, at most 5), 12% of a core
+           (at most 60%), 96 MiB
+Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
+{TABLE}""",
+    200: f"""\
+window  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━                                          0:02:04 of 0:05:00, 0:02:56 left
+Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
+Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
+Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms a task lately; generator 3.1 ms at most
+Generator  event loop 0.4 ms late (99th percentile, at most 5), 12% of a core (at most 60%), 96 MiB
+Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
+{TABLE}""",
+}
+"""What was looked at, and found good: on terminals of 80 columns and 24 lines, and of 200 and 50."""
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
+def test_a_screen_as_a_whole(scenario: Scenario, columns: int, lines: int) -> None:
+    """Nothing is cut, each figure has its unit, and all tasks of a day are on it."""
+    shown = drawn(day(), Stretch(BEGUN, day()), scenario, columns)
+    assert "\n".join(shown) == SCREENS[columns]
+    assert len(shown) < lines
 
 
 @pytest.mark.parametrize("columns", [40, 60])
@@ -158,7 +231,7 @@ def test_a_narrow_terminal_gets_fewer_words(scenario: Scenario, columns: int) ->
     for told in (
         "0:02:56 left",
         "199 of 200 on, 1 lost, 3 in transit",
-        "2533 done, 3 failed; 20.7/s, 0.2%",
+        "2,533 done, 3 failed; 20.7/s, 0.2%",
         "busy 8.1 ms, down 0.0 ms, ours 0.2 ms",
         "0.4 ms late, 12% of a core, 96 MiB",
     ):
@@ -199,7 +272,7 @@ from contextlib import closing
 from loadsim.cli.run_view import RunView
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
-with closing(RunView(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv, publish=lambda _: None)) as view:
+with closing(RunView(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv)) as view:
     view.stage("load")
     for second in range(3):
         print("next", flush=True)

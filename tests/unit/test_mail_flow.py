@@ -111,7 +111,7 @@ def test_the_table_of_a_whole_run(lived: Lived) -> None:
     assert rows["Copies in the plan, one for each recipient"] == (copies, None, None)
     assert rows["Copies accepted, one for each recipient"] == (copies, accepted - copies, accepted)
     assert rows["Copies delivered"][2] == run.figures.delivery.delivered
-    assert f"the {lived.outcomes('READ').count('ok')} messages that were read" in text
+    assert f"the {lived.outcomes('READ').count('ok'):,} messages that were read" in text
 
 
 def test_copies_are_parted_by_what_they_are_of(tmp_path: Path) -> None:

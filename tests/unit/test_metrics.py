@@ -5,34 +5,44 @@ from __future__ import annotations
 import re
 import socket
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from live_snapshots import WORK
 from metrics_pages import fetched, parser, samples, value
 from paths import ROOT
 from prometheus_client.openmetrics import parser as openmetrics
+from run_states import metrics_of, summary_of
 
-from loadsim.cli.metrics import BUCKETS, address, served_metrics
+from loadsim.cli.metrics.definitions import METRICS
+from loadsim.cli.metrics.prometheus import BUCKETS, address, served_metrics
+from loadsim.cli.metrics.state import PHASES, RunMetrics, RunState
+from loadsim.engine.snapshot import PHASES as PHASES_OF_ENGINES
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
+from loadsim.runs.watcher import Stage
+from loadsim.version import __version__
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 
-def shown(capsys: pytest.CaptureFixture[str], *snapshots: LiveSnapshot, accept: str = "text/plain") -> str:
+def shown(place: Path, capsys: pytest.CaptureFixture[str], *snapshots: LiveSnapshot, accept: str = "text/plain") -> str:
     """What is fetched after these snapshots."""
-    with served_metrics("0") as show:
-        for snapshot in snapshots:
-            show(snapshot)
+    return page(metrics_of(place, *snapshots), capsys, accept)
+
+
+def page(metrics: RunMetrics, capsys: pytest.CaptureFixture[str], accept: str = "text/plain") -> str:
+    """What is fetched of them."""
+    with served_metrics("0", lambda: metrics.state):
         found = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
         assert found is not None
         return fetched("127.0.0.1", int(found[1]), accept)
 
 
-def test_the_last_snapshot_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_snapshot_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Histograms are cumulative and have their sum; counters and gauges are the snapshot's, in seconds."""
-    found = samples(shown(capsys, replace(WORK, users_on=7), WORK))
+    found = samples(shown(tmp_path, capsys, replace(WORK, users_on=7), WORK))
     for le, count in (("0.0158", 0), ("0.02", 2000), ("0.0251", 2113), ("100.0", 2113), ("+Inf", 2113)):
         assert value(found, "task_seconds_bucket", task="READ", le=le) == count
     assert value(found, "task_seconds_bucket", task="SEND", le="100.0") == 400
@@ -43,32 +53,98 @@ def test_the_last_snapshot_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert value(found, "failures_total", task="SEND", kind="no answer to DATA") == 1
     assert value(found, "late_seconds_total", cause="busy") == 20
     assert value(found, "sessions_lost_total") == 1
-    assert [value(found, "phase", phase=phase) for phase in ("log-on", "work", "over")] == [0, 1, 0]
     assert value(found, "users_on") == 199
     assert value(found, "lag_p99_seconds") == pytest.approx(0.00044)
     assert value(found, "cpu_ratio") == pytest.approx(0.123)
     assert value(found, "mail_under_way") == 3
+    assert value(found, "planned_seconds") == 300
+    assert not {name for name, _ in found} & {"loadsim_validity", "loadsim_score_seconds", "loadsim_exit_status"}
 
 
-def test_what_is_not_known_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing before the first snapshot; no lag before there is a sample."""
-    assert samples(shown(capsys)) == {}
-    begun = samples(shown(capsys, LiveSnapshot("log-on", None, 200, 50, {}, 0, 0, 0.0)))
+def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before there is a snapshot, with the accounts of all clients together; no figure of the load is invented."""
+    metrics = metrics_of(tmp_path)
+    found = samples(page(metrics, capsys))
+    assert {dict(labels)["phase"] for name, labels in found if name == "loadsim_phase"} == set(PHASES)
+    assert [key for key, one in found.items() if key[0] == "loadsim_phase" and one] == [
+        ("loadsim_phase", frozenset({("phase", "log-on")}))
+    ]
+    assert value(found, "run_info", scenario="virtual", version=__version__) == 1
+    assert value(found, "accounts_prepared", step="inspect") == 200
+    assert value(found, "accounts_prepared", step="initialise") == 3
+    assert value(found, "accounts_to_prepare", step="initialise") == 7
+    known = {"loadsim_" + name for name in ("run_info", "phase", "planned_seconds")}
+    assert {name for name, _ in found} - known == {"loadsim_accounts_prepared", "loadsim_accounts_to_prepare"}
+
+
+def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the score and the exact percentiles; what was counted stays."""
+    metrics = metrics_of(tmp_path, WORK)
+    metrics.stage("analyse")
+    metrics.done(summary_of(tmp_path))
+    found = samples(page(metrics, capsys))
+    assert value(found, "phase", phase="done") == 1
+    validities = {word: value(found, "validity", validity=word) for word in ("valid", "degraded", "invalid")}
+    assert validities == {"valid": 1, "degraded": 0, "invalid": 0}
+    assert value(found, "passed") == 0
+    assert value(found, "criterion_passed", criterion="tasks.READ.p95_ms") == 0
+    assert value(found, "criterion_passed", criterion="failed_share") == 1
+    assert value(found, "exit_status") == 1
+    assert value(found, "task_p95_seconds", task="READ") == pytest.approx(0.010)
+    assert value(found, "task_p95_seconds", task="BROWSE") == pytest.approx(0.004)
+    assert value(found, "score_seconds") == pytest.approx(0.010)  # the only task with a weight
+    assert value(found, "tasks_total", task="READ", outcome="ok") == 2113
+
+
+@pytest.mark.parametrize(
+    ("stage", "engines", "at_s", "phase"),
+    [
+        ("plan", None, None, "plan"),
+        ("join", None, None, "join"),
+        ("wait", None, None, "wait"),
+        ("load", None, None, "log-on"),
+        ("load", "log-on", None, "log-on"),
+        ("load", "work", None, "warm-up"),
+        ("load", "work", -0.5, "warm-up"),
+        ("load", "work", 59.9, "warm-up"),
+        ("load", "work", 60.0, "window"),
+        ("load", "work", 239.9, "window"),
+        ("load", "work", 240.0, "work"),
+        ("load", "drain", 301.0, "drain"),
+        ("collect", "over", 310.0, "collect"),
+        ("analyse", "over", 310.0, "analyse"),
+    ],
+)
+def test_a_phase(tmp_path: Path, stage: Stage, engines: str | None, at_s: float | None, phase: str) -> None:
+    """The stage of the run, and of the work the part that counts."""
+    metrics = metrics_of(tmp_path, *([replace(WORK, phase=engines, at_s=at_s)] if engines else []))
+    metrics.stage(stage)
+    assert metrics.state.phase == phase
+
+
+def test_every_phase_has_a_name() -> None:
+    """Those of the stages, but for the load, and those of the engines."""
+    assert {*get_args(Stage), *PHASES_OF_ENGINES} - {"load"} <= set(PHASES)
+
+
+def test_what_is_not_known_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No lag before there is a sample."""
+    begun = samples(shown(tmp_path, capsys, LiveSnapshot("log-on", None, 200, 50, {}, 0, 0, 0.0)))
     names = {name for name, _ in begun}
     assert "loadsim_users" in names
     assert not names & {"loadsim_lag_p99_seconds", "loadsim_cpu_ratio", "loadsim_run_seconds"}
 
 
-def test_what_a_server_said_is_a_label_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_server_said_is_a_label_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Quotes, backslashes and braces in it are escaped."""
     kind = 'NO "x\\" } 1'
-    found = samples(shown(capsys, replace(WORK, failures={"MOVE": {kind: 3}})))
+    found = samples(shown(tmp_path, capsys, replace(WORK, failures={"MOVE": {kind: 3}})))
     assert value(found, "failures_total", task="MOVE", kind=kind) == 3
 
 
-def test_openmetrics_is_spoken_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_openmetrics_is_spoken_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is what Prometheus asks for first, and its parser is strict."""
-    text = shown(capsys, WORK, accept="application/openmetrics-text; version=1.0.0")
+    text = shown(tmp_path, capsys, WORK, accept="application/openmetrics-text; version=1.0.0")
     families = {family.name: family.type for family in openmetrics.text_string_to_metric_families(text)}
     assert families["loadsim_task_seconds"] == "histogram"
     assert families["loadsim_tasks"] == "counter"
@@ -81,18 +157,28 @@ def test_the_buckets_are_in_seconds() -> None:
     assert bounds == sorted(set(bounds))
 
 
-def test_the_reference_names_every_metric(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its labels and what kind it is."""
-    described: dict[str, tuple[str, set[str]]] = {}
+def test_the_reference_names_every_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its labels, what kind it is, and its name and unit in OpenTelemetry; the page has each that can be seen."""
+    described: dict[str, tuple[str, set[str], str]] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if cells and cells[0].startswith("`"):
-            described[cells[0].strip("`")] = (cells[1], set(re.findall(r"`(\w+)`", cells[2])))
+        if cells and cells[0].startswith("`loadsim_"):
+            described[cells[0].strip("`")] = (cells[1], set(re.findall(r"`(\w+)`", cells[2])), cells[3])
+    metrics = metrics_of(tmp_path, WORK)
+    metrics.done(summary_of(tmp_path))
     families: dict[str, tuple[str, set[str]]] = {}
-    for family in parser.text_string_to_metric_families(shown(capsys, WORK)):
+    for family in parser.text_string_to_metric_families(page(metrics, capsys)):
+        assert family.samples
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         families[family.name + ("_total" if family.type == "counter" else "")] = (family.type, labels)
-    assert families == described
+    otel = {metric.prometheus_name: f"`{metric.name}`, {metric.unit or '-'}" for metric in METRICS}
+    assert {name: (*family, otel[name.removesuffix("_total")]) for name, family in families.items()} == described
+
+
+def test_the_reference_names_every_phase() -> None:
+    """In their order."""
+    (line,) = re.findall(r"^\| `loadsim_phase` .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.findall(r"`([a-z-]+)`", line.split("|")[5]) == list(PHASES)
 
 
 # --- where --------------------------------------------------------------------------------------------------------
@@ -120,9 +206,13 @@ def test_no_address(where: str) -> None:
         address(where)
 
 
+def no_state() -> RunState:
+    pytest.fail("it is read without a request")
+
+
 def refusal(where: str) -> str:
     """Why metrics cannot be shown there."""
-    with pytest.raises(ConfigError) as refused, served_metrics(where):
+    with pytest.raises(ConfigError) as refused, served_metrics(where, no_state):
         pytest.fail("it was served")
     return str(refused.value)
 
@@ -136,7 +226,7 @@ def test_an_address_that_cannot_be_had() -> None:
     assert refusal(f"{'x' * 70}:0").startswith("--metrics: expected to listen at xxx")
 
 
-def test_the_port_is_free_again_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_port_is_free_again_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody listens any more."""
     port = 0
 
@@ -145,10 +235,11 @@ def test_the_port_is_free_again_afterwards(capsys: pytest.CaptureFixture[str]) -
         assert found is not None
         return int(found[1])
 
-    with served_metrics("0"):
+    metrics = metrics_of(tmp_path)
+    with served_metrics("0", lambda: metrics.state):
         port = told()
     with pytest.raises(ConnectionRefusedError):
         fetched("127.0.0.1", port)
-    with served_metrics(f"{port}", quiet=True):
+    with served_metrics(f"{port}", lambda: metrics.state, quiet=True):
         fetched("127.0.0.1", port)
     assert capsys.readouterr().err == ""

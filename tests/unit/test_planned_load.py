@@ -242,6 +242,17 @@ def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, caps
     assert cached(scenario, json.loads(file.read_text())["software"]) == make_plan(scenario).tally.load()
 
 
+def test_a_plan_reports_its_progress(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In growing shares up to the whole; the load is the same."""
+    monkeypatch.setattr(plan_cache, "REPORT_AFTER_S", 0.0)
+    scenario, shares = virtual(tmp_path), list[float]()
+    assert said([], scenario, progress=shares.append) == make_plan(scenario).tally.load()
+    assert shares == sorted(set(shares))
+    assert len(shares) > 20
+    assert 0 < shares[0] < 0.1
+    assert shares[-1] > 0.98
+
+
 def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
     """And starts no process."""
     virtual(tmp_path)

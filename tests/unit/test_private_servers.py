@@ -20,6 +20,23 @@ from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.private import check_programs
 
 
+@pytest.mark.parametrize("called", ["a b/loadsim", "elsewhere.py", "absent/loadsim"])
+def test_who_is_not_root_reads_which_command_root_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    """sudo searches its own directories: the command has the path of this program, if it was called by one."""
+    program = tmp_path / "a b" / "loadsim"
+    program.parent.mkdir()
+    program.touch()
+    (tmp_path / "elsewhere.py").touch()
+    monkeypatch.setattr("sys.argv", [str(tmp_path / called)])
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(ConfigError) as refused:
+        check_programs("kind", {"package": "/bin/sh"})
+    shown = f"'{program}'" if called == "a b/loadsim" else "loadsim"
+    assert str(refused.value) == f"server: kind: expected to be root; run it as: sudo {shown} server kind ..."
+
+
 def account(login: str) -> Account:
     return Account(7, login, "seven@example.test", "hush")
 

@@ -228,7 +228,7 @@ def test_every_row_of_a_file_has_its_source(name: str) -> None:
     document = yaml.safe_load((shipped("profiles") / f"{name}.yaml").read_text(encoding="utf-8"))
     profile = load_profile(name)
     rows = set(document) - {"name", "source", "sources"}
-    assert rows == {field.name.removesuffix("_s") for field in fields(Profile)} - {"name", "source", "sources"}
+    assert rows == {field.name.removesuffix("_s") for field in fields(Profile)} - {"name", "source", "sources", "tasks"}
     assert rows == set(profile.sources)
     published = ("BORES 4.0", "not in BORES 4.0's excerpt: ") if "4.0" in name else ("Compaq 1997, Ta", "IBM 1998, Ap")
     for row, source in {**profile.sources, "source": profile.source}.items():
@@ -461,8 +461,9 @@ DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
         ),
         (
             "messages: {ups3K: 1}",
-            f"messages.ups3K: expected one of the message kinds {KINDS_TEXT}, found 'ups3K'",
+            f"messages.ups3K: expected one of the message kinds {KINDS_TEXT}, found 'ups3K' (perhaps ups4K)",
         ),
+        ("messages: {FOO: 1}", f"messages.FOO: expected one of the message kinds {KINDS_TEXT}, found 'FOO'"),
         ("messages: {ups1K: -1}", "messages.ups1K: expected a weight of at least 0, found -1"),
         ("messages: {ups1K: 9%}", "messages.ups1K: expected a weight of at least 0, found '9%'"),
         (
@@ -490,7 +491,7 @@ DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
         (
             "process_inbox: {read_note_delay_ms: 1}",
             "process_inbox.read_note_delay_ms: expected one of the keys per_day, read_note_delay, "
-            "found 'read_note_delay_ms'",
+            "found 'read_note_delay_ms' (perhaps read_note_delay)",
         ),
         ("calculated: {sent: 1}", "calculated.received: expected a value, found nothing"),
         ("night: 4", f"night: {DURATION}, found 4"),
@@ -501,8 +502,8 @@ DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
             "browsing: {per_day: 5}",
             "browsing: expected one of the keys name, source, sources, day, night, log_on, log_off_daily, "
             "empty_deleted_items_on_log_off, inbox_limit, load_attachment, start_state, new_mail, process_inbox, "
-            "browse, after_reading, after_browsing, messages, lists, schedule, public_folders, calculated, "
-            "found 'browsing'",
+            "browse, after_reading, after_browsing, messages, lists, schedule, public_folders, tasks, calculated, "
+            "found 'browsing' (perhaps after_browsing)",
         ),
     ],
 )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import threading
 
-from loadsim.cli.progress import Lines
+import pytest
+from rich.console import Console
+
+from loadsim.cli import progress
+from loadsim.cli.progress import Lines, shown_share, shown_work
 
 
 def shown(capsys: pytest.CaptureFixture[str], s_per_account: float, total: int) -> list[str]:
@@ -31,3 +36,40 @@ def test_a_short_phase_tells_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_accounts_are_done_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, 1.0, 0) == ["inspect: 0 of 0 accounts"]
+
+
+def test_a_share_is_shown_by_tenths_after_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere than on a terminal; a short task shows nothing."""
+    now_s = iter([0.0, 0.0, 1.9, 2.0, 2.5, 3.0, 9.0])
+    with shown_share("Planning", lambda: next(now_s)) as show:
+        for share in (0.1, 0.35, 0.38, 0.39, 0.41, 1.0):
+            show(share)
+    assert capsys.readouterr().err == "Planning: 30 %\nPlanning: 40 %\nPlanning: 100 %\n"
+
+
+@pytest.mark.parametrize(("silent_s", "shown"), [(0.0, True), (1e6, False)])
+def test_work_is_shown_on_a_terminal_if_it_lasts(
+    silent_s: float, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no thread of it is left."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "watched_terminal", lambda: console)
+    monkeypatch.setattr(progress, "SILENT_S", silent_s)
+    before = set(threading.enumerate())
+    with shown_work("Merging"):
+        while shown and "Merging" not in screen.getvalue():
+            pass
+    assert ("Merging" in screen.getvalue()) == shown
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)  # the screen's own ends after its last refresh
+        assert not thread.is_alive()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error may be a file."""
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+    with shown_work("Merging"):
+        pass
+    assert capsys.readouterr() == ("", "")

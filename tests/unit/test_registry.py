@@ -98,13 +98,11 @@ def test_a_profile_with_a_task_that_its_driver_lacks_is_rejected(tmp_path: Path)
     assert not list((tmp_path / "out").glob("logs/*"))
 
 
-class EntryPoints(dict[str, Any]):
-    """Entry points of a group, each of which opens the same driver."""
+@dataclass
+class Found:
+    """A plug-in that opens this driver, whatever its name."""
 
-    def __init__(self, name: str, driver: object) -> None:
-        super().__init__({name: self})
-        self.names = frozenset({name})
-        self.driver = driver
+    driver: object
 
     def load(self) -> Any:
         return lambda services: self.driver
@@ -129,10 +127,10 @@ def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """One that does not may lack any: it is rejected before the load, as one that lacks a planned task."""
     topology = [{"profile": "loadsim-5.5/heavy", "users": 1, "protocol": "any"}]
     scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
-    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", OlderDriver()))
+    monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(OlderDriver()))
     with pytest.raises(ConfigError, match=r"^protocol any: expected a driver with supported_tasks, found one without$"):
         check_drivers(scenario, NOWHERE)
-    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", NewerDriver()))
+    monkeypatch.setattr("loadsim.protocols.registry.plugin", lambda kind, name: Found(NewerDriver()))
     with pytest.raises(
         ConfigError, match=r"expected a driver that supports BROWSE, .*LOGON.*, found any, which does not"
     ):

@@ -37,16 +37,24 @@ from timing_samples import (
 )
 
 from loadsim.analysis.failures import failures
-from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.health_series import engine_series, machine_cpu_series, server_cpu_series
 from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
+from loadsim.analysis.time_series import (
+    TAILS,
+    Bins,
+    bins_of,
+    lateness_series,
+    service_time_series,
+    task_series,
+    throughput_series,
+)
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
-from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
+from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
@@ -225,7 +233,11 @@ def test_all_forms_have_the_same_tables(reports: dict[str, tuple[Document, str]]
         assert page.tables == [(table.caption, [titles(table), *cells(table)]) for table in wanted], name
         found = [table for section in to_json(document)["sections"] for table in section["tables"]]
         assert found == [
-            {"caption": table.caption, "columns": titles(table), "rows": [list(row) for row in table.rows]}
+            {
+                "caption": table.caption,
+                "columns": [one.title_with_unit for one in table.columns],
+                "rows": [list(row) for row in table.rows],
+            }
             for table in wanted
         ], name
         text = to_markdown(document)
@@ -253,7 +265,11 @@ def test_json_is_json(reports: dict[str, tuple[Document, str]]) -> None:
 def test_cells_are_shown() -> None:
     """Figures with the digits of their column, words as they are, and what is not known as a dash."""
     assert [Column("a", 1).shown(cell) for cell in (1.25, 3, None, "x", 0.0)] == ["1.2", "3.0", "-", "x", "0.0"]
-    assert [Column("a").shown(cell) for cell in ("x", 7, None)] == ["x", "7", "-"]
+    assert [Column("a").shown(cell) for cell in ("x", 7, None, "inf")] == ["x", "7", "-", "inf"]
+    assert [Column("a", 0).shown(cell) for cell in (1234567, math.inf)] == ["1,234,567", "never"]
+    times = [Column("a", "time").shown(cell) for cell in (1.25, 1234.5, 228_307.4, math.inf, None, "x")]
+    assert times == ["1.2 ms", "1,234 ms", "228 s", "never", "-", "x"]
+    assert [Column("a", digits).title_with_unit for digits in ("time", 1, None)] == ["a (ms)", "a", "a"]
 
 
 def test_markdown_escapes_its_own_signs() -> None:
@@ -279,14 +295,16 @@ def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Docume
         assert page.of("script", "link", "img", "iframe", "object", "embed", "form", "base") == [], name
         assert not re.search(r"https?:|//|@import|url\((?!#)", text.replace("http-equiv", "")), name
         for _, attributes in page.elements:
-            assert not {"src", "srcset", "href", "action"} & attributes.keys(), name
+            assert not {"src", "srcset", "xlink:href", "action"} & attributes.keys(), name
             assert all(not key.startswith("on") for key in attributes), name
-            assert (attributes.get("xlink:href") or "#").startswith("#"), name
+            assert (attributes.get("href") or "#").startswith("#"), name
         assert page.of("html") == [{"lang": "en"}], name
         assert len(page.of("title")) == len(page.of("h1")) == 1, name
         assert {attributes.get("scope") for attributes in page.of("th")} <= {"col", "row"}, name
         assert len(page.of("caption")) == len(page.of("table")) > 0, name
-        assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.of("svg")), name
+        plots = [svg for svg in page.of("svg") if svg.get("class") == "plot"]
+        assert plots or "Percentiles" not in text, name
+        assert all(svg["role"] == "img" and svg["aria-label"] for svg in plots), name
         named = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
         assert len(named) == len(set(named)), name
         assert "@media print" in text, name
@@ -309,7 +327,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     """Here and in a process with other hashes, each form is the same, to the byte."""
     _watched(tmp_path / "run")
     here = to_html(document_of([str(tmp_path / "run")], {}))
-    assert here.count("<svg") >= 4
+    assert here.count('<svg class="plot"') >= 4
     made = subprocess.run(
         [sys.executable, "-m", "loadsim", "report", str(tmp_path / "run"), "-o", str(tmp_path / "again.html")],
         env={**os.environ, "PYTHONHASHSEED": "1"},
@@ -343,8 +361,10 @@ def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
     assert document.verdict == "Invalid, criteria missed"
     assert document.tone == "bad"
     text = to_html(document)
-    assert text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index("<svg")
-    assert document.title == "two clients: 2 users, score 177.3 ms"
+    assert (
+        text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
+    )
+    assert document.title == "two clients: 2 users, score 177 ms"
 
 
 def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
@@ -353,6 +373,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
     assert [section.title for section in document_of([str(tmp_path / "run")], {}).sections] == [
         "Summary",
         "Score",
+        "Server and generator",
         "Response times over time",
         "Percentiles",
         "Throughput",
@@ -361,6 +382,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
         "Delivery of mail",
         "Errors",
         "Disclosure",
+        "Glossary",
     ]
 
 
@@ -368,7 +390,7 @@ def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path
     """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
     notes = {"Storage and file system": "NVMe, ext4", "Price": "none"}
-    (table,) = document_of([str(tmp_path / "run")], notes).sections[-1].blocks
+    (table,) = document_of([str(tmp_path / "run")], notes).sections[-2].blocks
     assert isinstance(table, Table)
     told = dict(table.rows)
     assert told["IMAP greeting"] == "OK ready"
@@ -404,7 +426,7 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
         header = {"engine": "machine", "engine_users": 0}
         machine = tmp_path / f"{name}.tlog"
         _write_health(machine, header, [], told)
-        (table,) = document_of([str(tmp_path)], {}).sections[-1].blocks
+        (table,) = document_of([str(tmp_path)], {}).sections[-2].blocks
         assert isinstance(table, Table)
         rows = dict(table.rows)
         assert (rows["Storage and file system"], rows["Run directory on"]) == wanted
@@ -475,8 +497,8 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms_max": 50}}
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
-    runs, curve, circumstances = document.sections
-    table, bounds = runs.blocks
+    runs, curve, differences, _ = document.sections
+    table, bounds, differ_in = runs.blocks
     assert isinstance(table, Table)
     assert [row[:4] for row in table.rows] == [
         ("a", 10, "Valid, criteria met", 10.0),
@@ -494,9 +516,14 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     assert times["score, median"].values == (10.0, 60.0, None, None)
     assert not times["score"].joined and times["score, median"].joined
     assert [limit.value for limit in chart.panels[0].limits] == [50.0]
-    differing = circumstances.blocks[1]
+    (differing,) = differences.blocks
     assert isinstance(differing, Table)
-    assert [str(row[0]) for row in differing.rows] == ["Users"]
+    assert [column.title for column in differing.columns] == ["Fact", "Value", "Runs"]
+    assert differing.rows == (
+        ("Users", "10", "a"),
+        ("Users", "20", "b, c, d"),
+    )
+    assert differ_in == "The runs differ in: Users. Their values are below the charts."
     assert document.tone == "doubtful"
 
 
@@ -506,7 +533,7 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
     document = document_of([str(tmp_path / name) for name in "abcd"], {})
-    assert document.verdict == "3 of 4 runs are not invalid and met their criteria"
+    assert document.verdict == "3 of 4 runs met their criteria; 1 is invalid and not counted"
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
     assert text == "Invalid runs are points without a line."
@@ -522,7 +549,7 @@ def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
     _stress(tmp_path / "run")
     document = document_of([str(tmp_path / "run")], {})
     text = to_markdown(document)
-    assert document.title == "sample: 2 users, 0.6 tasks/s"
+    assert document.title == "sample: 2 users, 0.6 tasks per second"
     assert "Throughput of a closed loop" in text
     for word in ("Weight", "due by the plan", "How late tasks began", "Weighted average"):
         assert word not in text
@@ -583,6 +610,10 @@ def test_times_of_tasks(tmp_path: Path) -> None:
             assert np.isnan(found), tail
     assert np.isnan(send.tail_ms).all()  # due outside the window
     assert np.flatnonzero(~np.isnan(send.p50_ms)).tolist() == [35]
+    median_ms, p95_ms = service_time_series(log, bins)
+    all_ms = np.append(took_ms[(due_ms >= 35_000) & (due_ms < 36_000)], 3)
+    assert median_ms[35] == pytest.approx(nearest_rank(all_ms, Fraction(50, 100)))
+    assert p95_ms[35] == pytest.approx(nearest_rank(all_ms, Fraction(95, 100)))
 
 
 def test_tasks_due_and_done(tmp_path: Path) -> None:
@@ -660,6 +691,29 @@ def test_health_over_time(tmp_path: Path) -> None:
     machines = machine_cpu_series(log, bins)
     assert list(machines) == ["c1"]
     assert machines["c1"][1] == 0.6
+    assert server_cpu_series(log, bins) == {}
+
+
+def test_the_servers_cores_are_those_it_was_pinned_to(tmp_path: Path) -> None:
+    """Their mean; none of a sample that lacks a core, nor where the server could not be moved."""
+    machine_sample = {"cpu_share": 0.5, "stolen_share": 0.0, "memory_available_bytes": 2**30}
+    machine_sample |= {"segments_sent": 5, "segments_sent_again": 0}
+    samples: list[dict[str, Any]] = [
+        {"at_ns": ms(1000), "core_shares": [0.1, 0.5, 0.9]} | machine_sample,
+        {"at_ns": ms(2000), "core_shares": [0.1, 0.5]} | machine_sample,
+    ]
+    write_sample(tmp_path / "logs" / "c1.0.tlog", [done("READ", 500, 9)])
+    machine = tmp_path / "logs" / "c1.machine.tlog"
+    header = {"engine": "machine", "engine_users": 0}
+    for facts, found in (
+        ({"pinned": True, "generator_cpus": [0], "server_cpus": [1, 2]}, [0.7]),
+        ({"pinned": False, "server_cpus": [1]}, []),
+        ({"pinned": True, "generator_cpus": [0]}, []),
+    ):
+        _write_health(machine, header, samples, facts)
+        series = server_cpu_series(read_run(str(tmp_path)).log, Bins(0.0, 4.0, 1.0))
+        assert [share for each in series.values() for share in each if not np.isnan(share)] == pytest.approx(found)
+        machine.unlink()
 
 
 @pytest.mark.parametrize(
@@ -689,7 +743,7 @@ def test_a_chart_as_a_table() -> None:
     low, high = Panel("low", "ms", (Line("a", (1.0, None)),), digits=2), Panel("high", "s", (Line("b", (3.0, 4.0)),))
     table = Chart("both", axis, (low, high)).table()
     assert [column.title for column in table.columns] == ["From", "low: a", "high: b"]
-    assert cells(table) == [["1", "1.00", "3.0"], ["2", "-", "4.0"]]
+    assert cells(table) == [["1", "1.0 ms", "3.0"], ["2", "-", "4.0"]]
     assert [column.title for column in Chart("one", axis, (low,)).table().columns] == ["From", "a"]
 
 
@@ -703,24 +757,41 @@ def _axis(positions: tuple[float, ...]) -> Axis:
 )
 def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
     """Zeros, gaps, a single figure and figures far apart, on each scale, without a complaint of the library."""
-    drawn = svg(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)), 1)
-    assert drawn.startswith("<svg viewBox=") and drawn.endswith("</svg>")
-    assert ">p</text>" in drawn
+    found = drawn(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)))
+    assert ">p</p>" in found
+    assert not re.search(r"nan|inf[^i]", found.replace("mi", ""))
+    places = [float(place) for place in re.findall(r'(?:x|y|width)="(-?[0-9.e+-]+)%"', found)]
+    assert places and all(-0.01 <= place <= 100.01 for place in places)
 
 
 def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
     """A mark for each figure that is, and none where there is no figure; the scale is that of the others."""
 
     def marks(*values: float | None) -> int:
-        drawn = svg(Chart("c", _axis((0.5, 1.5, 2.5)), (Panel("p", "ms", (Line("a", values),), "log"),)), 1)
-        return drawn.count("<use ")
+        found = drawn(Chart("c", _axis((0.5, 1.5, 2.5)), (Panel("p", "ms", (Line("a", values),), "log"),)))
+        return found.count('href="#mi"')
 
-    assert marks(2.0, math.inf, math.inf) - marks(2.0, None, None) == 2
+    assert (marks(2.0, math.inf, math.inf), marks(2.0, None, None)) == (2, 0)
+
+
+def test_a_pointer_shows_each_figure_once() -> None:
+    """Its strip has all figures of a place, also of two runs with as many users; gaps and panels have their own."""
+    axis = Axis("users", "count", (10.0, 10.0, 20.0, 30.0), Column("Users", 0), (10, 10, 20, 30))
+    score = Line("score", (5.0, 7.0, math.inf, None))
+    chart = Chart("c", axis, (Panel("p", "ms", (score, Line("READ", (1.0, None, 2.0, None))), "log"),))
+    strips = re.findall(r'<g class="at">(.*?)</g>', drawn(chart))
+    assert [re.findall(r"<tspan[^>]*>(.*?)</tspan>", strip) for strip in strips] == [
+        ["Users: 10", "score: 5.0 ms", "READ: 1.0 ms", "score: 7.0 ms"],
+        ["Users: 20", "score: never", "READ: 2.0 ms"],
+    ]
+    bounds = [re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', strip)[0] for strip in strips]
+    (first, width), (second, _) = (tuple(map(float, each)) for each in bounds)
+    assert (first, round(first + width, 1)) == (0, round(second, 1))
 
 
 def test_more_lines_than_colours_are_told_apart() -> None:
     """Each of twenty has a colour, dash and marker that no other has together; colour is never the only sign."""
-    looks = [(COLOURS[n % len(COLOURS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(20)]
+    looks = [(n % COLOURS, n % DASHES, n % len(MARKERS)) for n in range(20)]
     assert len(set(looks)) == len({(dash, marker) for _, dash, marker in looks}) == 20
 
 
@@ -742,7 +813,7 @@ def test_where_a_report_goes(
     assert capsys.readouterr().out == GOLDEN.read_text("utf-8")
     assert main(["report", "run", "--format", "json", "-o", "a.json", "--note", "Disk: of: rust"]) == 0
     assert capsys.readouterr().out == "a.json\n"
-    assert ["Disk", "of: rust"] in json.loads((tmp_path / "a.json").read_text("utf-8"))["sections"][-1]["tables"][0][
+    assert ["Disk", "of: rust"] in json.loads((tmp_path / "a.json").read_text("utf-8"))["sections"][-2]["tables"][0][
         "rows"
     ]
 
@@ -753,7 +824,7 @@ def test_where_a_report_goes(
         (["report"], "the following arguments are required: RUN"),
         (["report", "none"], "loadsim: none: expected a timing log or a run directory"),
         (["report", "run", "--note", "no colon"], "expected NAME:TEXT, found 'no colon'"),
-        (["report", "run", "--format", "pdf"], "invalid choice: 'pdf'"),
+        (["report", "run", "--format", "doc"], "invalid choice: 'doc'"),
         (
             ["report", "run", "--format", "md", "-o", "no/where.md"],
             "-o no/where.md: expected a file to write, found: No",
@@ -780,31 +851,9 @@ def test_bad_input_is_one_line(
     assert says in said
 
 
-def test_without_the_library_only_html_is_missed(tmp_path: Path) -> None:
-    """One line that says what to install, exit status 2; Markdown needs none, and never looks for it."""
-    place = write_two_clients(tmp_path / "run")
-    code = "import sys; sys.modules['matplotlib'] = None; from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
-    for options, status, out, said in (
-        (["--format", "md"], 0, GOLDEN.read_text("utf-8"), ""),
-        (
-            [],
-            2,
-            "",
-            "loadsim: report: expected matplotlib to be installed, found none: pip install 'loadsim[report]'\n",
-        ),
-    ):
-        made = _python(code, "report", str(place), *options)
-        assert (made.returncode, made.stdout, made.stderr) == (status, out, said)
-    told = _python(
-        "import sys; sys.modules['matplotlib'] = None; from pathlib import Path; from loadsim.cli.run import report_on;"
-        "print(report_on(Path(sys.argv[1])))",
-        str(place),
-    )
-    assert told.stdout == "No report.html: pip install 'loadsim[report]'\n", told.stderr
-
-
 def test_a_run_outlives_its_report(tmp_path: Path) -> None:
     """Where none can be made, there is a line instead; where one can, the line says where it is."""
+    (tmp_path / "none").mkdir()
     told = _python(
         "import sys; from pathlib import Path; from loadsim.cli.run import report_on;"
         "print(report_on(Path(sys.argv[1]))); print(report_on(Path(sys.argv[2])))",
@@ -812,18 +861,9 @@ def test_a_run_outlives_its_report(tmp_path: Path) -> None:
         str(write_two_clients(tmp_path / "run")),
     )
     none, made = told.stdout.splitlines()
-    assert none.startswith(f"No report.html: {tmp_path / 'none'}: expected a timing log or a run directory")
+    assert none.startswith(f"No report.html: {tmp_path / 'none'}: expected ")
     assert made == f"Report: {tmp_path / 'run' / 'report.html'}"
     assert (tmp_path / "run" / "report.html").exists()
-
-
-def test_engines_never_load_the_drawing_library() -> None:
-    """Nor does anything before the first chart: neither an engine's process nor the command that starts it."""
-    made = _python(
-        "import sys, loadsim.engine.process, loadsim.cli.run, loadsim.cli.report;"
-        "print([name for name in sys.modules if name.startswith('matplotlib')])"
-    )
-    assert (made.stdout, made.stderr) == ("[]\n", "")
 
 
 def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

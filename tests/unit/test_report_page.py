@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -9,12 +10,16 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compared_runs import three
 from patience import PATIENCE_S
 from timing_samples import done, event, write_sample, write_two_clients
 
+from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
+from loadsim.report.compare_report import describe_comparison
 from loadsim.report.html import to_html
 
 pytestmark = pytest.mark.slow
@@ -94,7 +99,8 @@ class Checker(HTMLParser):
             self.wrong.append(f"<{tag}> stands in one of {self._open}")
         if tag == "img" and "alt" not in found:
             self.wrong.append("<img> has no alt")
-        if (tag == "svg" or found.get("role") in ("img", "region", "group")) and not found.get("aria-label"):
+        drawing = tag == "svg" and "svg" not in self._open and found.get("aria-hidden") != "true"
+        if (drawing or found.get("role") in ("img", "region", "group")) and not found.get("aria-label"):
             self.wrong.append(f"<{tag}> has no name")
         if tag == "th" and found.get("scope") not in ("col", "row"):
             self.wrong.append("<th> has no scope")
@@ -144,7 +150,7 @@ def test_pages_are_well_formed(pages: dict[str, str]) -> None:
     """Each element ends where it must and stands where it may; names come once, and references lead to one."""
     for name, page in pages.items():
         assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
-        assert page.count("<table>") == page.count("<caption>") > 0
+        assert page.count("<table") == page.count("<caption>") > 0
         assert page.count("<svg") > 0
         assert faults(page) == [], name
 
@@ -172,6 +178,16 @@ def test_faults_are_found(page: str, wrong: str) -> None:
 
 
 @pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
+def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path) -> None:
+    """As those of runs are; its chart is no drawing of the library for the others."""
+    base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
+    page = to_html(describe_comparison(compare_runs(base, new, max_regression=0.05)))
+    assert page.count('role="img"') == 4  # two tasks, the score and the axis
+    assert faults(page) == []
+    assert browsed(page, tmp_path / "browsed") == ([], [])
+
+
+@pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
 def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], tmp_path: Path) -> None:
     """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
     for name, page in pages.items():
@@ -185,9 +201,74 @@ def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], t
     assert len(said) == 1 and "Content Security Policy" in said[0]
 
 
+@pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
+def test_pages_fit_narrow_and_wide_screens_light_and_dark(pages: dict[str, str], tmp_path: Path) -> None:
+    """At 400 px nothing is wider than the page, and cells have labels; charts have the colours of their scheme."""
+    for dark in (False, True):
+        frames = [(page, width) for page in pages.values() for width in (400, 1280)]
+        for (_, width), found in zip(frames, laid_out(frames, dark, tmp_path / str(dark)), strict=True):
+            assert found["width"] == width, "the page scrolls sideways"
+            assert found["wider"] == []
+            first = "Users" if found["several"] else "Found"
+            assert found["label"] == (f'"{first}"' if width == 400 else "none")
+            assert found["paper"] == ("rgb(22, 25, 29)" if dark else "rgb(255, 255, 255)")
+            assert found["line"] == ("rgb(86, 180, 233)" if dark else "rgb(0, 114, 178)")
+    wide = pages["one"].replace("<main>", '<main><canvas width="500" height="5"></canvas>')
+    (found,) = laid_out([(wide, 400)], False, tmp_path / "wide")
+    assert found["width"] > 400 and found["wider"] == ["CANVAS"]
+
+
+MEASURED = """(frame) => {
+  const page = frame.contentDocument, style = (found, pseudo) => frame.contentWindow.getComputedStyle(found, pseudo);
+  const inside = (one) => one.closest("details, svg, .scroll") === null;
+  const wider = [...page.querySelectorAll("main *")].filter(inside)
+    .filter((one) => one.getBoundingClientRect().right > frame.clientWidth);
+  return {
+    width: page.documentElement.scrollWidth,
+    wider: wider.map((one) => one.tagName),
+    several: page.querySelector("h1").textContent.includes("runs"),
+    label: style(page.querySelector(".stack td"), "::before").content,
+    paper: style(page.body).backgroundColor,
+    line: style(page.querySelector(".plot path.c0")).stroke,
+  };
+}"""
+"""What a page looks like in its frame: pages themselves run no script."""
+
+
+def laid_out(frames: list[tuple[str, int]], dark: bool, place: Path) -> list[dict[str, Any]]:
+    """The measures of pages, each in a frame of its width in pixels."""
+    place.mkdir()
+    inside = "".join(
+        f'<iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{html.escape(page)}"></iframe>'
+        for page, width in frames
+    )
+    measure = f"[...document.querySelectorAll('iframe')].map({MEASURED})"
+    script = f"onload = () => {{ document.title = JSON.stringify({measure}) }}"
+    page = f"<!DOCTYPE html><html><head><title></title></head><body>{inside}<script>{script}</script></body></html>"
+    shown, _ = dumped(page, place, "--hide-scrollbars", f"--blink-settings=preferredColorScheme={0 if dark else 1}")
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    found = json.loads(html.unescape(title[1]))
+    assert isinstance(found, list)
+    return found
+
+
 def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
     """The addresses that a page asks the network for (a browser's own errands are not the page's), and its console."""
     place.mkdir()
+    _, said = dumped(page, place, f"--log-net-log={place / 'net.json'}")
+    log = json.loads((place / "net.json").read_text("utf-8"))
+    begun = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    asked = [
+        event["params"]["url"]
+        for event in log["events"]
+        if event["type"] == begun and event["params"].get("initiator", "not an origin") != "not an origin"
+    ]
+    return asked, [line for line in said.splitlines() if "CONSOLE" in line]
+
+
+def dumped(page: str, place: Path, *options: str) -> tuple[str, str]:
+    """A page as it is after its scripts, and what the browser writes to standard error."""
     (place / "page.html").write_text(page, encoding="utf-8")
     assert BROWSER is not None
     shown = subprocess.run(
@@ -197,7 +278,7 @@ def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
             *("--disable-background-networking", "--disable-component-update"),
             "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
             f"--user-data-dir={place / 'profile'}",
-            f"--log-net-log={place / 'net.json'}",
+            *options,
             "--enable-logging=stderr",
             "--virtual-time-budget=1000",
             "--dump-dom",
@@ -209,11 +290,4 @@ def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
         check=True,
     )
     assert "</html>" in shown.stdout
-    log = json.loads((place / "net.json").read_text("utf-8"))
-    begun = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
-    asked = [
-        event["params"]["url"]
-        for event in log["events"]
-        if event["type"] == begun and event["params"].get("initiator", "not an origin") != "not an origin"
-    ]
-    return asked, [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+    return shown.stdout, shown.stderr

@@ -21,9 +21,11 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound, documents
 from loadsim.model.distribution import Distribution
+from loadsim.model.groups import Lists
 from loadsim.model.mailboxes import Mailbox
 from loadsim.model.ports import Account, Endpoint
-from loadsim.model.scenario import Lists, Run, Scenario, load_scenario
+from loadsim.model.run_times import Run
+from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses
 from loadsim.model.scenario_server import Server
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
@@ -560,7 +562,7 @@ def test_refused_settings(setting: str, line: str) -> None:
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
     "name, server, folders, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria,"
-    " limits, abort_on, cluster, allow_hosts"
+    " limits, abort_on, cluster, probes, allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host in allow_hosts"
 
@@ -574,11 +576,11 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ("server: embedded\ntopology: {}\n", "topology: expected a list, found a mapping"),
         ("server: embedded\ntopology: [light]\n", "topology[0]: expected a mapping, found 'light'"),
         (
-            "server: embedded\ntopology: [{profile: a, users: 0}]\n",
+            "server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 0}]\n",
             "topology[0].users: expected a whole number of at least 1, found 0",
         ),
         (
-            "server: embedded\ntopology: [{profile: a, users: 1, protocol: IMAP}]\n",
+            "server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 1, protocol: IMAP}]\n",
             "topology[0].protocol: expected the name of a driver such as imap, found 'IMAP'",
         ),
         ("server: exchange\n" + FEW, "server: expected embedded or a mapping, found 'exchange'"),
@@ -587,7 +589,7 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
             "server: {imap: {host: '::1', ports: 1}, smtp: {host: '::1'}}\n" + FEW,
             "server.imap.ports: expected one of the keys host, port, tls, ca_file, auth, tls_server_name,"
             " tls_min_version, tls_verify, client_certificate, client_key, preparation_connections,"
-            " ignore_capabilities, found 'ports'",
+            " ignore_capabilities, found 'ports' (perhaps port)",
         ),
         (
             "server: {imap: {host: '::1', port: 65536}, smtp: {host: '::1'}}\n" + FEW,
@@ -642,7 +644,8 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', pasword: hunter2}\n",
             "accounts.pasword: expected one of the keys user, password, password_file, password_env, password_command,"
-            " csv, manifest_key, token_file, token_command, master, master_separator, authzid, found 'pasword'",
+            " csv, manifest_key, token_file, token_command, master, master_separator, authzid,"
+            " found 'pasword' (perhaps password)",
         ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n",
@@ -687,7 +690,8 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ),
         (
             "server: embedded\nclient: {submit: pipelining}\n" + FEW,
-            "client.submit: expected one of the keys submission, tls_resumption, source_addresses, found 'submit'",
+            "client.submit: expected one of the keys submission, tls_resumption, source_addresses, found 'submit'"
+            " (perhaps submission)",
         ),
         (
             "server: embedded\ninitialise: yes\n" + FEW,
@@ -707,7 +711,7 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         (
             "server: embedded\nlimits: {generator: {lateness_p95: 5}}\n" + FEW,
             "limits.generator.lateness_p95: expected one of the keys lag_p99_ms, lag_share, cpu, lateness_p95_ms,"
-            " found 'lateness_p95'",
+            " found 'lateness_p95' (perhaps lateness_p95_ms)",
         ),
         (
             "server: embedded\nabort_on: {failed_share: 62}\n" + FEW,
@@ -723,7 +727,8 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ),
         (
             "server: embedded\nabort_on: {failed: 1%}\n" + FEW,
-            "abort_on.failed: expected one of the keys failed_share, lost_users, sessions_lost, period, found 'failed'",
+            "abort_on.failed: expected one of the keys failed_share, lost_users, sessions_lost, period, found 'failed'"
+            " (perhaps failed_share)",
         ),
         ("server: embedded\nlists: {count: 1, cover: 1%}\n" + FEW, "lists: expected either count or cover, found both"),
         (
@@ -731,11 +736,15 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
             "lists.size.min: expected lists of at least 1 member, found 0",
         ),
         ("server: embedded\nallow_hosts: a.example\n" + FEW, "allow_hosts: expected a list, found 'a.example'"),
-        ("server: embedded\nhosts: []\n" + FEW, f"hosts: expected one of the keys {KEYS}, found 'hosts'"),
+        (
+            "server: embedded\nhosts: []\n" + FEW,
+            f"hosts: expected one of the keys {KEYS}, found 'hosts' (perhaps allow_hosts)",
+        ),
         ("server: embedded\n5: []\n" + FEW, f"5: expected one of the keys {KEYS}, found 5"),
         ("server: embedded\nserver: embedded\n", "line 2: expected each key once, found 'server' again"),
         (
-            "server: embedded\ntopology: [{profile: light.yaml, users: x}, {profile: light.yaml, users: y}]\n",
+            "server: embedded\ntopology:\n- {profile: loadsim-5.5/light, users: x}\n"
+            "- {profile: loadsim-5.5/light, users: y}\n",
             "topology[0].users: expected a whole number of at least 1, found 'x' (and 1 more)",
         ),
     ],
@@ -922,7 +931,7 @@ def test_a_night_changes_the_digest_and_none_does_not(tmp_path: Path) -> None:
     scenario = load_scenario("medium")
     (group,) = scenario.topology
     profile = asdict(group.profile)
-    for key in ("name", "source", "sources", "calculated", "night_s"):
+    for key in ("name", "source", "sources", "calculated", "night_s", "tasks"):
         del profile[key]
     run = scenario.run
     load = {
@@ -972,6 +981,12 @@ def keys_of(document: object, path: str = "") -> set[str]:
     return {path}
 
 
+def sections_of(keys: set[str]) -> set[str]:
+    """The mappings that have these keys; each figure with a criterion, or part of a plug-in, is a row by itself."""
+    above = {key[:end] for key in keys if ".NAME" not in key for end, sign in enumerate(key) if sign == "."}
+    return {each for each in above if each == "criteria" or not each.startswith("criteria.")} - {"topology[]"}
+
+
 def test_the_reference_names_every_key_of_a_scenario() -> None:
     """Each key of a resolved scenario stands in the reference, and none that there is not."""
     keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
@@ -985,6 +1000,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         "accounts.password_file",
         "accounts.token_command",
         "accounts.token_file",
+        "probes.NAME",
         "server",
         "topology",
         "weights",
@@ -992,7 +1008,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         *(f"mailbox.{field.name}" for field in fields(Mailbox)),
     }
     keys = {key for key in keys if not key.startswith(("weights.", "lists.size."))} | {"lists.size"}
-    assert documented("scenario.md") == keys
+    assert documented("scenario.md") == keys | sections_of(keys)
 
 
 def test_the_reference_names_every_key_of_a_profile() -> None:
@@ -1000,7 +1016,8 @@ def test_the_reference_names_every_key_of_a_profile() -> None:
     document = read_yaml((ROOT / "profiles" / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"), "x")
     keys = {key for key in keys_of(document) if not key.endswith(".source") and not key.startswith("sources.")}
     keys = {re.sub(r"\.(min|average|max)$", "", key) for key in keys}
-    assert documented("profiles.md") == keys | {"sources", "from", "lists.cover"}
+    keys |= {"sources", "from", "lists.cover", "tasks.NAME.per_day"}
+    assert documented("profiles.md") == keys | sections_of(keys)
 
 
 def test_the_reference_states_the_defaults(file: Path) -> None:
@@ -1026,16 +1043,16 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     """A wheel carries profiles, programs and scenarios inside the package; they are found there without a checkout."""
     shutil.copytree(ROOT / "loadsim", tmp_path / "loadsim", ignore=shutil.ignore_patterns("__pycache__"))
-    for kind in ("profiles", "programs", "scenarios"):
+    for kind in ("profiles", "programs", "scenarios", "schemas"):
         shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
     program = (
         "from loadsim.model.scenario import load_scenario; from loadsim.model.yaml_reader import shipped; "
-        "print(load_scenario('quickstart').users, shipped('profiles'))"
+        "print(load_scenario('quickstart').users, shipped('profiles'), shipped('schemas').is_dir())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.split() == ["20", str(tmp_path / "loadsim" / "profiles")]
+    assert done.stdout.split() == ["20", str(tmp_path / "loadsim" / "profiles"), "True"]
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Examples of loadsim's plug-ins: one of each kind."""

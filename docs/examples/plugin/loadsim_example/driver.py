@@ -1,0 +1,59 @@
+"""The driver `sendmail`: IMAP as with `imap`; mail is submitted by this machine's sendmail command."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+from loadsim.errors import ServerRefused, ServerSilent
+from loadsim.model.ports import ALL_TASKS
+from loadsim.protocols.imap import open_driver as open_imap
+
+COMMAND = os.environ.get("SENDMAIL", "/usr/sbin/sendmail")
+
+
+class Sendmail:
+    """A process for each message (`loadsim.model.ports.Submission`)."""
+
+    def __init__(self, observer, limit_s):
+        self.observer, self.limit_s = observer, limit_s
+
+    async def send(self, sender, recipients, message):
+        since, outcome, process = self.observer.now(), "lost", None
+        try:
+            async with asyncio.timeout(self.limit_s):
+                words = (COMMAND, "-i", "-f", sender, "--", *recipients)
+                process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE)
+                await process.communicate(message.replace(b"\r\n", b"\n"))
+            outcome = "refused" if process.returncode else "ok"
+        except TimeoutError:
+            outcome = "timeout"
+            raise ServerSilent("no answer to SENDMAIL") from None
+        finally:
+            if process and process.returncode is None:
+                process.kill()
+            self.observer.command("SENDMAIL", since, outcome, len(message), 0)
+        if process.returncode:
+            raise ServerRefused("SENDMAIL", f"exit status {process.returncode}")
+
+    async def check(self):
+        """Do nothing: there is no connection to try."""
+
+    async def close(self):
+        """Do nothing: there is no connection to close."""
+
+
+class Driver:
+    """The sessions of `imap` with another submission (`loadsim.model.ports.Driver`)."""
+
+    name, supported_tasks = "sendmail", ALL_TASKS
+
+    def __init__(self, services):
+        self.imap, self.limit_s = open_imap(services), services.command_limit_s
+
+    def session(self, account, observer):
+        return replace(self.imap.session(account, observer), submission=Sendmail(observer, self.limit_s))
+
+
+def open_driver(services):
+    """Return the driver of an engine: the entry point `sendmail` in the group `loadsim.protocols`."""
+    return Driver(services)

@@ -1,0 +1,20 @@
+"""The probe `mail-queue`: the messages in the queues of a Postfix on this machine."""
+
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+
+QUEUES = ("incoming", "active", "deferred")
+
+
+def open_probe(services, directory="/var/spool/postfix"):
+    """Return the function that is called each second; `directory` is a setting of the scenario."""
+    queues = [Path(directory) / name for name in QUEUES]
+    for queue in queues:
+        if not queue.is_dir():
+            raise ConfigError(f"probe mail-queue: expected a queue of Postfix, found no directory {queue}")
+
+    def sample():
+        return {f"{queue.name}_messages": sum(path.is_file() for path in queue.rglob("*")) for queue in queues}
+
+    return sample

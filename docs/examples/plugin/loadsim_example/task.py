@@ -1,0 +1,20 @@
+"""The task `FIND SENT`: a user looks up a message that they have sent."""
+
+from loadsim.errors import ServerRefused
+from loadsim.model.ports import SENT_ITEMS
+
+SHOWN = 50
+"""The headers that are listed."""
+
+
+async def find_sent(turn):
+    """Opens Sent Items, and reads one of its newest messages."""
+    mailbox = turn.session.mailbox
+    headers = await mailbox.headers(SENT_ITEMS, SHOWN)
+    if not headers:
+        return  # nothing was sent yet
+    header = headers[int(turn.draw("message") * len(headers))]
+    structure = await mailbox.structure(header.ref)
+    if structure.text is None:
+        raise ServerRefused("no text in a sent message")
+    await mailbox.part(header.ref, structure.text)

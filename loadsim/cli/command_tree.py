@@ -1,0 +1,98 @@
+"""The commands and their arguments as data, for shell completion and the manual page: taken from the parsers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadsim.model.yaml_reader import known
+
+SHIPPED_BY_METAVAR = {"SCENARIO": "scenarios", "PROFILE": "profiles"}
+"""The shipped files that a value with this metavar may name, next to files of the user's own."""
+
+FILES, DIRECTORIES = "files", "directories"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An option, or an argument without `flags`. `value` is its metavar; "" for a switch.
+
+    `words` are values to choose from. `paths` is `FILES` or `DIRECTORIES` if the value may be one, else "".
+    """
+
+    flags: tuple[str, ...]
+    value: str
+    words: tuple[str, ...]
+    paths: str
+    optional: bool
+    repeated: bool
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command with its path, such as ("log", "answer"); `usage` is its synopsis without the path."""
+
+    path: tuple[str, ...]
+    about: str
+    arguments: tuple[Argument, ...]
+    verbs: tuple[Command, ...]
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.path)
+
+    @property
+    def options(self) -> tuple[Argument, ...]:
+        return tuple(each for each in self.arguments if each.flags)
+
+    @property
+    def operands(self) -> tuple[Argument, ...]:
+        return tuple(each for each in self.arguments if not each.flags)
+
+    def all(self) -> Iterator[Command]:
+        """Yield this command and all below it."""
+        yield self
+        for verb in self.verbs:
+            yield from verb.all()
+
+
+def command_tree(parser: argparse.ArgumentParser, path: tuple[str, ...] = (), about: str = "") -> Command:
+    """Return the commands of a parser."""
+    arguments, verbs = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
+            verbs += [command_tree(each, (*path, name), helps[name]) for name, each in action.choices.items()]
+        elif action.help != argparse.SUPPRESS:
+            arguments.append(_argument(action, path))
+    return Command(path, about or parser.description or "", tuple(arguments), tuple(verbs))
+
+
+def _argument(action: argparse.Action, path: tuple[str, ...]) -> Argument:
+    words = tuple(map(str, action.choices or ()))
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    value = "" if action.nargs == 0 else metavar or ("|".join(words) if words else action.dest.upper())
+    shipped = SHIPPED_BY_METAVAR.get(metavar)
+    paths = ""
+    if metavar == "DIR":
+        paths = DIRECTORIES
+    elif shipped or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
+        paths = FILES
+    if not action.option_strings and path in (("scenarios",), ("profiles",), ("programs",)):
+        shipped = path[0]
+    return Argument(
+        flags=tuple(action.option_strings),
+        value=value,
+        words=words or (tuple(known(shipped)) if shipped else ()),
+        paths=paths,
+        optional=bool(action.option_strings and not action.required) or action.nargs in ("?", "*"),
+        repeated=action.nargs in ("+", "*") or isinstance(action, argparse._AppendAction),
+        help=_help(action),
+    )
+
+
+def _help(action: argparse.Action) -> str:
+    return " ".join(((action.help or "") % {**vars(action), "prog": "loadsim"}).split())

@@ -1,0 +1,77 @@
+"""A report in a file: its format by the file's suffix, what the format needs, and writing it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.report.document import Document, to_json
+from loadsim.report.html import to_html
+from loadsim.report.markdown import to_markdown
+from loadsim.report.pdf import find_browser, to_pdf
+from loadsim.report.style import PAPER_STYLE
+
+FORMATS = ("html", "md", "json", "pdf")
+"""The formats of reports, which are also the suffixes of their files."""
+
+IN_A_FILE = ("html", "pdf")
+"""The formats that are never written to standard output."""
+
+
+def format_of(option: str, path: Path, stated: str | None = None) -> str:
+    """Return the format of a report by the suffix of its file, or the `stated` one.
+
+    Raises `ConfigError` for an unknown suffix, unless a format is stated, and for the suffix of another format.
+    """
+    suffix = path.suffix.removeprefix(".").lower()
+    if stated is not None and (suffix == stated or suffix not in FORMATS):
+        return stated
+    if stated is not None:
+        raise ConfigError(f"{option} {path}: expected a name that ends in .{stated}, as --format says")
+    if suffix not in FORMATS:
+        known = ", ".join(f".{one}" for one in FORMATS[:-1])
+        raise ConfigError(f"{option} {path}: expected a name that ends in {known} or .{FORMATS[-1]}")
+    return suffix
+
+
+def check_format(option: str, chosen: str) -> None:
+    """Raise `ConfigError` if the format needs a program that is missing."""
+    if chosen == "pdf":
+        find_browser(option)
+
+
+def check_place(option: str, path: Path) -> None:
+    """Raise `ConfigError` if no file can be written there, as far as this is known without writing."""
+    try:
+        found = "a directory" if path.is_dir() else None if path.parent.is_dir() else "No such directory"
+    except OSError as failure:  # such as a name that is too long
+        found = failure.strerror
+    if found:
+        raise ConfigError(f"{option} {path}: expected a file to write, found: {found}")
+
+
+def content(document: Document, chosen: str, option: str) -> bytes:
+    """Return a report in a format. Raises `ConfigError` if the browser makes no PDF."""
+    if chosen == "pdf":
+        return to_pdf(to_html(document, PAPER_STYLE), option)
+    if chosen == "html":
+        return to_html(document).encode()
+    if chosen == "md":
+        return to_markdown(document).encode()
+    return (json.dumps(to_json(document), indent=2) + "\n").encode()
+
+
+def write(report: bytes, path: Path, option: str) -> None:
+    """Write a report, or replace one. Raises `ConfigError` if the file cannot be written; then none is left."""
+    opened = False
+    try:
+        with path.open("wb") as file:
+            opened = True
+            file.write(report)
+    except OSError as failure:
+        if opened and path.is_file():  # incomplete
+            with suppress(OSError):
+                path.unlink()
+        raise ConfigError(f"{option} {path}: expected a file to write, found: {failure.strerror}") from None

@@ -1,0 +1,159 @@
+"""Groups of users and their distribution lists: what a scenario's topology refers to is read, and must fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from loadsim.model.distribution import Distribution
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
+from loadsim.model.problems import Problems
+from loadsim.model.profile import Profile, expected_profile, load_profile
+from loadsim.model.programs import expected_program, load_program
+from loadsim.model.run_times import seconds
+from loadsim.model.scenario_sections import Client, GroupSection, ListsSection
+from loadsim.model.scenario_server import Server
+from loadsim.model.yaml_reader import Origin, known, locate, show
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Users of one profile with one driver and one mail program, or several at once.
+
+    `program` does the users' tasks; `companions` only watch. `reference` and `program_references` name the profile and
+    the programs in a file.
+    """
+
+    profile: Profile
+    profile_name: str
+    users: int
+    protocol: str = "imap"
+    reference: str = ""
+    program: MailProgram = OUTLOOK_LIKE
+    companions: tuple[MailProgram, ...] = ()
+    program_references: tuple[str, ...] = (OUTLOOK_LIKE.name,)
+
+    @property
+    def programs(self) -> tuple[MailProgram, ...]:
+        """The users' mail programs; the first one does their tasks."""
+        return (self.program, *self.companions)
+
+    @property
+    def connections(self) -> int:
+        """The most connections to a user's mailbox at once: companions have one each, for the Inbox."""
+        return self.program.connections + len(self.companions)
+
+    @property
+    def module(self) -> str:
+        """The name of driver and programs in results."""
+        return module_name(self.protocol, self.program, self.companions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Distribution lists: `count` of them, or as many as `cover` a share of the population (None: the users).
+
+    Their own seed keeps them the same if the seed of the run or the number of users changes.
+    """
+
+    count: int | None
+    cover: float | None
+    size: Distribution
+    population: int | None = None
+    seed: int = 1
+
+
+def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
+    problems, programs = Problems(), []
+    with problems:
+        found = locate("profiles", shape.profile, directory)
+        if found is None:
+            raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
+        reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
+        profile = load_profile(shape.profile, directory)
+    for each in shape.program:
+        with problems:
+            programs.append(_program(each, at, origin, directory))
+    problems.check()
+    return Group(
+        profile=profile,
+        profile_name=profile.name,
+        users=shape.users,
+        protocol=shape.protocol,
+        reference=reference,
+        program=programs[0][0],
+        companions=tuple(program for program, _ in programs[1:]),
+        program_references=tuple(program_reference for _, program_reference in programs),
+    )
+
+
+def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
+    """Return the mail program with this name or path, and its name or absolute path."""
+    found = locate("programs", reference, directory)
+    if found is None:
+        raise origin.error(("topology", at, "program"), expected_program(), reference)
+    program = load_program(reference, directory)
+    return program, reference if reference in known("programs") else str(found[0].resolve())
+
+
+def check_programs(topology: Sequence[Group], origin: Origin) -> None:
+    """Check that each name has one program, and each user each program once: results name programs."""
+    named: dict[str, MailProgram] = {}
+    for at, group in enumerate(topology):
+        names = [program.name for program in group.programs]
+        for program in group.programs:
+            if named.setdefault(program.name, program) != program:
+                raise origin.error(("topology", at, "program"), "a name for each program", program.name)
+            if names.count(program.name) > 1:
+                found = f"{show(program.name)} twice"
+                raise origin.error_saying(("topology", at, "program"), "each mail program once", found)
+
+
+def with_submission(client: Client, topology: Sequence[Group]) -> Client:
+    """Return the client with the programs' SMTP driver, unless the scenario states one or the programs differ."""
+    drivers = {group.program.submission for group in topology}
+    return client if client.submission or len(drivers) > 1 else replace(client, submission=drivers.pop())
+
+
+def with_connection(server: Server | Literal["embedded"], topology: Sequence[Group]) -> Server | Literal["embedded"]:
+    """Return the server with the programs' way to connect to SMTP, unless the scenario states it or they differ."""
+    ways = {group.program.connection for group in topology}
+    if not isinstance(server, Server) or server.smtp.connection is not None or len(ways) > 1:
+        return server
+    return replace(server, smtp=replace(server.smtp, connection=ways.pop()))
+
+
+def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
+    """Check that each name has one profile, and that all profiles have the same length of day and of night."""
+    first = topology[0].profile
+    named: dict[str, Profile] = {}
+    for at, group in enumerate(topology):
+        key = ("topology", at, "profile")
+        if named.setdefault(group.profile_name, group.profile) != group.profile:
+            raise origin.error(key, "a name for each profile", group.profile_name)
+        if group.profile.day_s != first.day_s:
+            found = f"one of {seconds(group.profile.day_s)}"
+            raise origin.error_saying(key, f"profiles with a day of {seconds(first.day_s)}", found)
+        if group.profile.night_s != first.night_s:
+            found = f"one of {seconds(group.profile.night_s)}"
+            raise origin.error_saying(key, f"profiles with a night of {seconds(first.night_s)}", found)
+
+
+def resolve_lists(shape: ListsSection, topology: Sequence[Group], origin: Origin) -> Lists:
+    """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
+    rules = {group.profile.lists: group.profile_name for group in topology}
+    counted = shape.count is not None or shape.cover is not None
+    unlike = {(None if counted else (rule.count, rule.cover), None if shape.size else rule.size) for rule in rules}
+    if len(unlike) > 1:
+        expected = "what the profiles do not agree on, such as {count: 30, size: {min: 2, average: 10, max: 20}}"
+        raise origin.error_saying(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
+    rule = topology[0].profile.lists
+    return Lists(
+        count=shape.count if counted else rule.count,
+        cover=shape.cover if counted else rule.cover,
+        size=shape.size or rule.size,
+        population=shape.population,
+        seed=shape.seed,
+    )

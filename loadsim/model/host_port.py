@@ -1,0 +1,27 @@
+"""The syntax of addresses on the command line: HOST:PORT, where either may have a default."""
+
+from __future__ import annotations
+
+import re
+
+MOST_PORT = 65535
+
+_ADDRESS = re.compile(
+    r"(?P<lone_port>\d+)|(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^:\[\]\s/?#@]*))(?::(?P<port>\d+))?", re.ASCII
+)
+
+
+def host_and_port(text: str, host: str | None = None, port: int | None = None) -> tuple[str, int]:
+    """Read `HOST:PORT`, `HOST`, `:PORT` or `PORT`, with an IPv6 address in brackets; return the host without them.
+
+    `host` and `port` stand for the missing part; None requires it. Raises `ValueError`.
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not text:
+        raise ValueError(text)
+    given = found["lone_port"] or found["port"]
+    host = found["v6"] or found["host"] or host
+    port = port if given is None else int(given[:6])
+    if host is None or port is None or port > MOST_PORT:
+        raise ValueError(text)
+    return host, port

@@ -1,0 +1,92 @@
+"""Errors of files, all at once: checks that go on after an error, and the lines where the errors are."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from loadsim.errors import ConfigError, together
+
+Key = tuple[str | int, ...]
+"""The path of a value in a document: ("topology", 0, "users")."""
+
+
+class Unread(Exception):
+    """A check needs a section with an error, which is already recorded."""
+
+
+class Problems:
+    """Errors of several checks; `faulty` are the sections of a document with an error.
+
+    `with problems:` records the error of its block, after which the program continues behind the block. A block that
+    needs a faulty section leaves without a second error. `check()` raises what was recorded.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+        self.faulty: set[str] = set()
+
+    def needs(self, *sections: str) -> None:
+        """Leave the block if one of these sections is faulty."""
+        if not self.faulty.isdisjoint(sections):
+            raise Unread
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ConfigError):
+            self.found.append(error)
+        return isinstance(error, ConfigError | Unread)
+
+    def check(self) -> None:
+        """Raise the recorded errors as one `ConfigError`, if there are any."""
+        if self.found:
+            raise together(self.found)
+
+
+class Lines:
+    """The lines of a YAML text in which its values begin, by their key paths."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def of(self, key: Key) -> int:
+        """Return the line, from 1, of a key or of the nearest one above it that is in the text; 0 if none is."""
+        parts = tuple(part for each in key for part in _parts(each))
+        return next((self._lines[parts[:end]] for end in range(len(parts), 0, -1) if parts[:end] in self._lines), 0)
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, ...], int]:
+        """Compute the lines when the first one is needed: most files have no error."""
+        lines: dict[tuple[str, ...], int] = {}
+        try:
+            root = yaml.compose(self._text, yaml.SafeLoader)
+        except (yaml.YAMLError, RecursionError):
+            return lines
+        _add(lines, root, ())
+        return lines
+
+
+def _parts(name: object) -> list[str]:
+    """Return the parts of a name: criteria have dots in place of nested mappings."""
+    return str(name).split(".")
+
+
+def _add(lines: dict[tuple[str, ...], int], node: yaml.Node | None, path: tuple[str, ...]) -> None:
+    below: list[tuple[str, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        below = [(str(key.value), key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
+    elif isinstance(node, yaml.SequenceNode):
+        below = [(str(index), value, value) for index, value in enumerate(node.value)]
+    for name, place, value in below:
+        if name == "<<":  # merged keys: one mapping may stand here for very many
+            continue
+        here = (*path, *_parts(name))
+        lines.setdefault(here, place.start_mark.line + 1)
+        _add(lines, value, here)

@@ -1,0 +1,103 @@
+"""The times of a run: days, nights, warm-up and window, and what a scenario leaves open of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadsim.model.profile import Profile
+from loadsim.model.scenario_sections import RunSection
+from loadsim.model.schema import LONGEST_S
+from loadsim.model.terms import CANONICAL, STRESS
+from loadsim.model.yaml_reader import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
+
+    A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
+    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do the
+    activities of their plans one after the other, without pauses and nights.
+    """
+
+    day_length_s: float
+    duration_s: float
+    ramp_up_s: float
+    warm_up_s: float
+    window_s: float
+    seed: int = 1
+    mode: str = CANONICAL
+    night_length_s: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """Return the length of the run in cycles."""
+        return self.duration_s / (self.day_length_s + self.night_length_s)
+
+    def part_at(self, at_s: float) -> str:
+        """Return the part of the work at a time since the common start: warm-up, window, or work for the rest."""
+        if at_s < self.warm_up_s:
+            return "warm-up"
+        return "window" if at_s < self.warm_up_s + self.window_s else "work"
+
+    @property
+    def active_s(self) -> float:
+        """Return the time of the run without nights."""
+        if not self.night_length_s:
+            return self.duration_s
+        cycles, rest_s = divmod(self.duration_s, self.day_length_s + self.night_length_s)
+        return cycles * self.day_length_s + min(rest_s, self.day_length_s)
+
+    @property
+    def days(self) -> float:
+        """Return the time of the run without nights, in days."""
+        return self.active_s / self.day_length_s
+
+
+def seconds(value: float) -> str:
+    """Return the exact notation of a duration in a file."""
+    return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
+
+
+def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
+    """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
+
+    The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter and a half. With
+    nights, they are a quarter and a half of one day: a rate over days and nights would describe neither.
+    """
+    # Compute the lengths of day, night and run.
+    day_length_s = profile.day_s if shape.day_length_s is None else shape.day_length_s
+    night_length_s = 0.0 if shape.mode == STRESS else profile.night_s * day_length_s / profile.day_s
+    cycle_s, days = day_length_s + night_length_s, shape.days or 1
+    duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
+    if duration_s > LONGEST_S:
+        expected = f"a run of at most {seconds(LONGEST_S)}"
+        raise origin.error_saying(("run", "days"), expected, f"{days} days of {seconds(cycle_s)}")
+
+    # Find the time that the window may lie in: the run, or one of its days.
+    begin_s, end_s, within = 0.0, duration_s, f"the run of {seconds(duration_s)}"
+    if night_length_s:
+        last_whole = (duration_s + night_length_s) // cycle_s - 1
+        number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
+        begin_s = number * cycle_s
+        end_s = min(begin_s + day_length_s, duration_s)
+        within = f"a day of {seconds(day_length_s)}, before its night"
+
+    # Place the window in it.
+    length_s = end_s - begin_s
+    warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
+    window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
+    if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
+        expected = f"warm_up and window to end within {within}"
+        found = f"{seconds(warm_up_s)} and {seconds(max(window_s, 0))}"
+        raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
+    return Run(
+        day_length_s=day_length_s,
+        duration_s=duration_s,
+        ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,
+        warm_up_s=warm_up_s,
+        window_s=window_s,
+        seed=shape.seed,
+        mode=shape.mode,
+        night_length_s=night_length_s,
+    )

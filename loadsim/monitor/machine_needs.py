@@ -1,0 +1,242 @@
+"""The needs of a run compared with this machine, before the run: processor, memory, open files, disk.
+
+The figures per user and per task are measured (docs/explanation/performance.md) and rounded to the safe side. They
+warn of a run that this machine cannot make; only the run itself shows whether it could.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from math import ceil
+from pathlib import Path
+
+from loadsim.engine.rlimits import open_files_needed
+from loadsim.errors import ConfigError
+from loadsim.model.population import further_connections
+from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.scenario_server import Server
+from loadsim.model.terms import STRESS
+from loadsim.model.workload import Workload
+from loadsim.monitor.server_discovery import is_own
+from loadsim.provisioning.planned_size import mailbox_bytes
+from loadsim.timinglog.planned_load import PlannedLoad
+
+ENGINE_TASKS_PER_S = 250.0
+"""Planned tasks per second of an engine, on a core of its own, whose event loop is late by about 2 ms (99th p.)."""
+
+EMBEDDED_TASKS_PER_S = 100.0
+"""Planned tasks per second of the embedded server before its answers become several times slower, on two cores."""
+
+ENGINE_BYTES = 60 << 20
+USER_BYTES = 13 << 10
+TLS_BYTES = 37 << 10
+"""Memory of an engine without users, of a user's connection, and of its TLS."""
+
+EMBEDDED_COPIES = 3
+"""The memory of the embedded server for a message, as a multiple of the message's size."""
+
+LOG_BYTES_PER_TASK = 250
+"""A planned task's share of the timing logs, with its commands and the samples of each second."""
+
+FILLED_PER_S = 1400
+"""Messages per second that loadsim puts into the mailboxes of a Dovecot on two cores."""
+
+BUSIEST_S = 10.0
+"""The length of the busiest stretch: a shorter peak passes before anything is late for long."""
+
+SAMPLED_USERS = 500
+"""The most users whose mailboxes are counted; the rest are taken to be like them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The needs of a run on this machine; None if the planned load is unknown.
+
+    `open_files` are those of one engine. `messages` are those of the start state, in the mailboxes of all `users`.
+    """
+
+    users: int
+    engines: int
+    open_files: int
+    memory_bytes: int
+    log_bytes: int | None
+    busiest_tasks_per_s: float | None
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The resources of this machine; None if unknown or unlimited.
+
+    `tasks_per_s` is what the engines, or the embedded server, are expected to keep pace with.
+    """
+
+    tasks_per_s: float
+    cores: int
+    memory_bytes: int | None
+    memory_available_bytes: int | None
+    open_files: int | None
+    disk_free_bytes: int | None
+
+
+def needs_of(workload: Workload, users: Collection[int], engines: int, load: PlannedLoad | None) -> Needs:
+    """Return the needs of these users in `engines` processes, by the planned load of all users."""
+    scenario = workload.scenario
+    share = len(users) / scenario.users
+    further = further_connections(scenario, users)
+    per_connection = USER_BYTES + (TLS_BYTES if _has_tls(scenario) else 0)
+    memory = engines * ENGINE_BYTES + (len(users) + further) * per_connection
+    each = list(users)[:: ceil(len(users) / SAMPLED_USERS)]
+    stands_for = len(users) / len(each)
+    if scenario.server == EMBEDDED:
+        memory += round(EMBEDDED_COPIES * stands_for * sum(mailbox_bytes(workload, user) for user in each))
+    planned = None if load is None or scenario.run.mode == STRESS else sum(map(sum, load.tasks.values())) * share
+    return Needs(
+        users=len(users),
+        engines=engines,
+        open_files=open_files_needed(ceil(len(users) / engines), ceil(further / engines)),
+        memory_bytes=memory,
+        log_bytes=None if planned is None else round(planned * LOG_BYTES_PER_TASK),
+        busiest_tasks_per_s=None if planned is None or load is None else _busiest_per_s(load) * share,
+        messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
+    )
+
+
+def _has_tls(scenario: Scenario) -> bool:
+    return isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
+
+
+def _busiest_per_s(load: PlannedLoad) -> float:
+    """Return the tasks per second of the busiest `BUSIEST_S`, or of the whole run if that is shorter."""
+    together = [sum(part) for part in zip(*load.tasks.values(), strict=True)]
+    part_s = load.duration_s / len(together)
+    parts = min(ceil(BUSIEST_S / part_s), len(together))
+    most = max(sum(together[at : at + parts]) for at in range(len(together) - parts + 1))
+    return float(most / (parts * part_s))
+
+
+def this_machine_for(scenario: Scenario, engines: int, directory: Path) -> Machine:
+    """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = min(engines, max(1, cores // 2) if _server_is_here(scenario) else cores)
+    tasks_per_s = at_once * ENGINE_TASKS_PER_S
+    memory = _memory()
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    existing = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.is_dir())
+    return Machine(
+        tasks_per_s=min(tasks_per_s, EMBEDDED_TASKS_PER_S) if scenario.server == EMBEDDED else tasks_per_s,
+        cores=cores,
+        memory_bytes=memory.get("MemTotal"),
+        memory_available_bytes=memory.get("MemAvailable"),
+        open_files=None if most_files == resource.RLIM_INFINITY else most_files,
+        disk_free_bytes=shutil.disk_usage(existing).free,
+    )
+
+
+def _server_is_here(scenario: Scenario) -> bool:
+    """Return whether the server shares this machine, as far as its host says without a name server."""
+    if not isinstance(scenario.server, Server):
+        return True
+    host = scenario.server.imap.host
+    with suppress(ValueError):
+        return is_own(ip_address(host))
+    return host == "localhost"
+
+
+def _memory() -> dict[str, int]:
+    """Return the total and the available memory in bytes, at most those of this process's control group.
+
+    Source: proc_meminfo(5); memory.max and memory.current of the kernel's cgroup-v2 documentation.
+    """
+    found: dict[str, int] = {}
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            if name in ("MemTotal", "MemAvailable"):
+                found[name] = int(value.split()[0]) << 10
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().strip().rpartition("::/")[2]
+        most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        found = {"MemTotal": min(found["MemTotal"], most), "MemAvailable": min(found["MemAvailable"], most - used)}
+    return found
+
+
+def check_memory(needs: Needs, machine: Machine) -> None:
+    """Raise `ConfigError` for a run that cannot fit into this machine's memory."""
+    if machine.memory_bytes is not None and needs.memory_bytes > machine.memory_bytes:
+        raise ConfigError(
+            f"topology: expected users that fit into the {_size(machine.memory_bytes)} of this machine's memory,"
+            f" found {needs.users:,} users, which need about {_size(needs.memory_bytes)}; take fewer users, or several"
+            " machines (loadsim cluster)"
+        )
+
+
+def shortages(needs: Needs, machine: Machine) -> list[str]:
+    """Return what this machine probably lacks for a run, each with a remedy."""
+    found = []
+    busiest = needs.busiest_tasks_per_s
+    if busiest is not None and busiest > machine.tasks_per_s:
+        found.append(
+            f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
+            f" this machine ({_counted(machine.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
+            f" about {machine.tasks_per_s:,.0f}; take a longer day (run.day_length), fewer users, or more machines"
+        )
+    present = machine.memory_available_bytes
+    if present is not None and needs.memory_bytes > present:
+        found.append(
+            f"memory may run out: the run needs about {_size(needs.memory_bytes)}, available are {_size(present)}"
+        )
+    if machine.open_files is not None and needs.open_files > machine.open_files:
+        found.append(
+            f"open files will run out: each engine needs {needs.open_files:,}, its hard limit is"
+            f" {machine.open_files:,}; take more --engines, or raise it as root with `ulimit -n {needs.open_files}`"
+        )
+    free = machine.disk_free_bytes
+    if needs.log_bytes is not None and free is not None and needs.log_bytes > free:
+        found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
+    return found
+
+
+def describe(needs: Needs, machine: Machine) -> list[str]:
+    """Return the needs of a run, and what this machine has, as lines."""
+    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)}{_available(machine.disk_free_bytes)}"
+    lines = [
+        f"Needs, about: memory {_size(needs.memory_bytes)}{_available(machine.memory_available_bytes)}{logs}",
+        f"Open files: {needs.open_files:,} in each of {_counted(needs.engines, 'engine')}"
+        + ("" if machine.open_files is None else f" ({machine.open_files:,} allowed)"),
+    ]
+    if needs.busiest_tasks_per_s is not None:
+        lines.append(
+            f"Busiest {BUSIEST_S:g} s: {needs.busiest_tasks_per_s:,.1f} tasks per second;"
+            f" this machine keeps pace with about {machine.tasks_per_s:,.0f}"
+        )
+    if needs.messages:
+        took = timedelta(seconds=ceil(needs.messages / FILLED_PER_S))
+        lines.append(
+            f"First preparation: {needs.messages:,} messages into {needs.users:,} mailboxes,"
+            f" about {took} on a Dovecot with two cores"
+        )
+    return lines
+
+
+def _available(size_bytes: int | None) -> str:
+    return "" if size_bytes is None else f" ({_size(size_bytes)} available)"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def _size(size_bytes: float) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= factor:
+            value = size_bytes / factor
+            return f"{value:,.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    return f"{size_bytes:,.0f} bytes"

@@ -1,0 +1,159 @@
+"""Probes of plug-ins (entry points of the group `loadsim.probes`): figures sampled each second of a run.
+
+A probe runs in a thread of its own, in the process that coordinates the engines of a machine. It may block or fail:
+then its samples are missing, and nothing else. Its figures are in the machine's log and the report, never in a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.engine.run_log import RunLog
+from loadsim.errors import ConfigError, printable
+from loadsim.model.ports import Clock, Services
+from loadsim.model.scenario import Scenario
+from loadsim.plugins import Plugin, plugin, plugins
+
+EACH_S = 1.0
+"""The time between two samples of a probe. One that takes longer is sampled as often as it can be."""
+
+MOST_FIGURES = 50
+LONGEST_TEXT = 200
+FIRST_USER = 1
+
+_FIGURE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+Sample = Callable[[], Mapping[str, float]]
+"""Returns the figures of this moment by name; each name ends with its unit, such as `_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe that is ready to be sampled, and the package that it comes from."""
+
+    name: str
+    origin: str
+    sample: Sample
+
+
+def check_probes(scenario: Scenario) -> None:
+    """Import the probes of a scenario. Raises `ConfigError` for one that is missing, or cannot be imported."""
+    for name in scenario.probes:
+        _found(scenario, name).load()
+
+
+def open_probes(scenario: Scenario, services: Services) -> tuple[Probe, ...]:
+    """Open the probes of a scenario for a server. Raises `ConfigError` if one of them cannot be opened."""
+    return tuple(_opened(_found(scenario, name), services, settings) for name, settings in scenario.probes.items())
+
+
+def _found(scenario: Scenario, name: str) -> Plugin:
+    found = plugin("probe", name)
+    if found is None:
+        installed = ", ".join(dict.fromkeys(each.name for each in plugins("probe"))) or "none"
+        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({installed}), found {name!r}")
+    return found
+
+
+def _opened(found: Plugin, services: Services, settings: Mapping[str, Any]) -> Probe:
+    expected = f"probe {found.name}: expected {found.entry.value} of {found.origin}"
+    try:
+        sample = found.load()(services, **settings)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of others may raise anything
+        raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
+    if not callable(sample):
+        raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
+    return Probe(found.name, found.origin, sample)
+
+
+def _text(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": "))[:LONGEST_TEXT]
+
+
+def checked(figures: object) -> dict[str, float]:
+    """Return the figures of a sample. Raises `ValueError` for anything but finite numbers by name."""
+    if not isinstance(figures, Mapping) or len(figures) > MOST_FIGURES:
+        raise ValueError(f"expected a mapping of at most {MOST_FIGURES} figures")
+    for name, figure in figures.items():
+        if not isinstance(name, str) or not _FIGURE.fullmatch(name):
+            raise ValueError(f"expected names of a-z, 0-9 and _, found {name!r:.60}")
+        if isinstance(figure, bool) or not isinstance(figure, int | float) or not math.isfinite(figure):
+            raise ValueError(f"{name}: expected a finite number, found {figure!r:.60}")
+        if abs(figure) > 1e15:  # the limit of a log's samples
+            raise ValueError(f"{name}: expected a number of at most 1e15, found {figure:g}")
+    return dict(figures)
+
+
+class _Sampler:
+    """Samples a probe in a thread, and records each sample in the event loop, until `end`."""
+
+    def __init__(self, probe: Probe, log: RunLog, clock: Clock, each_s: float) -> None:
+        self.probe = probe
+        self.samples = self.failures = 0
+        self.last_failure: str | None = None
+        self._log = log
+        self._clock = clock
+        self._each_s = each_s
+        self._loop = asyncio.get_running_loop()
+        self._ended = threading.Event()
+        # A daemon: a probe that never returns does not keep the process from its end.
+        threading.Thread(target=self._sample_until_end, name=f"probe {probe.name}", daemon=True).start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "package": self.probe.origin,
+            "samples": self.samples,
+            "failures": self.failures,
+            "last_failure": self.last_failure,
+        }
+
+    def _sample_until_end(self) -> None:
+        due = time.monotonic()
+        while not self._ended.wait(max(0.0, due - time.monotonic())):
+            at_ns, figures, failure = self._clock.now_ns(), {}, None
+            try:
+                figures = checked(self.probe.sample())
+            except BaseException as error:  # noqa: BLE001 - SystemExit, too, ends only this sample
+                failure = _text(error)
+            with suppress(RuntimeError):  # the loop is closed: the run is over
+                self._loop.call_soon_threadsafe(self._record, at_ns, figures, failure)
+            due = max(due + self._each_s, time.monotonic())
+
+    def _record(self, at_ns: int, figures: Mapping[str, float], failure: str | None) -> None:
+        if self._ended.is_set():
+            return  # the log may be closed
+        if failure is not None:
+            self.failures += 1
+            self.last_failure = failure
+            return
+        self.samples += 1
+        self._log.health({"at_ns": at_ns, "probe": self.probe.name, "figures": dict(figures)})
+
+
+@contextmanager
+def sampled(probes: tuple[Probe, ...], log: RunLog, clock: Clock, each_s: float = EACH_S) -> Iterator[None]:
+    """Record samples of the probes in the machine's log within the block, and at its end the fact `probes`.
+
+    The block is in a running event loop.
+    """
+    samplers = [_Sampler(probe, log, clock, each_s) for probe in probes]
+    try:
+        yield
+    finally:
+        for sampler in samplers:
+            sampler.end()
+        if samplers:
+            log.facts({"probes": {sampler.probe.name: sampler.facts() for sampler in samplers}})

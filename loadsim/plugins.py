@@ -1,0 +1,82 @@
+"""Plug-ins: drivers, tasks and probes, found by the entry points of installed packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from loadsim.errors import ConfigError
+
+GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes"}
+"""The group of entry points of each kind of plug-in."""
+
+OWN_PACKAGE = "loadsim"
+
+NOT_INSTALLED = "not installed"
+"""The text in place of package and version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plug-in of this kind and name, and the package that it comes from; loadsim's own drivers are some, too."""
+
+    kind: str
+    name: str
+    package: str
+    version: str
+    entry: EntryPoint
+
+    @property
+    def is_own(self) -> bool:
+        """True if the plug-in is a part of loadsim."""
+        return self.package == OWN_PACKAGE
+
+    @property
+    def origin(self) -> str:
+        """The package with its version."""
+        return f"{self.package} {self.version}"
+
+    def load(self) -> Any:
+        """Import the plug-in. Raises `ConfigError` with one line if that fails."""
+        try:
+            return self.entry.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of others may raise anything
+            why = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+            expected = f"{self.entry.value} of the package {self.origin} to be imported"
+            raise ConfigError(f"{self.kind} {self.name}: expected {expected}, found {why}") from None
+
+
+def plugins(kind: str) -> Sequence[Plugin]:
+    """Return all plug-ins of a kind by name and package. Nothing is imported."""
+    return _installed(kind, tuple(sys.path))
+
+
+@cache
+def _installed(kind: str, _: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """Search the path once: that takes milliseconds."""
+    found = (
+        Plugin(kind, each.name, each.dist.name if each.dist else "?", each.dist.version if each.dist else "?", each)
+        for each in entry_points(group=GROUPS[kind])
+    )
+    return tuple(sorted(found, key=lambda each: (each.name, each.package)))
+
+
+def plugin(kind: str, name: str) -> Plugin | None:
+    """Return the plug-in of this name; None if there is none. Raises `ConfigError` if several packages have it."""
+    found = [each for each in plugins(kind) if each.name == name]
+    if len(found) > 1:
+        origins = " and ".join(each.origin for each in found)
+        raise ConfigError(f"{kind} {name}: expected one package with a {kind} of this name, found {origins}")
+    return found[0] if found else None
+
+
+def origin(kind: str, name: str) -> str | None:
+    """Return the package of a plug-in with its version; None for a part of loadsim. Raises `ConfigError` as above."""
+    found = plugin(kind, name)
+    if found is None:
+        return NOT_INSTALLED
+    return None if found.is_own else found.origin

@@ -1,0 +1,263 @@
+"""The report on a comparison: the verdict in a sentence, what differs, and each task and run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from loadsim.analysis.compare import level
+from loadsim.analysis.compare_runs import BASE, NEW, ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.report.answer_facts import count
+from loadsim.report.compare_words import (
+    FORCED,
+    criteria_missed,
+    finding,
+    interval_words,
+    limit_text,
+    other_warnings,
+    p_words,
+    ratio_words,
+    tone,
+    verdict_line,
+)
+from loadsim.report.differences import OF_LISTS, between, differing, differing_table, facts_of, same_table
+from loadsim.report.digits import duration, percent
+from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
+from loadsim.report.first_screen import EMBEDDED
+from loadsim.report.interval_chart import interval_chart
+from loadsim.report.many_runs import names_of
+from loadsim.report.one_run import begun, verdict_words
+
+NOT_ANSWERED = "Failure rate: tasks that failed, never began or did not end, of all that were due."
+
+
+def describe_comparison(comparison: Comparison) -> Document:
+    """Return the report on a comparison."""
+    figures = comparison.figures
+    runs = [*comparison.runs[BASE], *comparison.runs[NEW]]
+    sides = ["Base"] * len(comparison.runs[BASE]) + ["New"] * len(comparison.runs[NEW])
+    names = names_of(runs)
+    verdict = verdict_line(figures)
+    return Document(
+        title=f"{figures.name or 'Runs'}, {count(figures.users, 'user')}: new against base",
+        subtitle="; ".join(
+            f"{side}: {count(len(of_side), 'run')} on {_servers(of_side)}"
+            for side, of_side in (("Base", comparison.runs[BASE]), ("New", comparison.runs[NEW]))
+        ),
+        verdict=f"{verdict[:1].upper()}{verdict[1:]}",
+        tone=tone(comparison),
+        sections=(
+            Section("Summary", tuple(_first_screen(comparison, names))),
+            Section("Tasks", tuple(_tasks(figures))),
+            Section("Runs", (_runs(runs, names, sides),)),
+            Section("How to read this", _how_to_read(figures)),
+            Section("Disclosure", tuple(_disclosure(runs, names))),
+        ),
+    )
+
+
+def _servers(runs: Sequence[RecordedRun]) -> str:
+    return ", ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})) or "an unknown server"
+
+
+# --- the first screen ---
+
+
+def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Block]:
+    """Yield what a reader needs who reads nothing else."""
+    figures = comparison.figures
+    base, new = comparison.runs[BASE], comparison.runs[NEW]
+    begin_s, end_s = figures.window_s
+    yield (
+        f"{count(len(base), 'run')} of the base and {len(new)} of the new, each with"
+        f" {count(figures.users, 'simulated user')} and a window of {end_s - begin_s:g} s. Slower and faster refer to"
+        " the score: the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+    )
+    if any(run.figures.embedded for run in (*base, *new)):
+        yield EMBEDDED
+    if figures.max_regression is not None:
+        yield f"At most {figures.max_regression * 100:g} % more time is allowed. The result: {limit_text(figures)}."
+    if figures.ignored:
+        yield Listing(FORCED, tuple(figures.ignored))
+    both = (*figures.tasks, *figures.scores)
+    if shown := tuple(f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less):
+        yield Listing("Findings", shown)
+    if missed := tuple(criteria_missed(comparison)):
+        yield Listing("Criteria missed", missed)
+    if warnings := tuple(other_warnings(comparison)):
+        yield Listing("Warnings", warnings)
+    yield _sides(figures, base, new)
+    yield from _what_differs(base, new)
+    yield f"What to do next: {_next(figures)}"
+
+
+def _sides(figures: ComparisonFigures, base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> Table:
+    """Return the key figures of both sets of runs."""
+
+    def row(title: str, words: Callable[[Sequence[RecordedRun]], str]) -> tuple[Cell, ...]:
+        return title, words(base), words(new)
+
+    scores = [
+        (one.difference.name, duration(one.difference.base_ms), duration(one.difference.new_ms))
+        for one in figures.scores
+    ]
+    rows = [
+        *scores,
+        row("Runs and their verdicts", _verdicts),
+        row("Load made, of the load planned", lambda runs: _range([_load_share(run) for run in runs], percent)),
+        row(
+            "Tasks per second", lambda runs: _range([run.figures.achieved_per_s for run in runs], lambda x: f"{x:,.1f}")
+        ),
+        row("Failed tasks", lambda runs: _range([run.figures.failed_share for run in runs], percent)),
+    ]
+    return Table("Base and new", (Column("Figure"), Column("Base"), Column("New")), tuple(rows))
+
+
+def _verdicts(runs: Sequence[RecordedRun]) -> str:
+    words = [verdict_words(run.summary).lower() for run in runs]
+    return "; ".join(f"{words.count(each)} {each}" for each in dict.fromkeys(words))
+
+
+def _load_share(run: RecordedRun) -> float | None:
+    return None if run.figures.load is None else run.figures.load.share
+
+
+def _range(found: Sequence[float | None], words: Callable[[float], str]) -> str:
+    """Return the least and the largest figure of some runs in words."""
+    known = [one for one in found if one is not None]
+    if not known:
+        return "unknown"
+    ends = list(dict.fromkeys(words(end) for end in (min(known), max(known))))
+    return " to ".join(ends) + ("" if len(known) == len(found) else "; unknown of some runs")
+
+
+def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> Iterable[Block]:
+    rows = between(facts_of([*base, *new], {}), len(base))
+    if not rows:
+        yield (
+            "Base and new do not differ in anything that loadsim knows: not in server, settings, machine or versions."
+            " What was changed between them is not visible from outside."
+        )
+        return
+    columns = (Column("Fact"), Column("Base"), Column("New"))
+    yield Table(f"What differs between base and new, as far as loadsim knows{OF_LISTS}", columns, tuple(rows))
+    yield "All else that the disclosure below lists is the same on both sides."
+
+
+def _next(figures: ComparisonFigures) -> str:
+    changes = {one.change for one in figures.scores}
+    if figures.ignored:
+        return "remove the reasons in the first list, and run again. These runs prove nothing about a difference."
+    if any(one.answered_less for one in figures.scores):
+        return "find out in the reports of single runs why tasks failed. Times can be compared once as many succeed."
+    if min(len(figures.base), len(figures.new)) < 2:
+        return "run each at least three times, better five, taking turns: even runs of the same server vary."
+    if figures.decision == "undecided":
+        more = figures.more_repeats
+        repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
+        return f"make {repeats} of each, taking turns, and compare all of them again."
+    if "slower" in changes or figures.decision == "failed":
+        return "look for the slowest tasks in the table below, and for their commands in the reports of single runs."
+    if "faster" in changes or figures.decision == "passed":
+        return "keep the runs: they are the base of the next comparison."
+    return "accept that no difference was shown, or make more runs of each: the table below has the detectable ratio."
+
+
+# --- the sections ---
+
+
+def _tasks(figures: ComparisonFigures) -> Iterable[Block]:
+    if figures.tasks:
+        yield interval_chart(figures)
+    yield table_of(
+        "95th percentiles of the tasks, and the score",
+        (*figures.tasks, *figures.scores),
+        ("Task", None, lambda one: one.difference.name),
+        ("Base (ms)", 1, lambda one: one.difference.base_ms),
+        ("New (ms)", 1, lambda one: one.difference.new_ms),
+        ("New / Base", 3, lambda one: one.difference.ratio),
+        (f"{level(figures.looks) * 100:.4g} % CI", 3, _interval),
+        ("Result", None, _result),
+        ("Failure rate, base (%)", 2, lambda one: _rate(one, BASE)),
+        ("Failure rate, new (%)", 2, lambda one: _rate(one, NEW)),
+        ("p", 4, lambda one: None if one.difference.p is None else p_words(one.difference.p)),
+        ("Detectable", 3, _detectable),
+    )
+    if figures.not_compared:
+        yield f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}."
+
+
+def _interval(one: ComparedFigure) -> Cell:
+    return None if one.difference.low is None else interval_words(one)
+
+
+def _result(one: ComparedFigure) -> Cell:
+    if one.answered_less:
+        return f"less answered in {one.answered_less}"
+    if one.difference.p is None:
+        return "inconclusive"
+    return one.change or ("by itself" if one.by_itself else "none shown")
+
+
+def _rate(one: ComparedFigure, side: str) -> Cell:
+    return None if one.unanswered is None else 100 * one.unanswered[side]
+
+
+def _detectable(one: ComparedFigure) -> Cell:
+    return None if one.difference.p is None else ratio_words(one.difference.detectable)
+
+
+def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str]) -> Table:
+    return table_of(
+        "The runs, in the order in which they were given",
+        list(zip(runs, names, sides, strict=True)),
+        ("Run", None, lambda one: one[1]),
+        ("Set", None, lambda one: one[2]),
+        ("Begun", None, lambda one: begun(one[0])),
+        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
+        ("Score (ms)", 1, lambda one: _scores(one[0])),
+        ("Load made (%)", 1, lambda one: _hundredfold(_load_share(one[0]))),
+        ("Tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
+        ("Failed (%)", 2, lambda one: _hundredfold(one[0].figures.failed_share)),
+    )
+
+
+def _scores(run: RecordedRun) -> Cell:
+    found = [module.score_ms for module in run.figures.by_protocol.values()]
+    return found[0] if len(found) == 1 else ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
+
+
+def _hundredfold(share: float | None) -> float | None:
+    return None if share is None or not math.isfinite(share) else 100 * share
+
+
+def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
+    sure = f"{level(figures.looks) * 100:.4g} %"
+    looks = f" All are corrected for {figures.looks} looks at growing sets (Bonferroni)." if figures.looks > 1 else ""
+    return (
+        Listing(
+            "The columns",
+            (
+                "Base and New: the 95th percentile, in milliseconds: the geometric mean of the runs. The score is the"
+                " weighted average of the tasks.",
+                "New / Base: 1.200 means that new takes 20 % longer.",
+                f"{sure} CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
+                "Result: the difference that is shown after correction for the number of tasks, if any.",
+                NOT_ANSWERED,
+                f"p: the probability of such a difference between equal servers, corrected for the {len(figures.tasks)}"
+                f" tasks (Holm); the score's stands alone.{looks}",
+                "Detectable: the ratio that runs which vary like these show with a probability of 80 %. A smaller"
+                " difference may stay hidden.",
+            ),
+        ),
+        "A run is one observation, however many tasks it has: even runs of the same server vary, and only repeated runs"
+        " show by how much.",
+    )
+
+
+def _disclosure(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterable[Table]:
+    facts = facts_of(runs, {})
+    yield same_table(facts)
+    if different := differing(facts):
+        yield differing_table(different, names)

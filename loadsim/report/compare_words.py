@@ -1,0 +1,181 @@
+"""A comparison of two sets of runs in sentences: the verdict, the finding of each figure, and the limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare_runs import (
+    BASE,
+    NEW,
+    ComparedFigure,
+    Comparison,
+    ComparisonFigures,
+    RunFigures,
+    missed_warning,
+)
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.summary import Tone
+from loadsim.report.criterion_words import missed_in_words
+
+FORCED = "Warning (--force): these runs should not be compared"
+"""The heading of the reasons that `--force` overruled."""
+
+INCONCLUSIVE = "inconclusive: "
+
+SEVERAL_TIMES = 2.0
+"""From this ratio on, the verdict states a multiple instead of per cent."""
+
+MOST_DECIMALS = 2
+"""The most decimals of per cent in the verdict."""
+
+
+def verdict_line(figures: ComparisonFigures) -> str:
+    """Return the verdict in a sentence: the change of each score, and the decision."""
+    sentence = "; ".join(_score_change(one, figures) for one in figures.scores)
+    if not sentence:
+        sentence = "inconclusive: there is no score that all runs have"
+    elif figures.decision is not None:
+        allowed = f"at most {(figures.max_regression or 0) * 100:g} % allowed"
+        sentence = f"{figures.decision}: {sentence.removeprefix(INCONCLUSIVE)}; {allowed}"
+    return f"not comparable; {sentence}" if figures.ignored else sentence
+
+
+def tone(comparison: Comparison) -> Tone:
+    """Return the rating of the verdict. What is no measurement, or rests on doubtful runs, is never good."""
+    figures = comparison.figures
+    changes = {one.change for one in figures.scores}
+    less = {one.answered_less for one in figures.scores}
+    if figures.ignored or figures.decision == "failed" or (figures.decision is None and "slower" in changes):
+        return "bad"
+    runs = (*figures.base, *figures.new)
+    embedded = any(run.figures.embedded for of_side in comparison.runs.values() for run in of_side)
+    doubtful = embedded or less != {None} or any(run.validity != "valid" or not run.passed for run in runs)
+    shown = figures.decision == "passed" or (figures.decision is None and changes == {"faster"})
+    return "good" if shown and not doubtful else "doubtful"
+
+
+def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
+    """Return a clause on the change of a score, with its driver if there are several."""
+    driver = f" ({one.difference.name.partition(':')[0]})" if len(figures.scores) > 1 else ""
+    change = _change(one, f"new{driver}", f"{level(figures.looks) * 100:.4g} % CI")
+    if not (less := one.answered_less):
+        return change
+    if one.change:
+        return f"{change}, and {less} left more of its tasks unanswered"
+    other = "base" if less == "new" else "new"
+    return f"{INCONCLUSIVE}{less}{driver} left more of its tasks unanswered than {other}, so its times are of the rest"
+
+
+def _change(one: ComparedFigure, new: str, sure: str) -> str:
+    found = one.difference
+    if found.low is None or found.high is None:
+        return f"{INCONCLUSIVE}{new} took {ratio_words(found.ratio)} times as long, with a single run on a side"
+    if one.change is None:
+        return f"{INCONCLUSIVE}{new} is {_between(found.low, found.high)} ({sure})"
+    if found.high >= SEVERAL_TIMES or found.low <= 1 / SEVERAL_TIMES:
+        return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
+    by, low, high = _percents(abs(found.ratio - 1), *sorted(abs(end - 1) for end in (found.low, found.high)))
+    return f"{new} is {one.change} by {by} % ({sure} {low} to {high} %)"
+
+
+def _percents(by: float, low: float, high: float) -> tuple[str, str, str]:
+    """Return shares in per cent, with the decimals that the interval supports; none becomes 0 by rounding."""
+    half = 100 * (high - low) / 2
+    decimals = 0 if half >= 1 or half <= 0 else min(MOST_DECIMALS, -math.floor(math.log10(half)))
+    while decimals < MOST_DECIMALS and low and not float(f"{100 * low:.{decimals}f}"):
+        decimals += 1
+    first, second, third = (f"{100 * share:.{decimals}f}" for share in (by, low, high))
+    return first, second, third
+
+
+def _between(low: float, high: float) -> str:
+    """Return an interval in words: between 4.4 % faster and 12 % slower, between 0.463 and 3.146 times as long."""
+    if high >= SEVERAL_TIMES or low <= 1 / SEVERAL_TIMES:
+        return f"between {ratio_words(low)} and {ratio_words(high)} times as long"
+    ends = ((100 * abs(ratio - 1), "slower" if ratio > 1 else "faster") for ratio in (low, high))
+    return "between " + " and ".join(f"{by:.{0 if by >= 10 else 1}f} % {how}" for by, how in ends)
+
+
+def criteria_missed(comparison: Comparison) -> list[str]:
+    """Return a line for each criterion that a run misses, in words."""
+    return [
+        f"{entry.path}: {missed}"
+        for entry, run in _runs(comparison)
+        for missed in (*missed_in_words(run.summary.criteria), *run.summary.verdict.missed_runs)
+    ]
+
+
+def other_warnings(comparison: Comparison) -> list[str]:
+    """Return the warnings of a comparison without those of missed criteria."""
+    missed = {line for entry, run in _runs(comparison) for line in missed_warning(entry.path, run.summary.verdict)}
+    return [warning for warning in comparison.figures.warnings if warning not in missed]
+
+
+def _runs(comparison: Comparison) -> Iterator[tuple[RunFigures, RecordedRun]]:
+    figures, runs = comparison.figures, comparison.runs
+    return zip((*figures.base, *figures.new), (*runs[BASE], *runs[NEW]), strict=True)
+
+
+def finding(one: ComparedFigure) -> str:
+    """Return a sentence on one figure, without its name."""
+    times = f"{ratio_words(one.difference.ratio)} times as long"
+    if less := one.answered_less:
+        of_what = "of its tasks"
+        if shares := one.unanswered:
+            of_what = f"({_percent(shares['base'])} unanswered in base, {_percent(shares['new'])} in new)"
+        change = f"{one.change}, and " if one.change else ""
+        return f"{change}less was answered in {less} {of_what}: of what was, {times}"
+    if one.difference.p is None:
+        return f"{times}, inconclusive with a single run on either side"
+    result = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")
+    return f"{result}: {times} ({interval_words(one)}), p {p_words(one.difference.p)}"
+
+
+def limit_text(figures: ComparisonFigures) -> str:
+    """Return a sentence on the result of `--max-regression`."""
+    decision, limit = figures.decision, 1 + (figures.max_regression or 0)
+    prefix = f"{decision}: "
+    slower = any(one.difference.low is not None and one.difference.low > limit for one in figures.scores)
+    for less, other in (("new", "base"), ("base", "new")):
+        by_failures = decision == "undecided" or (decision == "failed" and not slower)
+        if by_failures and less in {one.answered_less for one in figures.scores}:
+            rest = ": its times are those of the rest" if decision == "undecided" else ""
+            return prefix + f"less of what is scored was answered in {less} than in {other}{rest}"
+    intervals = " and ".join(
+        ratio_words(one.difference.ratio) if one.difference.low is None else interval_words(one)
+        for one in figures.scores
+    )
+    if any(one.difference.low is None for one in figures.scores):
+        return prefix + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
+    if decision != "undecided":
+        where = "below" if decision == "passed" else "above"
+        return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
+    more = figures.more_repeats
+    repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
+    return prefix + (
+        f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
+        f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
+    )
+
+
+def interval_words(one: ComparedFigure) -> str:
+    return f"{ratio_words(one.difference.low)} to {ratio_words(one.difference.high)}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def ratio_words(ratio: float | None) -> str:
+    """Format with three decimals; a ratio above a hundredfold, or unknown, as `> 100`."""
+    if ratio is None or ratio > MOST_DETECTABLE:
+        return f"> {MOST_DETECTABLE:g}"
+    return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"
+
+
+def p_words(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"

@@ -1,0 +1,84 @@
+"""Scales of a chart: where a figure stands between the two ends of an axis, and the figures that the axis names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from loadsim.report.document import Axis, Panel
+
+LEAST_MS = 0.001
+"""The smallest figure on a logarithmic scale: logs have whole microseconds."""
+
+INTERVALS = 6
+"""About as many intervals are between the ticks of a linear scale."""
+
+PERCENT_TICKS = (0, 50, 90, 95, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`place` returns where a figure stands: 0 at the low end of the axis, 1 at its high end. `ticks` have names."""
+
+    place: Callable[[float], float]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def x_scale(axis: Axis) -> Scale:
+    low, high = axis.span or (min(0.0, *axis.positions), max(axis.positions))
+    if axis.kind == "tail":
+        named = [(100 / (100 - percent), f"{percent:g} %") for percent in PERCENT_TICKS]
+        return _scale(math.log10, 1.0, high, [tick for tick in named if tick[0] <= high * 1.01])
+    if axis.kind == "count":
+        high *= 1.04  # the last point is not on the edge
+    return _scale(float, low, high, [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)])
+
+
+def y_scale(panel: Panel) -> Scale:
+    shown = [value for line in panel.lines for value in line.values if value is not None and not math.isinf(value)]
+    shown += [limit.value for limit in panel.limits]
+    if panel.scale == "log":
+        low, high = max(min(shown, default=LEAST_MS), LEAST_MS) / 1.6, max([*shown, LEAST_MS]) * 1.6
+        of_decade = (1, 2, 5) if high / low < 100 else (1,)
+        return _scale(math.log10, low, high, _named(panel, _decimals(low, high, of_decade)))
+    if panel.scale == "symlog":
+        high = max([*shown, 0]) * 1.6 or 1.0
+        return _scale(_symmetric, 0, high, _named(panel, [0, *_decimals(1, high, (1,))] if high > 1 else [0, high / 2]))
+    high = max([*shown, 0]) * 1.08 or 1.0
+    return _scale(float, 0, high, _named(panel, _round_figures(0, high)))
+
+
+def _scale(by: Callable[[float], float], low: float, high: float, ticks: Iterable[tuple[float, str]]) -> Scale:
+    begin, end = by(low), by(high)
+    length = end - begin or 1.0
+    return Scale(lambda value: (by(max(value, low)) - begin) / length, tuple(ticks))
+
+
+def _symmetric(value: float) -> float:
+    """Return a figure that grows linearly up to 1, and logarithmically above."""
+    return value if value <= 1 else 1 + math.log10(value)
+
+
+def _decimals(low: float, high: float, of_decade: Sequence[int]) -> list[float]:
+    """Return these multiples of each power of ten that lie on the axis; every n-th power if there are many."""
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
+    powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
+    found = [digit * 10.0**power for power in powers for digit in of_decade]
+    return [tick for tick in found if low <= tick <= high]
+
+
+def _round_figures(low: float, high: float) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten from one end to the other."""
+    least = (high - low or 1.0) / INTERVALS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step * (1 + 1e-9)) + 1)]
+
+
+def _named(panel: Panel, ticks: Iterable[float]) -> list[tuple[float, str]]:
+    return [(tick, _time(tick) if panel.is_time else f"{tick:,.6g}") for tick in ticks]
+
+
+def _time(tick_ms: float) -> str:
+    return f"{tick_ms:.6g} ms" if tick_ms < 1000 else f"{tick_ms / 1000:,.6g} s"

@@ -1,0 +1,126 @@
+"""The example of a package with plug-ins, installed by pip: each is found by its entry point, and works in a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from example_plugins import package_of, python_with
+from mailservers import StartEmbedded
+from small_runs import on, population_of, written
+
+from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.analysis.summary import summarise
+from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import read_log
+
+pytestmark = pytest.mark.slow
+
+SENDMAIL = """#!{python}
+import smtplib, sys
+sender, recipients = sys.argv[3], sys.argv[5:]
+with open({called!r}, "a") as calls:
+    print(sender, file=calls)
+with smtplib.SMTP({host!r}, {port}) as server:
+    server.sendmail(sender, recipients, sys.stdin.buffer.read().replace(b"\\n", b"\\r\\n"))
+"""
+"""A sendmail that passes each message to a server, and notes that it was called."""
+
+
+def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, embedded_server: StartEmbedded) -> None:
+    """Its driver submits by the command, and its profile's users send mail, and look it up by its task."""
+    profile = python_with(example_package, "-m", "loadsim_example").stdout.strip()
+    path = tmp_path / "scenario.yaml"
+    topology = [{"profile": profile, "users": 4, "protocol": "sendmail"}]
+    server = embedded_server(*population_of(load_scenario(str(written(path, topology=topology)))))
+    run = {"day_length": "15s", "ramp_up": "1s", "warm_up": "1s", "window": "14s"}
+    written(path, topology=topology, run=run, weights={"FIND SENT": 2}, **on(server.services))
+    called = tmp_path / "called"
+    sendmail = tmp_path / "sendmail"
+    smtp = server.services.smtp
+    sendmail.write_text(SENDMAIL.format(python=sys.executable, called=str(called), host=smtp.host, port=smtp.port))
+    sendmail.chmod(0o700)
+    for queue in ("incoming", "active/sub", "deferred"):
+        (tmp_path / "spool" / queue).mkdir(parents=True)
+    (tmp_path / "spool" / "active" / "sub" / "message").touch()
+    probe = f"probes.mail-queue.directory={tmp_path / 'spool'}"
+    words = (
+        "-m",
+        "loadsim",
+        "run",
+        path,
+        "--set",
+        probe,
+        "--no-report",
+        "--engines",
+        2,
+        "--out",
+        tmp_path / "out",
+        "--json",
+    )
+    ended = python_with(example_package, *words, SENDMAIL=str(sendmail))
+    assert ended.returncode == 0, ended.stderr
+    score = json.loads(ended.stdout)
+    assert list(score["by_protocol"]) == ["sendmail"]
+    tasks = {task["task"]: task for task in score["by_protocol"]["sendmail"]["tasks"]}
+    assert tasks["SEND"]["hits"] > 4 * 4  # the Medium user's rate
+    sent = sum(tasks[task]["done"] for task in ("SEND", "REPLY", "REPLY ALL", "FORWARD") if task in tasks)
+    assert len(called.read_text().splitlines()) >= sent
+    assert score["delivery"]["undelivered_at_end"] == 0
+    assert score["delivery"]["delivered"] > 0
+    assert tasks["FIND SENT"]["hits"] > 4
+    assert (tasks["FIND SENT"]["weight"], tasks["FIND SENT"]["failed"]) == (2, 0)
+    scored = [task for task in tasks.values() if task["weight"] and task["hits"]]
+    weights = sum(task["weight"] for task in scored)
+    assert score["score_ms"] == pytest.approx(sum(task["weight"] * task["p95_ms"] for task in scored) / weights)
+    # The logs are read without the package, and name it.
+    assert summarise([tmp_path / "out"]).score["score_ms"] == score["score_ms"]
+    (log, *_) = sorted((tmp_path / "out" / "logs").glob("*.tlog"))
+    origin = "loadsim-example 0.1"
+    assert read_log(log).header["plugins"] == {"driver sendmail": origin, "task FIND SENT": origin}
+    machine = read_log(next((tmp_path / "out" / "logs").glob("*.machine.tlog")))
+    found = {each.figure: (each.least, each.most) for each in probe_figures(machine, Window(0, 15))}
+    assert found == {"incoming_messages": (0, 0), "active_messages": (1, 1), "deferred_messages": (0, 0)}
+    assert [(facts.package, facts.failures) for facts in probe_facts(machine)] == [(origin, 0)]
+
+
+def test_plug_ins_are_listed_with_their_package(example_package: Path) -> None:
+    """Those of loadsim have no package."""
+    tasks = " ".join(python_with(example_package, "-m", "loadsim", "tasks").stdout.split())
+    assert "FIND SENT Opens Sent Items, and reads one of its newest messages (loadsim-example 0.1)" in tasks
+    listed = " ".join(python_with(example_package, "-m", "loadsim", "drivers").stdout.split())
+    assert (
+        "sendmail IMAP as with `imap`; mail is submitted by this machine's sendmail command. (loadsim-example 0.1)"
+        in (listed)
+    )
+    assert "imap loadsim's own IMAP client" in listed
+
+
+def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    """It names plug-in, package and reason, and the status is that of bad input."""
+    package = package_of(tmp_path / "other", "import nothing_of_this_name\n", protocols="broken = other:open_driver")
+    topology = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "broken"}]
+    scenario = written(tmp_path / "scenario.yaml", topology=topology)
+    for words in (("drivers",), ("run", scenario, "--out", tmp_path / "out")):
+        ended = python_with(package, "-m", "loadsim", *words)
+        assert ended.returncode == 2, ended.stderr
+        (line,) = [line for line in ended.stderr.splitlines() if line.startswith("loadsim: ")]
+        assert line == (
+            "loadsim: driver broken: expected other:open_driver of the package other 1 to be imported,"
+            " found ModuleNotFoundError: No module named 'nothing_of_this_name'"
+        )
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:
+    """Which of them was measured could not be known."""
+    package = package_of(tmp_path / "other", "", protocols="imap = other:open_driver")
+    scenario = written(tmp_path / "scenario.yaml")
+    ended = python_with(package, "-m", "loadsim", "plan", scenario)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("loadsim: driver imap: expected one package with a driver of this name, found loadsim ")
+    assert line.endswith(" and other 1")

@@ -1,0 +1,273 @@
+"""Probes of plug-ins: sampled beside a run, shown in its report, and without any effect on its score."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_plugins import package_of
+from patience import PATIENCE_S
+from timing_samples import ENDED, HEADER, done, sample_log
+from virtual_runs import NOWHERE, quiet, scenario_of
+
+from loadsim.analysis.generator import engines_health, machines_health
+from loadsim.analysis.probes import ProbeFacts, ProbeFigure, probe_facts, probe_figures
+from loadsim.analysis.summary import summarise
+from loadsim.cli import main
+from loadsim.engine.clock import MonotonicClock
+from loadsim.errors import ConfigError, LogError
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.terms import Window
+from loadsim.monitor.probes import Probe, check_probes, checked, open_probes, sampled
+from loadsim.timinglog.reader import TimingLog, read_log
+from loadsim.timinglog.writer import TimingLogWriter
+
+PROBE = """
+def open_probe(services, start=0):
+    taken = []
+    def sample():
+        taken.append(1)
+        return {"taken_count": start + len(taken)}
+    return sample
+"""
+"""A probe that counts its samples."""
+
+Install = Callable[[str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a package with the probe `count`."""
+
+    def installed(code: str) -> None:
+        place = package_of(tmp_path / "package", code, probes="count = other:open_probe")
+        monkeypatch.delitem(sys.modules, "other", raising=False)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        monkeypatch.setattr(sys, "path", [str(place), *sys.path])
+
+    return installed
+
+
+def counting(place: Path, **keys: Any) -> Scenario:
+    """A scenario with the probe."""
+    return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}}, **keys)
+
+
+# --- sampling -----------------------------------------------------------------------------------------------------
+
+
+def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event) -> TimingLog:
+    """A log of samples that were taken, as fast as they can be, until there are enough."""
+    clock = MonotonicClock()
+    log = TimingLogWriter(tmp_path / "machine.tlog", HEADER | {"engine_users": 0}, clock.now_ns())
+    log.facts({"start_ns": clock.now_ns()})
+
+    async def run() -> None:
+        with sampled(probes, log, clock, each_s=0.001):
+            assert await asyncio.to_thread(enough.wait, PATIENCE_S)
+
+    asyncio.run(run())
+    log.close()
+    return read_log(tmp_path / "machine.tlog")
+
+
+def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Path) -> None:
+    """Each sample is in the machine's log, in order; the probe got its settings and the server's addresses."""
+    install(PROBE)
+    probes = open_probes(counting(tmp_path / "scenario"), NOWHERE)
+    taken: list[float] = []
+    enough = threading.Event()
+
+    def sample() -> Mapping[str, float]:
+        taken.append(probes[0].sample()["taken_count"])
+        if len(taken) > 20:
+            enough.set()
+        return {"taken_count": taken[-1]}
+
+    log = recorded(tmp_path, (Probe("count", "other 1", sample),), enough)
+    samples = [each for each in log.health if "probe" in each]
+    assert [each["figures"]["taken_count"] for each in samples] == taken[: len(samples)]
+    assert taken[0] == 6
+    assert len(samples) >= 20
+    instants = [each["at_s"] for each in samples]
+    assert instants == sorted(instants)
+    assert all(0 <= at_s <= PATIENCE_S for at_s in instants)
+    (facts,) = probe_facts(log)
+    assert facts == ProbeFacts("count", "other 1", 0, None)
+    (figure,) = probe_figures(log, Window(0, 1e6))
+    values = [each["figures"]["taken_count"] for each in samples]
+    assert figure == ProbeFigure(
+        "count", "taken_count", len(values), sum(values) / len(values), min(values), max(values)
+    )
+    assert probe_figures(log, Window(1e6, 2e6)) == ()
+
+
+def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) -> None:
+    """Another probe is sampled meanwhile, failures are counted with the last reason, and the block ends at once."""
+    release, enough, taken, failed = threading.Event(), threading.Event(), [], []
+
+    def hangs() -> Mapping[str, float]:
+        release.wait(PATIENCE_S)
+        return {"late_count": 1}
+
+    def fails() -> Mapping[str, float]:
+        failed.append(1)
+        if len(failed) == 1:
+            raise SystemExit(3)
+        raise OSError("no such\x1b queue\nand more")
+
+    def counts() -> Mapping[str, float]:
+        taken.append(1)
+        if len(taken) > 5 and len(failed) > 5:
+            enough.set()
+        return {"taken_count": len(taken)}
+
+    probes = tuple(Probe(each.__name__, "other 1", each) for each in (hangs, fails, counts))
+    log = recorded(tmp_path, probes, enough)
+    release.set()
+    found = {facts.probe: facts for facts in probe_facts(log)}
+    assert found["fails"].failures >= 4
+    assert found["fails"].last_failure == "OSError: no such\\x1b queue"
+    assert found["hangs"].failures == found["counts"].failures == 0
+    assert {figure.probe for figure in probe_figures(log, Window(0, 1e6))} == {"counts"}
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        None,
+        5,
+        [("a_count", 1)],
+        {"a_count": "1"},
+        {"a_count": True},
+        {"a_count": float("nan")},
+        {"a_count": float("inf")},
+        {"a_count": 1e16},
+        {"A": 1},
+        {"a b": 1},
+        {5: 1},
+        {"a" * 41: 1},
+        {f"a{n}": n for n in range(51)},
+    ],
+)
+def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -> None:
+    """So a log has nothing that its reader would refuse."""
+    with pytest.raises(ValueError, match="expected"):
+        checked(figures)
+
+
+# --- before the run -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import nothing_of_this_name", "found ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("def open_probe(services): pass", "to take its settings, found TypeError: "),
+        ("def open_probe(services, start): pass", "to return a function, found None"),
+        ("def open_probe(services, start): raise SystemExit(3)", "to take its settings, found SystemExit: 3"),
+    ],
+)
+def test_a_probe_that_cannot_be_used_is_one_line(code: str, says: str, install: Install, tmp_path: Path) -> None:
+    """Before the load."""
+    install(code)
+    with pytest.raises(ConfigError) as refusal:
+        open_probes(counting(tmp_path / "scenario"), NOWHERE)
+    assert str(refusal.value).startswith("probe count: expected other:open_probe of ")
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
+    """With those that are."""
+    with pytest.raises(ConfigError) as refusal:
+        check_probes(counting(tmp_path / "scenario"))
+    assert str(refusal.value) == "virtual: probes: expected installed probes (none), found 'count'"
+
+
+@pytest.mark.parametrize(
+    "probes", [["count"], "count", {"count": [1]}, {"count": {"a": [1]}}, {"count": {"a": {}}}, {5: {}}]
+)
+def test_probes_are_a_mapping_to_settings(probes: object, tmp_path: Path) -> None:
+    """Anything else is one line with the key."""
+    with pytest.raises(ConfigError, match=r"scenario\.yaml: probes.*: expected .*, found "):
+        scenario_of(tmp_path, (quiet(), 2), probes=probes)
+
+
+def test_probes_are_no_load(tmp_path: Path) -> None:
+    """They are in the scenario that a run keeps, and not in its digest."""
+    scenario = counting(tmp_path)
+    assert scenario.digest() == scenario_of(tmp_path, (quiet(), 2)).digest()
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(scenario.to_yaml())
+    assert load_scenario(str(kept)).probes == {"count": {"start": 5}}
+    assert counting(tmp_path, name="without settings").probes == {"count": {"start": 5}}
+
+
+# --- afterwards ---------------------------------------------------------------------------------------------------
+
+
+def sample_at(at_s: float, **sample: Any) -> dict[str, Any]:
+    return {"at_ns": ENDED["start_ns"] + round(at_s * 1e9), **sample}
+
+
+def test_the_score_and_the_generators_health_are_those_without_probes(tmp_path: Path) -> None:
+    """Samples of a probe between those of a machine change no figure."""
+    machine = [
+        sample_at(
+            at_s,
+            core_shares=[0.5],
+            cpu_share=0.5,
+            stolen_share=0.0,
+            memory_available_bytes=1,
+            segments_sent=10,
+            segments_sent_again=0,
+        )
+        for at_s in range(1, 8)
+    ]
+    probe = [sample_at(at_s + 0.5, probe="count", figures={"a_count": 1.0}) for at_s in range(8)]
+    tasks = [done("READ", 1000 * n, 40) for n in range(1, 8)]
+    without = sample_log(tmp_path / "a.tlog", tasks, health=machine)
+    having = sample_log(tmp_path / "b.tlog", tasks, health=sorted(machine + probe, key=lambda each: each["at_ns"]))
+    window = Window(0, 8)
+    assert machines_health(having, window) == machines_health(without, window)
+    assert engines_health(having, window) == engines_health(without, window)
+    assert summarise([having], begin_s=0, end_s=8).score == summarise([without], begin_s=0, end_s=8).score
+    assert len(probe_figures(having, window)) == 1
+
+
+def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With their package, escaped in HTML."""
+    probe = [sample_at(at_s, probe="<b>", figures={"a_count": float(at_s)}) for at_s in range(1, 5)]
+    facts = ENDED | {
+        "probes": {"<b>": {"package": "other 1", "samples": 4, "failures": 2, "last_failure": "OSError: <i>"}}
+    }
+    (tmp_path / "logs").mkdir()
+    sample_log(tmp_path / "logs" / "c1.1.tlog", [done("READ", 1000, 40)], health=probe, facts=facts)
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0, capsys.readouterr().err
+    page = (tmp_path / "r.html").read_text()
+    assert "Probes: figures of plug-ins in the window, which are in no score" in page
+    assert "&lt;b&gt;: a_count" in page
+    assert "<b>: " not in page
+    assert "OSError: &lt;i&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {"probe": 5, "figures": {}},
+        {"probe": "a"},
+        {"probe": "a", "figures": 5},
+        {"probe": "a", "figures": {"x": "much"}},
+        {"probe": "a", "figures": {"x": 1e300}},
+    ],
+)
+def test_a_log_with_other_samples_is_refused(sample: dict[str, Any], tmp_path: Path) -> None:
+    """A file from elsewhere may have anything."""
+    with pytest.raises(LogError, match=r"health: (probe|figures).*: expected"):
+        sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)], health=[sample_at(1, **sample)])

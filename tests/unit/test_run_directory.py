@@ -1,0 +1,83 @@
+"""The directory of a run that root makes for somebody else."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from loadsim.errors import LogError
+from loadsim.runs.directory import hand_over, run_directory
+from loadsim.timinglog.merge import find_logs
+
+CALLER = 12345
+BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+
+
+def owners(path: Path) -> set[int]:
+    return {each.lstat().st_uid for each in [path, *path.rglob("*")]}
+
+
+@pytest.fixture
+def under_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SUDO_UID", str(CALLER))
+    monkeypatch.setenv("SUDO_GID", str(CALLER))
+    monkeypatch.chdir(tmp_path)
+
+
+def run_in(out: Path | None) -> Path:
+    """Make a run directory with a log, and with a link to a file of root's."""
+    with run_directory(out, "small", BEGAN) as directory:
+        (directory / "logs").mkdir()
+        (directory / "logs" / "one.tlog").touch()
+        (directory / "link").symlink_to("/etc/hostname")
+    return directory
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_who_called_sudo_owns_the_run(tmp_path: Path) -> None:
+    """All of it, and `runs` if the run created it: their next run without sudo needs to write there."""
+    before = Path("/etc/hostname").stat().st_uid
+    directory = run_in(None)
+    assert owners(directory) == {0}
+    hand_over(directory)
+    assert owners(tmp_path / "runs") == {CALLER}
+    assert tmp_path.stat().st_uid == 0
+    assert Path("/etc/hostname").stat().st_uid == before
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_a_directory_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
+    """Its owner may have put links to files of root's into it."""
+    (tmp_path / "given").mkdir()
+    os.chown(tmp_path / "given", CALLER + 1, CALLER + 1)
+    directory = run_in(tmp_path / "given")
+    hand_over(directory)
+    assert owners(directory) == {0, CALLER + 1}
+
+
+def test_without_sudo_the_run_is_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a root without sudo nor a strange value gives it away."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    directory = run_in(tmp_path / "own")
+    hand_over(directory)
+    monkeypatch.setenv("SUDO_UID", "everybody")
+    hand_over(directory)
+    assert owners(directory) == {0}
+
+
+def test_a_run_directory_that_may_not_be_read_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error gives the reason, instead of missing logs."""
+    run_in(tmp_path / "own")
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    os.seteuid(CALLER)
+    try:
+        with pytest.raises(LogError, match="own: expected a run directory that can be read, found: Permission denied"):
+            find_logs(["own"])
+    finally:
+        os.seteuid(0)
