@@ -163,7 +163,7 @@ def _incomplete(log: TimingLog, window_s: Window, part: Slice | None) -> list[st
             if source.simulates and not source.ended
         ),
         *(
-            f"the logs{_of(run, several)} are of {present[run]} of {users} users{_of_whom(without_logs(log, run))}"
+            f"the logs{_of(run, several)} are of {present[run]:,} of {users:,} users{_of_whom(without_logs(log, run))}"
             for run, users in had.items()
             if present[run] < users
         ),

@@ -36,7 +36,7 @@ def generator_failures(log: TimingLog) -> list[str]:
             f"the generator itself failed {_count(outside.total(), 'time')} between tasks: {_kinds(outside)}"
         )
     if given_up:
-        reasons.append(f"the generator gave up {given_up} of {users} users after an internal error")
+        reasons.append(f"the generator gave up {given_up:,} of {users:,} users after an internal error")
     return reasons
 
 

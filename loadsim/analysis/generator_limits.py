@@ -126,7 +126,7 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
             warnings.append(f"others on the same hardware took {machine.stolen_share:.0%} of the CPU of {machine.name}")
         again, sent = machine.segments_sent_again, machine.segments_sent
         if again > SENT_AGAIN_SHARE * sent:
-            warnings.append(f"{machine.name} sent {again} of {sent} TCP segments again: the network lost them")
+            warnings.append(f"{machine.name} sent {again:,} of {sent:,} TCP segments again: the network lost them")
     for client, steps in _clock_steps(generator.engines).items():
         warnings += [
             f"the wall clock of {client} was set by {by_ms / 1000:+.3f} s, {at_s:.0f} s into the run"

@@ -241,8 +241,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
-            f"the generator lost {facts.lost_users} of {facts.users} users, at most {_percent(limits['lost_users'])}"
-            " allowed"
+            f"the generator lost {facts.lost_users:,} of {facts.users:,} users,"
+            f" at most {_percent(limits['lost_users'])} allowed"
         )
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
@@ -291,7 +291,7 @@ def _missing(facts: Facts) -> list[str]:
     """Return the reasons for a degraded run: load that is missing within the limits."""
     reasons = list(facts.incomplete)
     if facts.lost_users:
-        reasons.append(f"the generator lost {facts.lost_users} of {facts.users} users")
+        reasons.append(f"the generator lost {facts.lost_users:,} of {facts.users:,} users")
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
         reasons.append(_attempted(totals))
@@ -326,19 +326,19 @@ def _sessions(facts: Facts) -> list[str]:
         down = (
             "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
         )
-        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost} sessions were"
+        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost:,} sessions were"
         companions = facts.companions.sessions_lost if facts.companions else 0
-        of_companions = f", {companions:g} of them of companions" if companions else ""
+        of_companions = f", {companions:,.10g} of them of companions" if companions else ""
         warnings.append(f"{lost} lost{of_companions}{down}")
     if facts.log_ons.failed:
-        warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+        warnings.append(f"{facts.log_ons.failed:,} of {facts.log_ons.planned:,} log-ons failed")
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
-        warnings.append(f"{failed_of:g} of {facts.companions.log_ons:g} log-ons of companions failed")
+        warnings.append(f"{failed_of:,.10g} of {facts.companions.log_ons:,.10g} log-ons of companions failed")
     log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
     if failed := sum(task.failed for task in log_offs):
-        warnings.append(f"{failed} of {sum(task.planned for task in log_offs)} log-offs failed")
+        warnings.append(f"{failed:,} of {sum(task.planned for task in log_offs):,} log-offs failed")
     if facts.users_without_session:
-        warnings.append(f"{facts.users_without_session} of {facts.users} users had no session at the end")
+        warnings.append(f"{facts.users_without_session:,} of {facts.users:,} users had no session at the end")
     return warnings
 
 
@@ -349,7 +349,7 @@ def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
 
 def _attempted(totals: Totals) -> str:
     share = _percent(totals.attempted / totals.planned)
-    return f"{totals.attempted} of {totals.planned} tasks that were due were begun ({share})"
+    return f"{totals.attempted:,} of {totals.planned:,} tasks that were due were begun ({share})"
 
 
 def _percent(share: float) -> str:

@@ -81,7 +81,7 @@ def shown_run(scenario: Scenario) -> Iterator[ShowSnapshot]:
     """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
     console = watched_terminal()
     if console is None:
-        yield _Lines().show
+        yield _Lines(scenario.run).show
     else:
         with closing(_Screen(console, scenario)) as view:
             yield view.show
@@ -168,13 +168,13 @@ class Screenful:
 
 def _head(snapshot: LiveSnapshot, run: Run, narrow: bool) -> Table:
     """Return the phase (of the work, the part that lasts: warm-up or window), the progress, and the time left."""
-    phase, share, duration_s = snapshot.phase, 1.0, run.duration_s
+    phase, share, duration_s = snapshot.phase_of(run), 1.0, run.duration_s
     if snapshot.phase == "log-on":
         share = snapshot.users_on / snapshot.users
         status = f"{snapshot.users_on:,} of {snapshot.users:,} users on"
     elif snapshot.phase == "work":
         at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
-        phase, share = run.part_at(at_s), at_s / duration_s
+        share = at_s / duration_s
         left = f"{_clock(duration_s - at_s)} left"
         status = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
     else:
@@ -354,23 +354,25 @@ def sentence(snapshot: LiveSnapshot) -> str:
     at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
     lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
     busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
-    own = f" {snapshot.generator_failed} by the generator itself," if snapshot.generator_failed else ""
+    own = f" {snapshot.generator_failed:,} by the generator itself," if snapshot.generator_failed else ""
     return (
-        f"{at}{snapshot.users_on} of {snapshot.users} users on, {snapshot.done} tasks done,"
-        f" {snapshot.failed} failed,{own} {_count(snapshot.accepted_undelivered, 'message')} in transit{lag}{busy}"
+        f"{at}{snapshot.users_on:,} of {snapshot.users:,} users on, {snapshot.done:,} tasks done,"
+        f" {snapshot.failed:,} failed,{own} {_count(snapshot.accepted_undelivered, 'message')} in transit{lag}{busy}"
     )
 
 
 class _Lines:
     """Prints a line at each change of the phase, and every ten seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._phase = ""
         self._last_s = 0.0
 
     def show(self, snapshot: LiveSnapshot, _clients: Mapping[str, LiveSnapshot]) -> None:
         at_s = snapshot.at_s or 0.0
-        if snapshot.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
-            self._phase, self._last_s = snapshot.phase, at_s
+        phase = snapshot.phase_of(self._run)
+        if phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
+            self._phase, self._last_s = phase, at_s
             with suppress(BrokenPipeError):  # the reader has gone: the run goes on
-                print(f"{snapshot.phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)
+                print(f"{phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)

@@ -171,8 +171,10 @@ def next_steps(result: RunResult) -> list[str]:
 
 
 def _program() -> str:
-    """Return the name of this program, as it is called: a path, unless a shell finds it."""
+    """Return the name of this program, as it is called: a path, unless a shell finds it, or `python -m loadsim`."""
     called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{Path(sys.executable).name} -m loadsim"
     found = shutil.which(called.name)
     if not called.is_file() or (found is not None and Path(found).samefile(called)):
         return "loadsim"

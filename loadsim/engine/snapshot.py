@@ -9,6 +9,7 @@ from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
+from loadsim.model.run_times import Run
 from loadsim.timinglog.json_checks import Check, each_in, having, having_only, number, or_none, whole, word
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
@@ -43,6 +44,10 @@ class LiveSnapshot:
     lag_max_ms: float | None = None
     cpu_share: float | None = None
     rss_bytes: int | None = None
+
+    def phase_of(self, run: Run) -> str:
+        """Return the phase, of the work the part that lasts: warm-up, window, or work for a rest."""
+        return run.part_at(self.at_s or 0.0) if self.phase == "work" else self.phase
 
     def ended(self, *outcomes: str) -> int:
         """Return the number of tasks with one of these outcomes."""

@@ -35,10 +35,11 @@ class Run:
         return self.duration_s / (self.day_length_s + self.night_length_s)
 
     def part_at(self, at_s: float) -> str:
-        """Return the part of the work at a time since the common start: warm-up, window, or work for the rest."""
+        """Return the part of the work at a time since the common start: warm-up, window, or work for a rest."""
         if at_s < self.warm_up_s:
             return "warm-up"
-        return "window" if at_s < self.warm_up_s + self.window_s else "work"
+        end_s = self.warm_up_s + self.window_s
+        return "window" if at_s < end_s or end_s >= self.duration_s else "work"
 
     @property
     def active_s(self) -> float:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import dumped, needs_browser
 from compared_runs import three
-from patience import PATIENCE_S
 from timing_samples import done, event, write_sample, write_two_clients
 
 from loadsim.analysis.compare_runs import compare_runs
@@ -23,9 +20,6 @@ from loadsim.report.compare_report import describe_comparison
 from loadsim.report.html import to_html
 
 pytestmark = pytest.mark.slow
-
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-IN_CI = os.environ.get("CI", "").lower() == "true"
 
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 """HTML standard, section 13.1.2."""
@@ -177,7 +171,7 @@ def test_faults_are_found(page: str, wrong: str) -> None:
     assert wrong in faults(page)
 
 
-@pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
+@needs_browser
 def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path) -> None:
     """As those of runs are; its chart is no drawing of the library for the others."""
     base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
@@ -187,7 +181,7 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
     assert browsed(page, tmp_path / "browsed") == ([], [])
 
 
-@pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
+@needs_browser
 def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], tmp_path: Path) -> None:
     """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
     for name, page in pages.items():
@@ -201,7 +195,7 @@ def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], t
     assert len(said) == 1 and "Content Security Policy" in said[0]
 
 
-@pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
+@needs_browser
 def test_pages_fit_narrow_and_wide_screens_light_and_dark(pages: dict[str, str], tmp_path: Path) -> None:
     """At 400 px nothing is wider than the page, and cells have labels; charts have the colours of their scheme."""
     for dark in (False, True):
@@ -245,7 +239,7 @@ def laid_out(frames: list[tuple[str, int]], dark: bool, place: Path) -> list[dic
     measure = f"[...document.querySelectorAll('iframe')].map({MEASURED})"
     script = f"onload = () => {{ document.title = JSON.stringify({measure}) }}"
     page = f"<!DOCTYPE html><html><head><title></title></head><body>{inside}<script>{script}</script></body></html>"
-    shown, _ = dumped(page, place, "--hide-scrollbars", f"--blink-settings=preferredColorScheme={0 if dark else 1}")
+    shown, _ = dumped(page, place, dark=dark)
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title is not None
     found = json.loads(html.unescape(title[1]))
@@ -265,29 +259,3 @@ def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
         if event["type"] == begun and event["params"].get("initiator", "not an origin") != "not an origin"
     ]
     return asked, [line for line in said.splitlines() if "CONSOLE" in line]
-
-
-def dumped(page: str, place: Path, *options: str) -> tuple[str, str]:
-    """A page as it is after its scripts, and what the browser writes to standard error."""
-    (place / "page.html").write_text(page, encoding="utf-8")
-    assert BROWSER is not None
-    shown = subprocess.run(
-        [
-            BROWSER,
-            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
-            *("--disable-background-networking", "--disable-component-update"),
-            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-            f"--user-data-dir={place / 'profile'}",
-            *options,
-            "--enable-logging=stderr",
-            "--virtual-time-budget=1000",
-            "--dump-dom",
-            (place / "page.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    assert "</html>" in shown.stdout
-    return shown.stdout, shown.stderr

@@ -51,11 +51,7 @@ class RunState:
             return "done"
         if self.stage != "load":
             return self.stage
-        if self.snapshot is None:
-            return "log-on"
-        if self.snapshot.phase != "work":
-            return self.snapshot.phase
-        return self.times.part_at(self.snapshot.at_s or 0.0)
+        return "log-on" if self.snapshot is None else self.snapshot.phase_of(self.times)
 
 
 class RunMetrics(Watcher):

@@ -1,0 +1,88 @@
+"""Access to a report, as axe-core judges it: light and dark, on a wide screen and on a phone."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import dumped, needs_browser
+from compared_runs import three, write_run
+from timing_samples import done, event, skipped, write_sample, write_two_clients
+
+from loadsim.analysis.compare_runs import compare_runs
+from loadsim.cli.report import document_of
+from loadsim.report.compare_report import describe_comparison
+from loadsim.report.html import to_html
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+WIDTHS_PX = (1280, 400)
+
+JUDGED = """Promise.all([...document.querySelectorAll("iframe")].map(async (frame) => {
+  const found = await frame.contentWindow.axe.run({ resultTypes: ["violations", "passes"] });
+  return {
+    passes: found.passes.length,
+    violations: found.violations.map((rule) => [rule.id, ...rule.nodes.map((node) => node.html.slice(0, 200))]),
+  };
+})).then((found) => { document.title = JSON.stringify(found); })"""
+
+
+def judged(pages: list[str], dark: bool, place: Path) -> list[dict[str, Any]]:
+    """The rules of axe-core that each page passes, as a number, and those that it violates, at each of `WIDTHS_PX`.
+
+    The pages forbid scripts: in their copies here, the policy gives way to axe.
+    """
+    place.mkdir()
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8").replace("</script", r"<\/script")
+    frames = []
+    for page in pages:
+        scripted = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page) + f"<script>{axe}</script>"
+        frames += [
+            f'<iframe style="width: {width}px; height: 900px; border: 0" srcdoc="{html.escape(scripted)}"></iframe>'
+            for width in WIDTHS_PX
+        ]
+    script = f"onload = () => {{ {JUDGED} }}"
+    outer = f"<!DOCTYPE html><html><head><title></title></head><body>{''.join(frames)}<script>{script}</script></body>"
+    shown, _ = dumped(f"{outer}</html>", place, within_ms=60_000, dark=dark)
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    found = json.loads(html.unescape(title[1]))
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A run that is valid, one that is degraded, one that is invalid, all of them, and a comparison, by their words."""
+    place = tmp_path_factory.mktemp("axe")
+    short = {"limits": {"hits": 1, "window_s": 1}, "criteria": {"score_ms": {"max": 1000}}}
+    mails = [event("accepted", "n1.0", 2, 590), event("seen", "n1.0", 2, 640)]
+    tasks = [done("SEND", 500, 90), done("READ", 700, 20), done("BROWSE", 800, 30)]
+    valid = write_sample(place / "valid" / "a.tlog", tasks, mails, header=short).parent
+    many = [done("READ", 100 * at, 103) for at in range(200)] + [skipped("READ", 50_000 + at) for at in range(3)]
+    degraded = write_run(place, "degraded", tasks=many)
+    invalid = write_two_clients(place / "invalid")
+    base, new = (three(place, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
+    runs = {"Valid": [valid], "Degraded": [degraded], "Invalid": [invalid], "3 runs": [valid, degraded, invalid]}
+    documents = {words: document_of([str(path) for path in paths], {}) for words, paths in runs.items()}
+    documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
+    return {words: to_html(document) for words, document in documents.items()}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_no_violation(pages: dict[str, str], tmp_path: Path, dark: bool) -> None:
+    """None on any page, and many rules apply to each; what axe must find is found."""
+    for words, page in pages.items():
+        assert re.search(rf"</span> {words}[ ,:<]|<h1>{words}", page)
+    names = [f"{words}, {width} px" for words in pages for width in WIDTHS_PX]
+    found = dict(zip(names, judged([*pages.values()], dark, tmp_path / "pages"), strict=True))
+    assert {name: each["violations"] for name, each in found.items() if each["violations"]} == {}
+    assert min(each["passes"] for each in found.values()) > 20
+    pale = pages["Valid"].replace("<main>", '<main><img src="x.png"><p style="color: #999; background: #aaa">pale</p>')
+    for each in judged([pale], dark, tmp_path / "pale"):
+        assert {rule for rule, *_ in each["violations"]} == {"color-contrast", "image-alt"}
