@@ -1,10 +1,12 @@
 """Make the pictures of reports in the documentation, from run directories.
 
-    python tools/picture_reports.py valid=runs/A degraded=runs/B invalid=runs/C
+    python tools/picture_reports.py valid=runs/A degraded=runs/B invalid=runs/C several=runs/D several=runs/E \\
+      base=runs/F base=runs/G new=runs/H new=runs/I
 
-Each picture is a part of a report in headless Chromium, at 1280 or 400 px, light or dark; `PICTURES` names them. It is
-a PNG of 64 colours, which are enough for texts and lines. `--name NAME` makes one of them only, `--into DIR` makes them
-elsewhere.
+Each picture is a part of a report in headless Chromium, at 1280 or 400 px, light or dark; `PICTURES` names them. The
+comparison is of the runs `base` and `new`. The picture of a printed page needs pdftoppm (Debian: poppler-utils). Each
+file is a PNG of 64 colours, which are enough for texts and lines. `--name NAME` makes one of them only, `--into DIR`
+makes them elsewhere.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
+from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
+from loadsim.report.compare_report import describe_comparison
+from loadsim.report.document import Document
 from loadsim.report.html import to_html
+from loadsim.report.pdf import to_pdf
+from loadsim.report.style import PAPER_STYLE
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "how-to" / "pictures"
@@ -34,13 +42,14 @@ LEAST_WINDOW_PX = 600
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of the report on a run, from its top or from the heading `at` on."""
+    """A part of the report on runs of a kind, from its top or from the heading `at` on; or its first printed page."""
 
-    run: str
+    kind: str
     width_px: int
     height_px: int
     dark: bool = False
     at: str | None = None
+    printed: bool = False
 
 
 PICTURES = {
@@ -50,7 +59,14 @@ PICTURES = {
     "report-narrow-dark": Picture("valid", 400, 900, dark=True, at="Server and generator"),
     "report-degraded": Picture("degraded", 1280, 520),
     "report-invalid": Picture("invalid", 1280, 520),
+    "report-several-runs": Picture("several", 1280, 900),
+    "report-comparison": Picture("comparison", 1280, 900),
+    "report-printed": Picture("valid", 620, 877, printed=True),
 }
+
+
+COMPARED = {"comparison": ("base", "new")}
+MAX_REGRESSION = 0.1
 
 
 def main() -> None:
@@ -59,16 +75,31 @@ def main() -> None:
     parser.add_argument("--name", choices=PICTURES, action="append", help="make this picture only; repeatable")
     parser.add_argument("--into", type=Path, default=PLACE, metavar="DIR", help="where to; default: the documentation")
     args = parser.parse_args()
-    runs = dict(run.split("=", 1) for run in args.runs)
+    runs: dict[str, list[str]] = {}
+    for run in args.runs:
+        kind, _, directory = run.partition("=")
+        runs.setdefault(kind, []).append(directory)
     chosen = {name: PICTURES[name] for name in args.name or PICTURES}
-    if missing := {picture.run for picture in chosen.values()} - runs.keys():
+    kinds = {kind for picture in chosen.values() for kind in COMPARED.get(picture.kind, (picture.kind,))}
+    if missing := kinds - runs.keys():
         parser.error(f"expected a run directory for {', '.join(sorted(missing))}")
     args.into.mkdir(parents=True, exist_ok=True)
     for name, picture in chosen.items():
-        page = to_html(document_of([runs[picture.run]], {}))
+        document = document_on(picture.kind, runs)
         path = args.into / f"{name}.png"
-        draw(page, picture, path)
+        if picture.printed:
+            draw_printed(to_pdf(to_html(document, PAPER_STYLE), "pictures"), picture, path)
+        else:
+            draw(to_html(document), picture, path)
         print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def document_on(kind: str, runs: Mapping[str, list[str]]) -> Document:
+    """Return the report on the runs of a kind."""
+    if kind not in COMPARED:
+        return document_of(runs[kind], {})
+    base, new = (runs[side] for side in COMPARED[kind])
+    return describe_comparison(compare_runs(base, new, max_regression=MAX_REGRESSION))
 
 
 def draw(page: str, picture: Picture, path: Path) -> None:
@@ -92,9 +123,33 @@ def draw(page: str, picture: Picture, path: Path) -> None:
             check=True,
             stderr=subprocess.DEVNULL,
         )
-        with Image.open(place / "shot.png") as shot:
-            part = shot.convert("RGB").crop((0, 0, picture.width_px, picture.height_px))
-            part.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        keep(place / "shot.png", picture, path)
+
+
+def draw_printed(pdf: bytes, picture: Picture, path: Path) -> None:
+    """Write the picture of the first page. Raises `SystemExit` as `draw` does, and without pdftoppm."""
+    program = shutil.which("pdftoppm")
+    if program is None:
+        raise SystemExit("expected pdftoppm, found none: apt-get install poppler-utils")
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        (place / "report.pdf").write_bytes(pdf)
+        subprocess.run(  # noqa: S603 - pdftoppm, with a report of our own
+            [
+                program,
+                *("-png", "-singlefile", "-scale-to-x", str(picture.width_px), "-scale-to-y", str(picture.height_px)),
+                *(place / "report.pdf", place / "shot"),
+            ],
+            check=True,
+        )
+        keep(place / "shot.png", picture, path)
+
+
+def keep(shot: Path, picture: Picture, path: Path) -> None:
+    """Write a screenshot with few colours. Raises `SystemExit` if the file is larger than `MOST_BYTES`."""
+    with Image.open(shot) as whole:
+        part = whole.convert("RGB").crop((0, 0, picture.width_px, picture.height_px))
+        part.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{path}: expected at most {MOST_BYTES:,} bytes, found {path.stat().st_size:,}")
 
