@@ -149,7 +149,7 @@ def conduct(
                     shares, Events(told), shown, StandaloneControl(MonotonicClock(), 0.5), open_channel, MISSES
                 ).run()
             if out is not None:
-                await asyncio.gather(*(collect(station, name, RUN, out) for name in names))
+                await asyncio.gather(*(collect(station, name, RUN, out, PATIENCE_S) for name in names))
 
     asyncio.run(main())
     return [json.loads(line) for line in told.getvalue().splitlines()]
