@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
 from loadsim.engine.snapshot import SNAPSHOT, LiveSnapshot
+from loadsim.errors import printable
 from loadsim.model.ports import Clock
 from loadsim.timinglog.json_checks import Check, each_of, having, text, whole
 
@@ -76,7 +77,8 @@ def decode(line: bytes, known: Iterable[type[M]]) -> M:
         raise ValueError(f"control protocol: expected one of {', '.join(by_kind)}, found {kind[:40]!r}")
     if wrong := by_kind[kind].check(value):
         *keys, expected = wrong.split(": ")
-        raise ValueError(f"control protocol: {': '.join([kind, *keys])[:80]}: expected {expected}, found another")
+        path = printable(": ".join([kind, *keys])[:80])
+        raise ValueError(f"control protocol: {path}: expected {expected}, found another")
     return by_kind[kind].read(value)
 
 

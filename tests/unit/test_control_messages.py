@@ -91,6 +91,14 @@ def test_a_snapshot_with_a_wrong_value_is_rejected() -> None:
         decode(line_of(snapshot=SNAPSHOT | {"phase": "lunch"}), FROM_A_MEMBER)
 
 
+def test_the_message_of_a_rejected_key_is_one_line() -> None:
+    """A key with a line separator, a control character and half of a pair is shown without them."""
+    odd = {"failures": {"READ": {"a\u2028\x1b[2J\ud800": True}}}
+    with pytest.raises(ValueError, match=r"failures: READ: a \\x1b\[2J\\ud800: expected a whole number") as refusal:
+        decode(line_of(snapshot=SNAPSHOT | odd), FROM_A_MEMBER)
+    assert str(refusal.value).isprintable()
+
+
 def test_mail_in_transit_pairs_acceptance_and_sight() -> None:
     """In either order, once each; a message that was never accepted compensates for no other."""
     mail = MailInTransit()
