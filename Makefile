@@ -130,7 +130,7 @@ $(BIN)/python:
 
 # Without --no-compile, a third of the time goes into bytecode of modules that no run imports.
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "Installing loadsim and its libraries in $(VENV), once: about 50 MB to download, half a minute."
+	@echo "Installing loadsim and its libraries in $(VENV), once: about 25 MB to download, half a minute."
 	@sh tools/progress.sh "Installing" $(BIN)/python -m pip install --disable-pip-version-check --no-compile -e .
 	@touch $@
 

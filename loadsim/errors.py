@@ -2,7 +2,7 @@
 
     LoadSimError
       ConfigError          invalid input: one line, exit status 2, nothing was run
-        ConfigErrors         several of them, one line each
+        ConfigErrors         several of them, at most 20 lines
         LogError             a timing log is empty, damaged at its head, or no timing log at all
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
@@ -66,7 +66,7 @@ MOST_SHOWN = 20
 
 
 class ConfigErrors(ConfigError):
-    """Several errors in files. `str()` is the first one, with the number of others; `lines` has them all."""
+    """Several errors in files. `str()` is the first one, with the number of others; `problems` has them all."""
 
     def __init__(self, text: str, problems: tuple[ConfigError, ...] = ()) -> None:
         super().__init__(text)

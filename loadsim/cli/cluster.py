@@ -45,8 +45,9 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--listen",
         default=f"{LOOPBACK}:{DEFAULT_PORT}",
-        metavar="[HOST:]PORT",
-        help="address to listen on, 0.0.0.0 for all interfaces; port 0: any free one; default: %(default)s",
+        metavar="HOST[:PORT]",
+        help="address to listen on: HOST, HOST:PORT, or PORT on loopback; 0.0.0.0: all interfaces;"
+        " port 0: any free one; default: %(default)s",
     )
     add_certs(up)
     up.set_defaults(run=run_up)
@@ -108,7 +109,7 @@ async def _up(access: Access, certs: Path | None) -> int:
                 f"# Controller at {address}. Anyone who can connect to it can run code on every machine of the cluster."
             )
             if is_loopback(address.host):
-                print("# Only this machine can reach it; --listen 0.0.0.0 lets others.")
+                print("# Only this machine can reach it; --listen 0.0.0.0 --certs DIR lets others.")
             print("# On each client machine:")
             print(_client_command(replace(address, host=_public_host(address.host, certs)), certs is not None))
             print("# Ctrl-C ends it.", flush=True)

@@ -71,13 +71,14 @@ def run_compare(args: argparse.Namespace) -> int:
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
-        if args.report:
-            write(content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}"), args.report, REPORT)
         write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(_shown(comparison, args), end="")
-        if args.report and not args.json:
-            print(f"Report: {args.report}")
+        print(_shown(comparison, args), end="", flush=True)  # before the report: a browser may fail to print it
+    if args.report:
+        write(content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+        if not args.json:
+            with suppress(BrokenPipeError):
+                print(f"Report: {args.report}")
     return comparison.exit_status
 
 

@@ -62,7 +62,10 @@ def given_scenario(args: argparse.Namespace) -> Scenario:
 
 def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
-        "--cluster", required=required, metavar="HOST[:PORT]", help="address of the controller: HOST[:PORT]"
+        "--cluster",
+        required=required,
+        metavar="HOST[:PORT]",
+        help="address of the controller; the port is 8786 unless given",
     )
     add_certs(parser)
 

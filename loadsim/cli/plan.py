@@ -29,8 +29,8 @@ def run_plan(args: argparse.Namespace) -> int:
     with uncollected():  # this process ends here
         with shown_share("Planning") as progress:
             found = plan(scenario, engines=args.engines, progress=progress)
-        needs = describe(found.needs, found.machine)
+        needs = describe(found.needs, found.resources)
         print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs))
-        for reason in (*found.not_valid, *shortages(found.needs, found.machine)):
+        for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
             print(f"loadsim: warning: {reason}", file=sys.stderr)
     return 0

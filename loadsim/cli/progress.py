@@ -61,7 +61,7 @@ def shown_progress() -> Iterator[ShowProgress]:
 
 @contextmanager
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the finished share of a task on standard error, if the task takes `SILENT_S`."""
+    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`."""
     console = watched_terminal()
     began_s = now_s()
     tenths = 0

@@ -70,7 +70,7 @@ def control_address(
         if port == 0 and not listens:
             raise ValueError(text)
     except ValueError:
-        expected = "[HOST:]PORT" if listens else "HOST[:PORT]"
+        expected = "HOST, HOST:PORT or PORT" if listens else "HOST[:PORT]"
         raise ConfigError(f"{what}: expected {expected}, also after tls:// or tcp://, found {text!r}") from None
     return ControlAddress(scheme == "tls" if separator else secured, host, port)
 
@@ -82,6 +82,6 @@ def check_transport(address: ControlAddress, insecure_plain_tcp: bool = False) -
     """
     if not (address.secured or is_loopback(address.host) or insecure_plain_tcp):
         raise ConfigError(
-            f"{address}: expected tls:// (loadsim cluster certs makes the certificates), because anyone who can "
-            f"connect can run code on every machine, found plain TCP; {PLAIN_WORD} permits it"
+            f"{address}: expected --certs DIR (loadsim cluster certs makes the bundles), because anyone who can connect"
+            f" can run code on every machine, found plain TCP; {PLAIN_WORD} permits it"
         )

@@ -1,4 +1,4 @@
-"""Groups of users and their distribution lists: what a scenario's topology refers to is read, and must fit together."""
+"""Groups of users and their distribution lists: read the files that a topology names, and check that they fit."""
 
 from __future__ import annotations
 

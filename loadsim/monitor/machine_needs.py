@@ -72,10 +72,10 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Resources:
     """The resources of this machine; None if unknown or unlimited.
 
-    `tasks_per_s` is what the engines, or the embedded server, are expected to keep pace with.
+    `tasks_per_s` is what the engines, or the embedded server, are expected to keep pace with; `embedded`: the latter.
     """
 
     tasks_per_s: float
@@ -84,6 +84,7 @@ class Machine:
     memory_available_bytes: int | None
     open_files: int | None
     disk_free_bytes: int | None
+    embedded: bool = False
 
 
 def needs_of(workload: Workload, users: Collection[int], engines: int, load: PlannedLoad | None) -> Needs:
@@ -122,7 +123,7 @@ def _busiest_per_s(load: PlannedLoad) -> float:
     return float(most / (parts * part_s))
 
 
-def this_machine_for(scenario: Scenario, engines: int, directory: Path) -> Machine:
+def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
     """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     at_once = min(engines, max(1, cores // 2) if _server_is_here(scenario) else cores)
@@ -130,13 +131,14 @@ def this_machine_for(scenario: Scenario, engines: int, directory: Path) -> Machi
     memory = _memory()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     existing = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.is_dir())
-    return Machine(
+    return Resources(
         tasks_per_s=min(tasks_per_s, EMBEDDED_TASKS_PER_S) if scenario.server == EMBEDDED else tasks_per_s,
         cores=cores,
         memory_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         open_files=None if most_files == resource.RLIM_INFINITY else most_files,
         disk_free_bytes=shutil.disk_usage(existing).free,
+        embedded=scenario.server == EMBEDDED,
     )
 
 
@@ -168,54 +170,61 @@ def _memory() -> dict[str, int]:
     return found
 
 
-def check_memory(needs: Needs, machine: Machine) -> None:
+def check_memory(needs: Needs, resources: Resources) -> None:
     """Raise `ConfigError` for a run that cannot fit into this machine's memory."""
-    if machine.memory_bytes is not None and needs.memory_bytes > machine.memory_bytes:
+    if resources.memory_bytes is not None and needs.memory_bytes > resources.memory_bytes:
         raise ConfigError(
-            f"topology: expected users that fit into the {_size(machine.memory_bytes)} of this machine's memory,"
-            f" found {needs.users:,} users, which need about {_size(needs.memory_bytes)}; take fewer users, or several"
-            " machines (loadsim cluster)"
+            f"topology: expected users that fit into the {_size(resources.memory_bytes)} of this machine's memory,"
+            f" found {needs.users:,} users, which need about {_size(needs.memory_bytes)}; take fewer users, or"
+            f" {'another server' if resources.embedded else 'several machines (loadsim run --cluster)'}"
         )
 
 
-def shortages(needs: Needs, machine: Machine) -> list[str]:
+def shortages(needs: Needs, resources: Resources) -> list[str]:
     """Return what this machine probably lacks for a run, each with a remedy."""
     found = []
     busiest = needs.busiest_tasks_per_s
-    if busiest is not None and busiest > machine.tasks_per_s:
+    if busiest is not None and busiest > resources.tasks_per_s and resources.embedded:
+        found.append(
+            f"the embedded server may be slow: in its busiest {BUSIEST_S:g} s this run plans {busiest:,.0f} tasks per"
+            f" second, and that server keeps pace with about {resources.tasks_per_s:,.0f}; take a longer day"
+            " (run.day_length) or fewer users"
+        )
+    elif busiest is not None and busiest > resources.tasks_per_s:
         found.append(
             f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
-            f" this machine ({_counted(machine.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
-            f" about {machine.tasks_per_s:,.0f}; take a longer day (run.day_length), fewer users, or more machines"
+            f" this machine ({_counted(resources.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
+            f" about {resources.tasks_per_s:,.0f}; take a longer day (run.day_length), fewer users, or more machines"
         )
-    present = machine.memory_available_bytes
+    present = resources.memory_available_bytes
     if present is not None and needs.memory_bytes > present:
         found.append(
             f"memory may run out: the run needs about {_size(needs.memory_bytes)}, available are {_size(present)}"
         )
-    if machine.open_files is not None and needs.open_files > machine.open_files:
+    if resources.open_files is not None and needs.open_files > resources.open_files:
         found.append(
             f"open files will run out: each engine needs {needs.open_files:,}, its hard limit is"
-            f" {machine.open_files:,}; take more --engines, or raise it as root with `ulimit -n {needs.open_files}`"
+            f" {resources.open_files:,}; take more --engines, or raise it as root with `ulimit -n {needs.open_files}`"
         )
-    free = machine.disk_free_bytes
+    free = resources.disk_free_bytes
     if needs.log_bytes is not None and free is not None and needs.log_bytes > free:
         found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
     return found
 
 
-def describe(needs: Needs, machine: Machine) -> list[str]:
+def describe(needs: Needs, resources: Resources) -> list[str]:
     """Return the needs of a run, and what this machine has, as lines."""
-    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)}{_available(machine.disk_free_bytes)}"
+    logs = "" if needs.log_bytes is None else f", logs {_size(needs.log_bytes)}{_available(resources.disk_free_bytes)}"
     lines = [
-        f"Needs, about: memory {_size(needs.memory_bytes)}{_available(machine.memory_available_bytes)}{logs}",
+        f"Needs, about: memory {_size(needs.memory_bytes)}{_available(resources.memory_available_bytes)}{logs}",
         f"Open files: {needs.open_files:,} in each of {_counted(needs.engines, 'engine')}"
-        + ("" if machine.open_files is None else f" ({machine.open_files:,} allowed)"),
+        + ("" if resources.open_files is None else f" ({resources.open_files:,} allowed)"),
     ]
     if needs.busiest_tasks_per_s is not None:
         lines.append(
             f"Busiest {BUSIEST_S:g} s: {needs.busiest_tasks_per_s:,.1f} tasks per second;"
-            f" this machine keeps pace with about {machine.tasks_per_s:,.0f}"
+            f" {'the embedded server' if resources.embedded else 'this machine'} keeps pace with about"
+            f" {resources.tasks_per_s:,.0f}"
         )
     if needs.messages:
         took = timedelta(seconds=ceil(needs.messages / FILLED_PER_S))

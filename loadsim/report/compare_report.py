@@ -194,7 +194,7 @@ def _interval(one: ComparedFigure) -> Cell:
 
 def _result(one: ComparedFigure) -> Cell:
     if one.answered_less:
-        return f"less answered in {one.answered_less}"
+        return f"higher failure rate in {one.answered_less}"
     if one.difference.p is None:
         return "inconclusive"
     return one.change or ("by itself" if one.by_itself else "none shown")

@@ -63,9 +63,10 @@ def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
     if not (less := one.answered_less):
         return change
     if one.change:
-        return f"{change}, and {less} left more of its tasks unanswered"
+        return f"{change}, and {less} has a higher failure rate"
     other = "base" if less == "new" else "new"
-    return f"{INCONCLUSIVE}{less}{driver} left more of its tasks unanswered than {other}, so its times are of the rest"
+    of_which = "its times are of the tasks that succeeded"
+    return f"{INCONCLUSIVE}{less}{driver} has a higher failure rate than {other}, so {of_which}"
 
 
 def _change(one: ComparedFigure, new: str, sure: str) -> str:
@@ -122,11 +123,11 @@ def finding(one: ComparedFigure) -> str:
     """Return a sentence on one figure, without its name."""
     times = f"{ratio_words(one.difference.ratio)} times as long"
     if less := one.answered_less:
-        of_what = "of its tasks"
+        of_what = ""
         if shares := one.unanswered:
-            of_what = f"({_percent(shares['base'])} unanswered in base, {_percent(shares['new'])} in new)"
+            of_what = f" ({_percent(shares['base'])} in base, {_percent(shares['new'])} in new)"
         change = f"{one.change}, and " if one.change else ""
-        return f"{change}less was answered in {less} {of_what}: of what was, {times}"
+        return f"{change}higher failure rate in {less}{of_what}; of the tasks that succeeded, {times}"
     if one.difference.p is None:
         return f"{times}, inconclusive with a single run on either side"
     result = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")

@@ -14,7 +14,7 @@ WORDS = (
     (
         "Percentile",
         "The 95th percentile is the time that 95 of 100 hits did not exceed: one of twenty took longer. The median is"
-        " the 50th. They are exact, not estimated from classes.",
+        " the 50th. They are exact, not estimates from a histogram.",
     ),
     ("Warm-up", "The time before the window: caches fill, and its tasks are not scored."),
     ("Window", "The time whose tasks are scored. A task belongs to it by when it was due."),
@@ -48,9 +48,9 @@ WORDS_OF_A_PLAN = (
         " that fails tasks cannot look faster.",
     ),
     (
-        "95 % interval",
-        "Another window of the same run would give a figure in this range in 95 of 100 cases. It does not cover the"
-        " difference between two runs.",
+        "95 % interval, 95 % CI",
+        "In 95 of 100 runs, such an interval holds the figure that an endless run under the same conditions would have."
+        " It does not cover the difference between two runs.",
     ),
     (
         "Compressed day",

@@ -63,7 +63,7 @@ def create_directory(path: Path) -> list[Path]:
 
 
 def hand_over(path: Path) -> None:
-    """Give a finished run directory of root's to the user who called sudo, who else could not open the report."""
+    """Make the user who called sudo the owner of a finished run directory: otherwise only root can read the report."""
     if path.exists() and path.lstat().st_uid == os.geteuid():  # so only root has been able to add files to it
         _give_to_caller([*path.rglob("*"), path])
 

@@ -25,7 +25,7 @@ from loadsim.model import scenario as scenarios
 from loadsim.model.profile import weights_of
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.monitor.machine_needs import Machine, Needs
+from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.result import RunResult
@@ -43,14 +43,14 @@ Recorded = str | Path | RunResult
 class Plan:
     """The plan of a scenario, with figures as in `loadsim plan --json`.
 
-    `needs` are those of a run with the default number of engines on this machine, whose resources are `machine`.
+    `needs` are those of a run with the default number of engines on this machine, which has these `resources`.
     `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`).
     """
 
     scenario: Scenario
     figures: dict[str, Any]
     needs: Needs
-    machine: Machine
+    resources: Resources
     not_valid: tuple[str, ...] = ()
 
 
@@ -88,8 +88,8 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     planned = make_plan(scenario, engines, progress)
     load = planned.tally.load()
     keep(scenario, build_fingerprint(), load)
-    needs, machine = compared_needs(Workload(scenario), load)
-    return Plan(scenario, to_json(planned), needs, machine, tuple(forecast(scenario, load)))
+    needs, resources = compared_needs(Workload(scenario), load)
+    return Plan(scenario, to_json(planned), needs, resources, tuple(forecast(scenario, load)))
 
 
 def run(

@@ -31,12 +31,12 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import (
-    Machine,
     Needs,
+    Resources,
     check_memory,
     needs_of,
+    resources_for,
     shortages,
-    this_machine_for,
 )
 from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
@@ -126,15 +126,15 @@ def compared_needs(
     users: Assignment | None = None,
     engines: int | None = None,
     directory: Path = Path("runs"),
-) -> tuple[Needs, Machine]:
+) -> tuple[Needs, Resources]:
     """Return the needs of these users (None: all) in `engines` processes (None: by default), and the machine's means.
 
     `directory` is the run's, `load` that of all users; None if it is unknown.
     """
     users = all_users(workload.scenario.users) if users is None else users
     engines = engine_count(workload.scenario, len(users), engines, pin=False)
-    machine = this_machine_for(workload.scenario, engines, directory)
-    return needs_of(workload, users, engines, load), machine
+    resources = resources_for(workload.scenario, engines, directory)
+    return needs_of(workload, users, engines, load), resources
 
 
 def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:

@@ -145,9 +145,9 @@ def test_fewer_answers_are_no_speed(tmp_path: Path) -> None:
 
     found = described(runs("b", 100, 0, 0), runs("n", 60, 50, 1))
     assert "faster" not in found.verdict
-    assert found.verdict.startswith("Inconclusive: new left more of its tasks unanswered than base")
+    assert found.verdict.startswith("Inconclusive: new has a higher failure rate than base")
     row = table(found, "Tasks", "95th")["READ"]
-    assert (row[4], row[5], row[6]) == ("less answered in new", 0, 50)
+    assert (row[4], row[5], row[6]) == ("higher failure rate in new", 0, 50)
     assert "why tasks failed" in next_step(found)
 
 

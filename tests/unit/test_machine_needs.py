@@ -15,13 +15,13 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import (
     LOG_BYTES_PER_TASK,
-    Machine,
     Needs,
+    Resources,
     check_memory,
     describe,
     needs_of,
+    resources_for,
     shortages,
-    this_machine_for,
 )
 from loadsim.timinglog.planned_load import PlannedLoad
 
@@ -34,7 +34,7 @@ NEEDS = Needs(
     busiest_tasks_per_s=50.0,
     messages=1401,
 )
-EQUAL = Machine(
+EQUAL = Resources(
     tasks_per_s=50.0,
     cores=2,
     memory_bytes=1 << 30,
@@ -42,7 +42,7 @@ EQUAL = Machine(
     open_files=100,
     disk_free_bytes=1 << 20,
 )
-UNKNOWN = Machine(50.0, 2, None, None, None, None)
+UNKNOWN = Resources(50.0, 2, None, None, None, None)
 
 
 def workload(*overrides: str) -> Workload:
@@ -85,7 +85,7 @@ def test_a_machine_that_just_suffices_gives_no_warning() -> None:
         ),
     ],
 )
-def test_each_shortage_is_one_warning_with_both_figures(lacking: Machine, warning: str) -> None:
+def test_each_shortage_is_one_warning_with_both_figures(lacking: Resources, warning: str) -> None:
     assert shortages(NEEDS, lacking) == [warning]
 
 
@@ -94,7 +94,7 @@ def test_a_run_larger_than_the_memory_is_refused() -> None:
         check_memory(NEEDS, replace(EQUAL, memory_bytes=(1 << 30) - 1))
     assert str(refused.value) == (
         "topology: expected users that fit into the 1,024 MiB of this machine's memory, found 10 users, which need"
-        " about 1.0 GiB; take fewer users, or several machines (loadsim cluster)"
+        " about 1.0 GiB; take fewer users, or several machines (loadsim run --cluster)"
     )
 
 
@@ -134,8 +134,8 @@ def test_the_busiest_stretch_is_ten_seconds_and_a_slice_has_its_share() -> None:
 def test_a_machine_leaves_half_of_its_cores_to_a_server_of_its_own(tmp_path: Path) -> None:
     """The directory of the logs need not exist yet."""
     logs = tmp_path / "not" / "yet"
-    remote = this_machine_for(workload().scenario, 1000, logs)
-    here = this_machine_for(workload("server={imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}").scenario, 1000, logs)
+    remote = resources_for(workload().scenario, 1000, logs)
+    here = resources_for(workload("server={imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}").scenario, 1000, logs)
     assert remote.tasks_per_s == 250.0 * remote.cores
     assert here.tasks_per_s == 250.0 * max(1, here.cores // 2)
     assert remote.disk_free_bytes is not None

@@ -21,7 +21,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
         "--metrics-linger",
         metavar="DURATION",
         type=_linger,
-        help="with --metrics: keep them for so long after the run, such as 2m; Ctrl-C ends this",
+        help="with --metrics: keep them for this time after the run, such as 2m; Ctrl-C ends this",
     )
     parser.add_argument(
         "--otel", metavar="URL", help="send the metrics to this OpenTelemetry collector (OTLP over HTTP)"

@@ -8,7 +8,7 @@ SHOWN = 50
 
 
 async def find_sent(turn):
-    """Opens Sent Items, and reads one of its newest messages."""
+    """Open Sent Items, and read one of its newest messages."""
     mailbox = turn.session.mailbox
     headers = await mailbox.headers(SENT_ITEMS, SHOWN)
     if not headers:
