@@ -148,7 +148,7 @@ class _ClusterRun:
             own = users.get(client.name, ())
             engines = f"{len(own)} engine{'' if len(own) == 1 else 's'}"
             self.watcher.message(
-                f"Client {client.name}: {sum(map(len, own))} of {self.scenario.users} users, {engines}"
+                f"Client {client.name}: {sum(map(len, own)):,} of {self.scenario.users:,} users, {engines}"
             )
             for run_id in client.runs:
                 self.watcher.message(
@@ -275,7 +275,7 @@ class _ClusterRun:
             return
         engine = f", engine {event['engine']}," if "engine" in event else ""
         after = "" if event["at_s"] is None else f"{event['at_s']:.1f} s: "
-        lost = f"client {event['client']}{engine} is lost, with {event['users']} of {self.scenario.users} users"
+        lost = f"client {event['client']}{engine} is lost, with {event['users']:,} of {self.scenario.users:,} users"
         self.watcher.warning(f"{after}{lost}: {event['why']}")
 
     def _loss(self, coordinator: Coordinator) -> str | None:

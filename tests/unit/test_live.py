@@ -340,7 +340,7 @@ def test_a_terminal_that_was_resized_is_drawn_anew(tmp_path: Path) -> None:
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path, env: dict[str, str]) -> None:
     """As where standard error is no terminal at all: no sequence of control signs."""
     seen = shown(tmp_path, **env)
-    assert seen.splitlines() == ["work: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages in transit"]
+    assert seen.splitlines() == ["window: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages in transit"]
 
 
 def test_a_terminal_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (
         with_task(ok=969, skipped=21, unfinished=10),
         "invalid", True, 3,
-        ("979 of 1000 tasks that were due were begun (97.9 %), at least 98 % needed",),
+        ("979 of 1,000 tasks that were due were begun (97.9 %), at least 98 % needed",),
     ),
     (
         with_load(planned=1300, made=1234),
@@ -123,11 +123,11 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_facts(users_without_session=50, sessions_lost=500, down_share=0.5), "valid", True, 0, ()),
     # Degraded: some load was missing, within the limits
     (with_facts(lost_users=2), "degraded", True, 0, ("the generator lost 2 of 100 users",)),
-    (with_task(ok=994, skipped=6), "degraded", True, 0, ("994 of 1000 tasks that were due were begun (99.4 %)",)),
+    (with_task(ok=994, skipped=6), "degraded", True, 0, ("994 of 1,000 tasks that were due were begun (99.4 %)",)),
     (
         with_task(ok=900, refused=80, skipped=20),
         "degraded", True, 0,
-        ("980 of 1000 tasks that were due were begun (98 %)",),
+        ("980 of 1,000 tasks that were due were begun (98 %)",),
     ),
     (
         with_load(planned=1000, made=979),
