@@ -54,7 +54,12 @@ def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], t
     assert main(["plan", "quickstart", *few, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("{")
-    assert printed.err.startswith(f"loadsim: warning: {NOT_VALID}planned in its window are ")
-    assert printed.err.count("\n") == 1
+    (warning,) = warnings_in(printed.err)
+    assert warning.startswith(f"loadsim: warning: {NOT_VALID}planned in its window are ")
     assert main(["plan", "quickstart", *few, "--set", "limits.hits=1"]) == 0
-    assert capsys.readouterr().err == ""
+    assert warnings_in(capsys.readouterr().err) == []
+
+
+def warnings_in(text: str) -> list[str]:
+    """The lines apart from progress, which a busy machine has after two seconds."""
+    return [line for line in text.splitlines() if not line.startswith("Planning: ")]

@@ -333,7 +333,7 @@ def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: li
         (MachineHealth("c1", 8, 0.5, 0.06), "others on the same hardware took 6% of the CPU of c1"),
         (
             MachineHealth("c1", 8, 0.5, 0.0, segments_sent=1000, segments_sent_again=11),
-            "c1 sent 11 of 1000 TCP segments again: the network lost them",
+            "c1 sent 11 of 1,000 TCP segments again: the network lost them",
         ),
         (MachineHealth("c1"), None),
     ],
