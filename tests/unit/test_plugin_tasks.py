@@ -261,6 +261,7 @@ def test_it_is_listed_with_its_package(install: Install, capsys: pytest.CaptureF
     [
         ("import nothing_of_this_name", "found ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("raise SystemExit(3)", "found SystemExit: 3"),
+        (r"raise ValueError('no\x1b[2J\nmore')", r"found ValueError: no\x1b[2J"),
         ("def other(): pass", "found AttributeError: module 'other' has no attribute 'act'"),
         ("def act(turn): pass", "expected other:act to be an async function, found <function act"),
         ("act = 5", "expected other:act to be an async function, found 5"),
