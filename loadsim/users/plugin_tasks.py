@@ -26,7 +26,7 @@ Act = Callable[[Turn], Awaitable[object]]
 """The object of an entry point: an async function, which is called for each turn of a user."""
 
 
-def check_tasks(scenario: Scenario) -> None:
+def check_plugin_tasks(scenario: Scenario) -> None:
     """Raise `ConfigError` for a planned task of a plug-in that is not installed, or cannot be imported."""
     load_tasks(scenario)
 

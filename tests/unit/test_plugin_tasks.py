@@ -27,7 +27,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_each
-from loadsim.users.plugin_tasks import check_tasks, load_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks, load_tasks
 
 LOOK = """
 async def act(turn):
@@ -130,7 +130,7 @@ def test_the_log_has_name_and_weight_and_needs_no_plug_in(
     live(scenario, tmp_path, header=terms)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
     with pytest.raises(ConfigError, match="expected tasks of installed plug-ins"):
-        check_tasks(scenario)
+        check_plugin_tasks(scenario)
 
     assert main(["log", "answer", str(tmp_path / "0.tlog"), "--json"]) in (0, 1, 3)
     score = json.loads(capsys.readouterr().out)
@@ -272,7 +272,7 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
     """Before anything is started."""
     install(code)
     with pytest.raises(ConfigError) as refusal:
-        check_tasks(looking(tmp_path / "scenario"))
+        check_plugin_tasks(looking(tmp_path / "scenario"))
     assert str(refusal.value).startswith("task LOOK AROUND: expected ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -281,7 +281,7 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
 def test_a_task_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With the key, the name and the installed ones."""
     with pytest.raises(ConfigError) as refusal:
-        check_tasks(looking(tmp_path / "scenario"))
+        check_plugin_tasks(looking(tmp_path / "scenario"))
     expected = "virtual: topology[0].profile: tasks: expected tasks of installed plug-ins (none), found 'LOOK AROUND'"
     assert str(refusal.value) == expected
 
@@ -289,7 +289,7 @@ def test_a_task_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
 def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
     """So a profile can leave out a task of the one that it starts from."""
     scenario = looking(tmp_path / "scenario", per_day=0)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     assert load_tasks(scenario) == {}
 
 
