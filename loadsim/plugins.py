@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, printable
 
 GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes"}
 """The group of entry points of each kind of plug-in."""
@@ -45,9 +45,8 @@ class Plugin:
         try:
             return self.entry.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of others may raise anything
-            why = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
             expected = f"{self.entry.value} of the package {self.origin} to be imported"
-            raise ConfigError(f"{self.kind} {self.name}: expected {expected}, found {why}") from None
+            raise ConfigError(f"{self.kind} {self.name}: expected {expected}, found {first_line(error)}") from None
 
 
 def plugins(kind: str) -> Sequence[Plugin]:
@@ -72,6 +71,16 @@ def plugin(kind: str, name: str) -> Plugin | None:
         origins = " and ".join(each.origin for each in found)
         raise ConfigError(f"{kind} {name}: expected one package with a {kind} of this name, found {origins}")
     return found[0] if found else None
+
+
+def names(kind: str) -> str:
+    """Return the names of all plug-ins of a kind, for an error; `none` if none is installed."""
+    return ", ".join(dict.fromkeys(each.name for each in plugins(kind))) or "none"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of a plug-in's exception and the first line of its text, safe for a terminal."""
+    return printable(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": "))
 
 
 def origin(kind: str, name: str) -> str | None:

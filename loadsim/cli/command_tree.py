@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command with its path, such as ("log", "answer"); `usage` is its synopsis without the path."""
+    """A command with its path, such as ("log", "answer"). `verbs` are the commands below it."""
 
     path: tuple[str, ...]
     about: str

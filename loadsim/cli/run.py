@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +27,7 @@ from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watchers
+from loadsim.servers.program_name import program_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +153,7 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
 
 def next_steps(result: RunResult) -> list[str]:
     """Return what to do after a run: for one on the embedded server, how to go on to a real one."""
-    program = _program()
+    program = program_name()
     lines = [f"All figures: {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
         return lines
@@ -168,17 +167,6 @@ def next_steps(result: RunResult) -> list[str]:
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml",
     ]
-
-
-def _program() -> str:
-    """Return the name of this program, as it is called: a path, unless a shell finds it, or `python -m loadsim`."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return f"{Path(sys.executable).name} -m loadsim"
-    found = shutil.which(called.name)
-    if not called.is_file() or (found is not None and Path(found).samefile(called)):
-        return "loadsim"
-    return os.path.relpath(called)
 
 
 def report_on(out: Path) -> str:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import host_and_port
+from loadsim.model.host_port import bracketed, host_and_port
 from loadsim.model.scenario_server import is_loopback
 
 DEFAULT_PORT = 8786
@@ -51,7 +51,7 @@ class ControlAddress:
     @property
     def written_host(self) -> str:
         """The host as it is written before a port: an IPv6 address in brackets."""
-        return f"[{self.host}]" if ":" in self.host else self.host
+        return bracketed(self.host)
 
 
 def control_address(

@@ -24,6 +24,7 @@ from loadsim.cluster.agent import DASK_SETTINGS, DESCRIBE
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError
+from loadsim.model.host_port import bracketed
 
 T = TypeVar("T")
 
@@ -68,8 +69,7 @@ async def reach(access: Access, name: str | None = None) -> str:
         raise ConnectionError(deepest(failure)) from None
     if any(str(worker["name"]) == name for worker in about["workers"].values()):
         raise ConnectionError(f"another client {name}, or one that was cut off a moment ago")
-    host: str = get_address_host(comm.local_address)
-    return f"[{host}]" if ":" in host else host
+    return bracketed(get_address_host(comm.local_address))
 
 
 def deepest(failure: BaseException) -> str:

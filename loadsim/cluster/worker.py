@@ -51,7 +51,7 @@ from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
-from loadsim.users.plugin_tasks import check_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
 """Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
@@ -71,7 +71,7 @@ async def check(assigned: WorkerAssignment) -> None:
     )
     check_sources(assigned.scenario)
     check_ports(assigned.scenario, assigned.assignment)
-    check_tasks(assigned.scenario)
+    check_plugin_tasks(assigned.scenario)
     if FIRST_USER in assigned.assignment:
         check_probes(assigned.scenario)
     check_drivers(assigned.scenario, assigned.services)

@@ -25,3 +25,8 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
     if host is None or port is None or port > MOST_PORT:
         raise ValueError(text)
     return host, port
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host

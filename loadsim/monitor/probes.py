@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.engine.run_log import RunLog
-from loadsim.errors import ConfigError, printable
+from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock, Services
 from loadsim.model.scenario import Scenario
-from loadsim.plugins import Plugin, plugin, plugins
+from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
 """The time between two samples of a probe. One that takes longer is sampled as often as it can be."""
@@ -58,8 +59,7 @@ def open_probes(scenario: Scenario, services: Services) -> tuple[Probe, ...]:
 def _found(scenario: Scenario, name: str) -> Plugin:
     found = plugin("probe", name)
     if found is None:
-        installed = ", ".join(dict.fromkeys(each.name for each in plugins("probe"))) or "none"
-        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({installed}), found {name!r}")
+        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({names('probe')}), found {name!r}")
     return found
 
 
@@ -77,7 +77,7 @@ def _opened(found: Plugin, services: Services, settings: Mapping[str, Any]) -> P
 
 
 def _text(error: BaseException) -> str:
-    return printable(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": "))[:LONGEST_TEXT]
+    return first_line(error)[:LONGEST_TEXT]
 
 
 def checked(figures: object) -> dict[str, float]:
@@ -140,7 +140,7 @@ class _Sampler:
             self.last_failure = failure
             return
         self.samples += 1
-        self._log.health({"at_ns": at_ns, "probe": self.probe.name, "figures": dict(figures)})
+        self._log.health({"at_ns": at_ns, PROBE: self.probe.name, FIGURES: figures})
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.plugins import plugin, plugins
+from loadsim.plugins import names, plugin
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""
@@ -24,13 +24,9 @@ def open_driver(name: str, services: Services, **options: Any) -> Driver:
     """Return a new driver of this name. Raises `ConfigError` if there is none, or if it rejects the services."""
     found = plugin("driver", name)
     if found is None:
-        raise ConfigError(f"protocol: expected one of {_known()}, found {name}")
+        raise ConfigError(f"protocol: expected one of {names('driver')}, found {name}")
     driver: Driver = found.load()(services, **options)
     return driver
-
-
-def _known() -> str:
-    return ", ".join(dict.fromkeys(each.name for each in plugins("driver")))
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
@@ -65,7 +61,7 @@ def check_protocols(scenario: Scenario) -> None:
     for at, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
             raise ConfigError(
-                f"{scenario.name}: topology[{at}].protocol: expected one of {_known()}, found {group.protocol!r}"
+                f"{scenario.name}: topology[{at}].protocol: expected one of {names('driver')}, found {group.protocol!r}"
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, at)

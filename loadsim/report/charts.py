@@ -114,7 +114,7 @@ def _marker(number: int, x: str, y: str) -> str:
 
 def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
     x, y = x_scale(chart.axis), y_scale(panel)
-    unit = "" if panel.is_time and panel.y_title == "ms" else f'<span class="unit">{escape(panel.y_title)}</span>'
+    unit = "" if panel.is_time else f'<span class="unit">{escape(panel.y_title)}</span>'
     title = f"{escape(panel.title)} {unit}".strip()
     legend = _legend(panel.lines) if own_legend and (len(panel.lines) > 1 or len(chart.panels) == 1) else ""
     parts = [*_frame(panel, chart, x, y)]
@@ -139,19 +139,19 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
         begin, end = map(x.place, chart.shaded)
         yield f'<rect class="window" x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'
         if chart.across == 1:
-            second = " second" if begin < NARROW else ""
-            yield f'<text class="tick" x="{_percent(begin)}" dy="-4">window</text>'
+            second = ' class="second"' if begin < NARROW else ""
+            yield f'<text x="{_percent(begin)}" dy="-4">window</text>'
             if begin > TOO_NARROW:
-                yield f'<text class="tick{second}" dy="-4">warm-up</text>'
+                yield f'<text{second} dy="-4">warm-up</text>'
     for value, name in y.ticks:
         at = _percent(1 - y.place(value))
         yield f'<line class="grid" x2="100%" y1="{at}" y2="{at}"/>'
-        yield f'<text class="tick" x="-6" y="{at}" dy="4" text-anchor="end">{name}</text>'
+        yield f'<text x="-6" y="{at}" dy="4" text-anchor="end">{name}</text>'
     for number, (value, name) in enumerate(x.ticks):
         at = _percent(x.place(value))
-        every_second = " second" if number % 2 else ""
+        every_second = ' class="second"' if number % 2 else ""
         yield f'<line class="grid" y2="100%" x1="{at}" x2="{at}"/>'
-        yield f'<text class="tick{every_second}" x="{at}" y="100%" dy="16" text-anchor="middle">{name}</text>'
+        yield f'<text{every_second} x="{at}" y="100%" dy="16" text-anchor="middle">{name}</text>'
     yield '<line class="edge" x2="100%" y1="100%" y2="100%"/>'
     for limit in panel.limits:
         at = _percent(1 - y.place(limit.value))

@@ -114,7 +114,7 @@ class Panel:
     @property
     def is_time(self) -> bool:
         """True if the figures are in milliseconds."""
-        return self.y_title == "ms" or self.y_title.startswith("ms ")
+        return self.y_title == "ms"
 
 
 @dataclass(frozen=True, slots=True)

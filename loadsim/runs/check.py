@@ -16,7 +16,7 @@ from loadsim.provisioning.findings import ServerReport
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server
 from loadsim.runs.server import server_under_test
-from loadsim.users.plugin_tasks import check_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 
 def check_scenario(
@@ -27,7 +27,7 @@ def check_scenario(
     Raises `ConfigError` for bad input, a server that does not answer, and a refused log-on.
     """
     check_protocols(scenario)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     workload = Workload(scenario)
     check_sources(scenario)
     with (

@@ -52,7 +52,7 @@ from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
-from loadsim.users.plugin_tasks import check_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 START_AHEAD_S = 0.5
 """The common start is announced this long beforehand: enough to reach every engine of every client."""
@@ -86,7 +86,7 @@ def run_on_cluster(
     """
     began = datetime.now(UTC)
     check_protocols(scenario)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     workload = Workload(scenario)
     check_shareable(scenario, "--cluster")
     with run_directory(out, scenario.name, began) as directory:

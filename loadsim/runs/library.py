@@ -30,7 +30,7 @@ from loadsim.protocols.registry import check_protocols
 from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.users.plugin_tasks import check_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 Source = str | Path | Scenario
 """A scenario, the path of one, or the bare name of a shipped one."""
@@ -79,7 +79,7 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     if not isinstance(scenario, Scenario):
         scenario = _load(scenario, passwords=False)
     check_protocols(scenario)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     most = min(scenario.users, MOST_ENGINES)
     if engines is None:
         engines = engines_for(scenario.users, os.cpu_count() or 1)

@@ -50,7 +50,7 @@ from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
-from loadsim.users.plugin_tasks import check_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 
 def run_locally(
@@ -75,7 +75,7 @@ def run_locally(
 
     # Check what can be checked without the server.
     check_protocols(scenario)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     workload = Workload(scenario)
     if part:
         check_slice(part, scenario)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shlex
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.scenario_server import is_loopback
 from loadsim.servers.master import Master, PortTaken
+from loadsim.servers.program_name import program_name
 from loadsim.servers.running import RunningServer
 
 LOOPBACK = "127.0.0.1"
@@ -112,13 +111,8 @@ def check_programs(
     if missing:
         raise ConfigError(f"server: {kind}: --programs {unpacked}: expected {', '.join(missing)} to be unpacked there")
     if os.geteuid() != 0:
-        raise ConfigError(f"server: {kind}: expected to be root; run it as: sudo {_program()} server {kind} ...")
-
-
-def _program() -> str:
-    """Return this program as root finds it: sudo does not search the directories of a virtual environment."""
-    called = Path(sys.argv[0])
-    return shlex.quote(str(called.absolute())) if called.is_file() and called.name == "loadsim" else "loadsim"
+        program = program_name(for_root=True)
+        raise ConfigError(f"server: {kind}: expected to be root; run it as: sudo {program} server {kind} ...")
 
 
 def prepare_directories(root: Path, directories: Iterable[Directory], sockets: Iterable[Path] = ()) -> None:

@@ -18,7 +18,7 @@ from loadsim.model.draws import draw
 from loadsim.model.ports import INBOX, Session, Turn
 from loadsim.model.profile import expected_plugin_task, may_name_plugin_task
 from loadsim.model.scenario import Scenario
-from loadsim.plugins import Plugin, plugin, plugins
+from loadsim.plugins import Plugin, names, plugin
 from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Task
 
@@ -26,7 +26,7 @@ Act = Callable[[Turn], Awaitable[object]]
 """The object of an entry point: an async function, which is called for each turn of a user."""
 
 
-def check_tasks(scenario: Scenario) -> None:
+def check_plugin_tasks(scenario: Scenario) -> None:
     """Raise `ConfigError` for a planned task of a plug-in that is not installed, or cannot be imported."""
     load_tasks(scenario)
 
@@ -44,10 +44,9 @@ def idle_tasks(scenario: Scenario) -> dict[str, Task]:
 def _found(scenario: Scenario, name: str) -> Plugin:
     found = plugin("task", name)
     if found is None:
-        installed = ", ".join(dict.fromkeys(each.name for each in plugins("task"))) or "none"
         at = next(at for at, group in enumerate(scenario.topology) if name in group.profile.tasks)
         where = f"{scenario.name}: topology[{at}].profile: tasks"
-        raise ConfigError(f"{where}: expected tasks of installed plug-ins ({installed}), found {name!r}")
+        raise ConfigError(f"{where}: expected tasks of installed plug-ins ({names('task')}), found {name!r}")
     return found
 
 

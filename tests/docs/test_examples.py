@@ -39,7 +39,7 @@ CHOICE = re.compile(r"(?<![\w|-])[\w-]+(?:\|[\w-]+)+")
 """Alternatives, of which the reader types one."""
 
 NOT_TAKEN = "not taken"
-PLACEHOLDERS = {"ADDRESS": "tcp://192.0.2.1:8786", "SCENARIO": "quickstart", "DIR": "directory", "RUN": "run"}
+PLACEHOLDERS = {"SCENARIO": "quickstart", "DIR": "directory", "RUN": "run"}
 
 
 def typed_by(block: Block) -> str | None:

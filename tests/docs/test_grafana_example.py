@@ -13,7 +13,7 @@ from paths import ROOT
 from promql import named
 
 from loadsim.cli.metrics.definitions import METRICS, VALIDITIES
-from loadsim.cli.metrics.state import PHASES
+from loadsim.cli.metrics.state import RUN_PHASES
 
 EXAMPLES = ROOT / "docs" / "examples" / "grafana"
 DASHBOARD = json.loads((EXAMPLES / "loadsim.json").read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def test_a_query_names_what_is_exported(query: str, legend: str) -> None:
 
 @pytest.mark.parametrize(
     ("label", "values"),
-    [("phase", {*PHASES}), ("validity", {*VALIDITIES})],
+    [("phase", {*RUN_PHASES}), ("validity", {*VALIDITIES})],
 )
 def test_a_query_selects_values_that_there_are(label: str, values: set[str]) -> None:
     """A phase with another name would never come."""

@@ -22,7 +22,8 @@ from small_runs import written
 from loadsim.version import __version__
 from tools.package_readme import LINK, readme_for_index
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 
 FOR_DEVELOPERS = {"dev", "docs", "test"}
 """Extras that users of loadsim do not need."""
@@ -109,6 +110,28 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
     again, _ = build(source, tmp_path / "again")
     assert again.name == wheel.name
     assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_image_has_what_the_wheel_is_built_from() -> None:
+    """The build of the image ends with an error if .containerignore leaves out a path that hatchling needs by name."""
+    first, *others = [
+        line for line in (ROOT / ".containerignore").read_text().splitlines() if line and not line.startswith("#")
+    ]
+    assert first == "*", "nothing is kept but what is named"
+    kept = {line.removeprefix("!") for line in others if line.startswith("!")}
+    hatch = SETTINGS["tool"]["hatch"]
+    wheel = hatch["build"]["targets"]["wheel"]
+    needed = {
+        "pyproject.toml",
+        "README.md",
+        *PROJECT["license-files"],
+        *wheel["packages"],
+        hatch["metadata"]["hooks"]["custom"]["path"],
+    }
+    needed |= wheel["force-include"].keys() | wheel["shared-data"].keys()
+    for name in sorted(needed):
+        assert (ROOT / name).exists(), name
+        assert kept & {name, *(str(parent) for parent in Path(name).parents)}, name
 
 
 # --- the description ---------------------------------------------------------------------------------------------
@@ -204,4 +227,5 @@ def test_an_installation_from_the_index_runs_the_quickstart(
     completed(binaries / "loadsim", "run", "quickstart", "--out", "out", cwd=tmp_path)
     assert "<svg" in (tmp_path / "out" / "report.html").read_text("utf-8")
     completed(binaries / "python", "-m", "pip", "install", "--quiet", f"{package}[all]", cwd=tmp_path)
-    completed(binaries / "python", "-c", "import distributed, prometheus_client, pyarrow, uvloop", cwd=tmp_path)
+    modules = "distributed, opentelemetry.exporter.otlp.proto.http, prometheus_client, pyarrow, uvloop"
+    completed(binaries / "python", "-c", f"import {modules}", cwd=tmp_path)

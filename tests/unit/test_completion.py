@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import shutil
 import subprocess
@@ -112,18 +113,30 @@ def parsers(of: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator
                 yield from parsers(below, (*path, name))
 
 
+def flags_of(shell: str, script: str, command: str) -> set[str]:
+    """Return the options that a script has for a command."""
+    if shell == "fish":
+        here = re.escape(rf"complete -c loadsim -n '__loadsim_at \'{command}\'' ")
+        each = re.findall(rf"^{here}((?:-[ls] \S+ )+)", script, re.MULTILINE)
+        words = "".join(each).split()
+        return {f"{'--' if kind == '-l' else '-'}{name}" for kind, name in zip(words[::2], words[1::2], strict=True)}
+    opening, closing = {"bash": ("", " words="), "zsh": ("(", ") verbs=")}[shell]
+    case = re.escape(f" '{command}') options={opening}")
+    (listed,) = re.findall(rf"^ *{case}(.*?){re.escape(closing)}", script, re.MULTILINE)
+    items = shlex.split(listed)
+    return set(items[0].split()) if shell == "bash" else {item.partition(":")[0] for item in items}
+
+
 def test_each_command_and_option_is_in_each_script() -> None:
-    """As the parsers have them."""
+    """As the parsers have them: each command has its own options, and none of another."""
     top = parser()
     tree = {command.name: command for command in command_tree(top).all()}
-    texts = {shell: script(command_tree(top)) for shell, script in SCRIPTS.items()}
+    scripts = {shell: script(command_tree(top)) for shell, script in SCRIPTS.items()}
     for name, each in parsers(top):
         flags = {flag for action in each._actions for flag in action.option_strings}
         assert {flag for option in tree[name].options for flag in option.flags} == flags
-        for flag in flags:
-            assert f"'{name}') " in texts["bash"] and flag in texts["bash"]
-            assert f"'{flag}:" in texts["zsh"]
-            assert f"{'-l ' if flag.startswith('--') else '-s '}{flag.lstrip('-')} " in texts["fish"]
+        found = {shell: flags_of(shell, script, name) for shell, script in scripts.items()}
+        assert found == dict.fromkeys(scripts, flags), name
 
 
 @pytest.mark.parametrize("shell", sorted(SCRIPTS))

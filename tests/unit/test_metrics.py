@@ -17,9 +17,8 @@ from run_states import metrics_of, summary_of
 
 from loadsim.cli.metrics.definitions import METRICS
 from loadsim.cli.metrics.prometheus import BUCKETS, address, served_metrics
-from loadsim.cli.metrics.state import PHASES, RunMetrics, RunState
-from loadsim.engine.snapshot import PHASES as PHASES_OF_ENGINES
-from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.cli.metrics.state import RUN_PHASES, RunMetrics, RunState
+from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.runs.watcher import Stage
 from loadsim.version import __version__
@@ -65,7 +64,7 @@ def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.Ca
     """Before there is a snapshot, with the accounts of all clients together; no figure of the load is invented."""
     metrics = metrics_of(tmp_path)
     found = samples(page(metrics, capsys))
-    assert {dict(labels)["phase"] for name, labels in found if name == "loadsim_phase"} == set(PHASES)
+    assert {dict(labels)["phase"] for name, labels in found if name == "loadsim_phase"} == set(RUN_PHASES)
     assert [key for key, one in found.items() if key[0] == "loadsim_phase" and one] == [
         ("loadsim_phase", frozenset({("phase", "log-on")}))
     ]
@@ -124,7 +123,7 @@ def test_a_phase(tmp_path: Path, stage: Stage, engines: str | None, at_s: float 
 
 def test_every_phase_has_a_name() -> None:
     """Those of the stages, but for the load, and those of the engines."""
-    assert {*get_args(Stage), *PHASES_OF_ENGINES} - {"load"} <= set(PHASES)
+    assert {*get_args(Stage), *PHASES} - {"load"} <= set(RUN_PHASES)
 
 
 def test_what_is_not_known_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +177,7 @@ def test_the_reference_names_every_metric(tmp_path: Path, capsys: pytest.Capture
 def test_the_reference_names_every_phase() -> None:
     """In their order."""
     (line,) = re.findall(r"^\| `loadsim_phase` .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert re.findall(r"`([a-z-]+)`", line.split("|")[5]) == list(PHASES)
+    assert re.findall(r"`([a-z-]+)`", line.split("|")[5]) == list(RUN_PHASES)
 
 
 # --- where --------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_each
-from loadsim.users.plugin_tasks import check_tasks, load_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks, load_tasks
 
 LOOK = """
 async def act(turn):
@@ -51,6 +51,9 @@ async def act(turn):
         {fault}
 """
 """A task that fails for user 1."""
+
+MEDIUM_BEFORE_PLUG_INS = "aba865eca49abb3ac680f1b07cae6d4b40a870132b51febc203965d961bbdaa1"
+"""The digest of the shipped scenario `medium` that commit 0cb5804 computes, the last one before tasks of plug-ins."""
 
 Install = Callable[..., Path]
 
@@ -130,7 +133,7 @@ def test_the_log_has_name_and_weight_and_needs_no_plug_in(
     live(scenario, tmp_path, header=terms)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
     with pytest.raises(ConfigError, match="expected tasks of installed plug-ins"):
-        check_tasks(scenario)
+        check_plugin_tasks(scenario)
 
     assert main(["log", "answer", str(tmp_path / "0.tlog"), "--json"]) in (0, 1, 3)
     score = json.loads(capsys.readouterr().out)
@@ -201,7 +204,7 @@ def test_a_scenario_without_plug_ins_has_none(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, (quiet(), 2))
     assert scenario.plugins == {}
     assert scenario.plugin_tasks == ()
-    assert load_scenario("medium").digest() == load_scenario("medium").digest()
+    assert load_scenario("medium").digest() == MEDIUM_BEFORE_PLUG_INS
 
 
 def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: Path) -> None:
@@ -261,6 +264,7 @@ def test_it_is_listed_with_its_package(install: Install, capsys: pytest.CaptureF
     [
         ("import nothing_of_this_name", "found ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("raise SystemExit(3)", "found SystemExit: 3"),
+        (r"raise ValueError('no\x1b[2J\nmore')", r"found ValueError: no\x1b[2J"),
         ("def other(): pass", "found AttributeError: module 'other' has no attribute 'act'"),
         ("def act(turn): pass", "expected other:act to be an async function, found <function act"),
         ("act = 5", "expected other:act to be an async function, found 5"),
@@ -271,7 +275,7 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
     """Before anything is started."""
     install(code)
     with pytest.raises(ConfigError) as refusal:
-        check_tasks(looking(tmp_path / "scenario"))
+        check_plugin_tasks(looking(tmp_path / "scenario"))
     assert str(refusal.value).startswith("task LOOK AROUND: expected ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -280,7 +284,7 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
 def test_a_task_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With the key, the name and the installed ones."""
     with pytest.raises(ConfigError) as refusal:
-        check_tasks(looking(tmp_path / "scenario"))
+        check_plugin_tasks(looking(tmp_path / "scenario"))
     expected = "virtual: topology[0].profile: tasks: expected tasks of installed plug-ins (none), found 'LOOK AROUND'"
     assert str(refusal.value) == expected
 
@@ -288,7 +292,7 @@ def test_a_task_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
 def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
     """So a profile can leave out a task of the one that it starts from."""
     scenario = looking(tmp_path / "scenario", per_day=0)
-    check_tasks(scenario)
+    check_plugin_tasks(scenario)
     assert load_tasks(scenario) == {}
 
 

@@ -53,9 +53,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return installed
 
 
-def counting(place: Path, **keys: Any) -> Scenario:
+def counting(place: Path) -> Scenario:
     """A scenario with the probe."""
-    return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}}, **keys)
+    return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}})
 
 
 # --- sampling -----------------------------------------------------------------------------------------------------
@@ -206,7 +206,15 @@ def test_probes_are_no_load(tmp_path: Path) -> None:
     kept = tmp_path / "kept.yaml"
     kept.write_text(scenario.to_yaml())
     assert load_scenario(str(kept)).probes == {"count": {"start": 5}}
-    assert counting(tmp_path, name="without settings").probes == {"count": {"start": 5}}
+
+
+def test_a_probe_may_have_no_settings(install: Install, tmp_path: Path) -> None:
+    """A key without a value; the probe's own defaults apply."""
+    install(PROBE)
+    scenario = scenario_of(tmp_path / "scenario", (quiet(), 2), probes={"count": None})
+    assert scenario.probes == {"count": {}}
+    (probe,) = open_probes(scenario, NOWHERE)
+    assert probe.sample() == {"taken_count": 1}
 
 
 # --- afterwards ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import io
 import threading
 
 import pytest
+from patience import PATIENCE_S
 from rich.console import Console
 
 from loadsim.cli import progress
@@ -47,19 +48,33 @@ def test_a_share_is_shown_by_tenths_after_two_seconds(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "Planning: 30 %\nPlanning: 40 %\nPlanning: 100 %\n"
 
 
+class Screen(io.StringIO):
+    """Keeps what is written; `drawn` is set once it has a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.drawn = threading.Event()
+        self._text = text
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if self._text in self.getvalue():
+            self.drawn.set()
+        return count
+
+
 @pytest.mark.parametrize(("silent_s", "shown"), [(0.0, True), (1e6, False)])
 def test_work_is_shown_on_a_terminal_if_it_lasts(
     silent_s: float, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And no thread of it is left."""
-    screen = io.StringIO()
+    screen = Screen("Merging")
     console = Console(file=screen, force_terminal=True, width=80)
     monkeypatch.setattr(progress, "watched_terminal", lambda: console)
     monkeypatch.setattr(progress, "SILENT_S", silent_s)
     before = set(threading.enumerate())
     with shown_work("Merging"):
-        while shown and "Merging" not in screen.getvalue():
-            pass
+        assert screen.drawn.wait(PATIENCE_S) if shown else not screen.drawn.is_set()
     assert ("Merging" in screen.getvalue()) == shown
     for thread in set(threading.enumerate()) - before:
         thread.join(10)  # the screen's own ends after its last refresh

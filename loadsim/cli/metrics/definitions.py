@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loadsim.analysis.summary import Summary
-from loadsim.cli.metrics.state import PHASES, RunState
+from loadsim.cli.metrics.state import RUN_PHASES, RunState
 from loadsim.engine.latency_histogram import LABELS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.version import __version__
@@ -143,7 +143,7 @@ METRICS = (
         "gauge",
         "",
         "1 for the current phase of the run.",
-        lambda state: [((phase,), int(phase == state.phase)) for phase in PHASES],
+        lambda state: [((phase,), int(phase == state.phase)) for phase in RUN_PHASES],
         ("phase",),
     ),
     MetricDefinition(

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, MetricDefinition, Times
 from loadsim.cli.metrics.state import RunState
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import host_and_port
+from loadsim.model.host_port import bracketed, host_and_port
 
 HOST = "127.0.0.1"
 """The default address of metrics, which only this machine can reach."""
@@ -43,8 +43,7 @@ def served_metrics(where: str, state: Callable[[], RunState], *, quiet: bool = F
         raise ConfigError(f"--metrics: expected to listen at {where}, found: {why}") from None
     try:
         if not quiet:
-            shown = f"[{host}]" if ":" in host else host
-            print(f"Metrics: http://{shown}:{server.server_port}/metrics", file=sys.stderr, flush=True)
+            print(f"Metrics: http://{bracketed(host)}:{server.server_port}/metrics", file=sys.stderr, flush=True)
         yield server.server_port
     finally:
         server.shutdown()

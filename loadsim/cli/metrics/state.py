@@ -12,7 +12,7 @@ from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import Stage, Watcher
 
-PHASES = (
+RUN_PHASES = (
     "plan",
     "join",
     "prepare",
@@ -46,7 +46,7 @@ class RunState:
 
     @property
     def phase(self) -> str:
-        """The current phase, one of `PHASES`: the stage of the run, or that of its load."""
+        """The current phase, one of `RUN_PHASES`: the stage of the run, or that of its load."""
         if self.summary is not None:
             return "done"
         if self.stage != "load":
