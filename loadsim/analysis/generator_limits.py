@@ -104,7 +104,7 @@ def advice(generator: Generator) -> str:
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
         ways.append("uvloop (pip install 'loadsim[fast]')")
     if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
-        ways.append("--pin, which keeps server and generator apart")
+        ways.append("--pin (as root), which keeps server and generator apart")
     idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
     if not generator.machines or len(generator.engines) < sum(machine.cores or 0 for machine in idle):
         ways.append("more engines")
@@ -117,8 +117,8 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
     for machine in generator.machines:
         if machine.shares_cpus and not embedded:
             warnings.append(
-                f"the server runs on the same cores of {machine.name} as the generator: --pin keeps them apart, another"
-                " machine does it better"
+                f"the server runs on the same cores of {machine.name} as the generator: --pin (as root) keeps them"
+                " apart, another machine does it better"
             )
         if _above(machine.cpu_share, BUSY_SHARE):
             warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken")

@@ -302,7 +302,7 @@ SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_he
         (Generator(event_loop="asyncio.unix_events"), ["uvloop (pip install 'loadsim[fast]')", "more engines"]),
         (
             Generator(engines=(ENGINE,), machines=(SHARED,)),
-            ["--pin, which keeps server and generator apart", "more engines"],
+            ["--pin (as root), which keeps server and generator apart", "more engines"],
         ),
         (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
         (
@@ -323,8 +323,8 @@ def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: li
     [
         (
             SHARED,
-            "the server runs on the same cores of c1 as the generator: --pin keeps them apart, another machine does it"
-            " better",
+            "the server runs on the same cores of c1 as the generator: --pin (as root) keeps them apart, another"
+            " machine does it better",
         ),
         (replace(SHARED, shares_cpus=False, pinned=True), None),
         (replace(SHARED, shares_cpus=None), None),
