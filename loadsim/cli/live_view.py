@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.per_client import by_number
 from loadsim.cli.progress import watched_terminal
 from loadsim.engine.latency_histogram import BOUNDS_MS
@@ -25,7 +26,6 @@ from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.model.records import FAILURES
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_sections import GeneratorLimits
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.users.tasks import TASKS
 
@@ -152,7 +152,7 @@ class Screenful:
             ("Users", _users(snapshot, narrow)),
             ("Tasks", _tasks(snapshot, lately, narrow)),
             ("Late", _late(snapshot, lately, narrow)),
-            ("Generator", _generator(snapshot, self.scenario.limits.generator, narrow)),
+            ("Generator", _generator(snapshot, self._lag_limit_ms(), self.scenario.limits.generator.cpu, narrow)),
             ("Failures", _failures(snapshot)),
         ):
             figures.add_row(name, figure)
@@ -164,6 +164,15 @@ class Screenful:
             tasks, clients = _fitting_rows(lines, tasks, clients)
         tables = [*_by_task(snapshot, lately, columns, tasks), *_by_client(self.clients, columns, clients)]
         yield Group(top, *(Constrain(table, WIDEST) for table in tables))
+
+    def _lag_limit_ms(self) -> float | None:
+        """Return the limit of the event loop's lag, for the scored task that is the fastest lately."""
+        lately, limits = self.lately, self.scenario.limits.generator
+        scored = [task for task, weight in self.scenario.weights.items() if weight > 0]
+        found_ms = [] if lately is None else [lately.about_ms(task, 95) for task in scored]
+        fastest_ms = min((each for each in found_ms if each is not None), default=None)
+        of_log = {"generator_lag_p99_ms": limits.lag_p99_ms, "generator_lag_share": limits.lag_share}
+        return lag_limit_ms(of_log, fastest_ms)
 
 
 def _head(snapshot: LiveSnapshot, run: Run, narrow: bool) -> Table:
@@ -233,19 +242,19 @@ def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
     return Text(means if narrow else f"{means} a task lately; {most}")
 
 
-def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) -> Text:
-    """Return the load of the worst engine in the last second."""
+def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: float | None, narrow: bool) -> Text:
+    """Return the load of the worst engine in the last second, and the memory of all."""
     if snapshot.cpu_share is None:
         return Text("")
     text = Text()
     if snapshot.lag_p99_ms is not None:
-        bad = limits.lag_p99_ms is not None and snapshot.lag_p99_ms > limits.lag_p99_ms
-        most = "" if limits.lag_p99_ms is None else f", at most {limits.lag_p99_ms:g}"
+        bad = lag_most_ms is not None and snapshot.lag_p99_ms > lag_most_ms
+        most = "" if lag_most_ms is None else f", at most {lag_most_ms:.2g}"
         late = f"{snapshot.lag_p99_ms:.1f} ms late"
         line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(line, style="red" if bad else "")
-    bad = limits.cpu is not None and snapshot.cpu_share > limits.cpu
-    most = "" if limits.cpu is None or narrow else f" (at most {limits.cpu:.0%})"
+    bad = cpu_limit is not None and snapshot.cpu_share > cpu_limit
+    most = "" if cpu_limit is None or narrow else f" (at most {cpu_limit:.0%})"
     text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
     return text.append(f", {(snapshot.rss_bytes or 0) / 2**20:.0f} MiB")
 

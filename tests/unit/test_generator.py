@@ -237,7 +237,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
             {},
             [
                 "the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed; above it in 7 of"
-                " 7 s, longest from 20 s to 27 s of the run"
+                " 7 s, longest from 20 s to 27 s of the run, with short breaks"
             ],
         ),
         (
