@@ -158,8 +158,8 @@ def _moment(seconds: Sequence[Second], limit: float | None) -> str:
     begin_s, end_s = longest[0].begin_s, longest[-1].end_s
     broken = ", with short breaks" if end_s - begin_s - _sum_s(longest) > 1 else ""
     return (
-        f"; above it in {_sum_s(above):.0f} of {_sum_s(seconds):.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s of"
-        f" the run{broken}"
+        f"; above it in {_sum_s(above):.0f} of {_sum_s(seconds):.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s"
+        f" of the run{broken}"
     )
 
 
