@@ -233,6 +233,7 @@ class Coordinator:
                 for task in listening:
                     await task
                 watching.cancel()
+                self._show()  # the last snapshots of members come after the last second
         finally:
             for member in self._members:
                 member.channel.kill()
@@ -373,8 +374,11 @@ class Coordinator:
                 if gone:
                     self._lose(member, f"sent nothing for {quiet_s:.0f} s")
                     member.channel.kill()
-            if any(member.snapshot for member in self._members):
-                self._watch(self.snapshot())
+            self._show()
+
+    def _show(self) -> None:
+        if any(member.snapshot for member in self._members):
+            self._watch(self.snapshot())
 
     def _lose(self, member: _Member, why: str) -> None:
         if not member.lost:

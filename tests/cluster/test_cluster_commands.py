@@ -207,7 +207,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
         client(tmp_path, address, "two"),
         running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
     ):
-        whole.until("^work: ")
+        whole.until("^(warm-up|window|work): ")
         os.kill(pid_of(out, "two"), signal.SIGKILL)
         assert whole.process.wait() == INVALID
     score = json.loads((out / "score.json").read_text())
@@ -226,7 +226,7 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
         client(tmp_path, address, "two"),
     ):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, error=True) as whole:
-            whole.until("^work: ")
+            whole.until("^(warm-up|window|work): ")
             whole.end(signal.SIGKILL)
         pids = [pid_of(out, name) for name in ("one", "two")]
         os.kill(pids[0], signal.SIGSTOP)  # on a slow machine it would have ended before it is looked for

@@ -84,7 +84,7 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
         client(tmp_path, address, "well"),
         running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
     ):
-        whole.until("^work: ")
+        whole.until("^(warm-up|window|work): ")
         awhile.fill()
         forever.fill()
         while not (said_by(out, "awhile") and said_by(out, "forever")):
@@ -117,7 +117,7 @@ def test_the_stations_disk_is_full(embedded_server: StartEmbedded, tmp_path: Pat
         out = small.path / "out"
         run = ("run", path, "--cluster", address, "--out", out, "--no-report")
         with running(tmp_path, *run, error=True, before=small.inside) as whole:
-            whole.until("^work: ")
+            whole.until("^(warm-up|window|work): ")
             small.fill()
             for name in ("one", "two"):
                 whole.until(rf"loadsim: {out}: expected room for \d+ bytes of client {name}, found \d")

@@ -85,9 +85,9 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
         assert process.stderr is not None
         told = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", process.stderr.readline())
         assert told is not None
-        await_line(process, "work: ")
+        await_line(process, "(warm-up|window|work): ")
         first = samples(fetched("127.0.0.1", int(told[1])))
-        await_line(process, r"work: \d\d s, ")
+        await_line(process, r"(warm-up|window|work): \d\d s, ")
         second = samples(fetched("127.0.0.1", int(told[1])))
         process.send_signal(signal.SIGINT)
         await_line(process, "Metrics stay for 86400 s; Ctrl-C ends this at once")
@@ -117,6 +117,11 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
         done = value(second, "tasks_total", task=task, outcome="ok")
         assert value(second, "task_seconds_count", task=task) == done
         assert value(second, "task_seconds_bucket", task=task, le="+Inf") == done
+    log = read_logs([tmp_path / "out"])
+    ended = sum(count for key, count in last.items() if key[0] == "loadsim_tasks_total")
+    envelope = log.strings.index("PROCESS INBOX")  # made of other tasks, which are counted
+    assert ended == sum(log.tasks["task"] != envelope)
+    assert value(last, "users_on") == 0
     for before, after in ((first, second), (second, last)):
         for key, count in before.items():
             if key[0].endswith(("_total", "_count", "_bucket", "_sum")):
@@ -150,7 +155,7 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        await_line(process, "work: ")
+        await_line(process, "(warm-up|window|work): ")
         server.stop()
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3

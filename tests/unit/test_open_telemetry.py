@@ -199,6 +199,21 @@ def test_a_url_with_a_password(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    ["Authorization: Bearer S3cretToken", "a=b,S3cretToken", "Authorization=Bearer S3cret Token", "S3cretToken"],
+)
+def test_headers_that_the_exporter_rejects_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], headers: str
+) -> None:
+    """A colon in place of the equals sign, or no name: what is said goes to the logs of services, without the token."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+    metrics = metrics_of(tmp_path)
+    with otlp_receiver() as receiver, sent_metrics(receiver.url, lambda: metrics.state, interval_s=NEVER_S):
+        receiver.metrics()
+    assert "S3cret" not in capsys.readouterr().err
+
+
 def test_an_environment_that_the_exporter_does_not_understand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

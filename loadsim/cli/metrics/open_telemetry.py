@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -47,6 +47,9 @@ PATH = "/v1/metrics"
 
 LONGEST_REASON = 200
 
+LEAST_SECRET = 4
+"""The shortest word of a header that is taken for a part of a token."""
+
 UNKNOWN: Any = None
 """The least and the largest time of a histogram, which OTLP does not demand, but the exporter's type does."""
 
@@ -67,7 +70,8 @@ def sent_metrics(
         try:
             exporter = OTLPMetricExporter(where, timeout=timeout_s)
         except Exception as failure:  # noqa: BLE001  it reads OTEL_ variables of the environment, some versions raise
-            raise ConfigError(f"--otel: expected valid OTEL_ variables in the environment, found: {failure}") from None
+            found = _without_headers(str(failure))
+            raise ConfigError(f"--otel: expected valid OTEL_ variables in the environment, found: {found}") from None
         for line in log:  # others log
             _warn(printable(line))
         sender = _Sender(exporter, where.removesuffix(PATH), state, interval_s, log)
@@ -157,7 +161,7 @@ class _Sender:
             accepted = self._exporter.export(metrics_data(state, time.time_ns())) is MetricExportResult.SUCCESS
         except Exception as failure:  # noqa: BLE001  a fault of the exporter must not end the thread, nor the run
             accepted = False
-            self._log.append(str(failure))
+            self._log.append(_without_headers(str(failure)))
         self._tried += 1
         if accepted:
             self._sent = state
@@ -181,6 +185,16 @@ def _reason(log: list[str]) -> str:
     return system[1] if system else text[:LONGEST_REASON]
 
 
+def _without_headers(text: str) -> str:
+    """Return a text of the exporter with "..." for each word of the headers in the environment, which have tokens."""
+    values = [value for name, value in os.environ.items() if re.fullmatch(r"OTEL_\w*HEADERS", name)]
+    words = {word for value in values for each in (value, unquote(value)) for word in re.split(r"[\s,;:=]+", each)}
+    for word in sorted(words, key=len, reverse=True):
+        if len(word) >= LEAST_SECRET:
+            text = text.replace(word, "...")
+    return text
+
+
 @contextmanager
 def _captured_log() -> Iterator[list[str]]:
     """Yield the lines that the exporter logs; otherwise they would appear on standard error, again and again."""
@@ -188,7 +202,7 @@ def _captured_log() -> Iterator[list[str]]:
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
+            lines.append(_without_headers(record.getMessage()))
 
     logger, handler = logging.getLogger("opentelemetry"), Lines(logging.WARNING)
     propagated, logger.propagate = logger.propagate, False
