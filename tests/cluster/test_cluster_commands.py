@@ -13,7 +13,7 @@ import pytest
 from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
 from mailservers import StartEmbedded
 from patience import PATIENCE_S
-from small_runs import loadsim, written
+from small_runs import AT_WORK, loadsim, written
 from timing_samples import write_sample
 from workers import wait_for_end
 
@@ -207,7 +207,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
         client(tmp_path, address, "two"),
         running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
     ):
-        whole.until("^(warm-up|window|work): ")
+        whole.until(f"^{AT_WORK}")
         os.kill(pid_of(out, "two"), signal.SIGKILL)
         assert whole.process.wait() == INVALID
     score = json.loads((out / "score.json").read_text())
@@ -226,7 +226,7 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
         client(tmp_path, address, "two"),
     ):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, error=True) as whole:
-            whole.until("^(warm-up|window|work): ")
+            whole.until(f"^{AT_WORK}")
             whole.end(signal.SIGKILL)
         pids = [pid_of(out, name) for name in ("one", "two")]
         os.kill(pids[0], signal.SIGSTOP)  # on a slow machine it would have ended before it is looked for

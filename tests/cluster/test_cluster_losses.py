@@ -21,7 +21,7 @@ from cluster_commands import (
     station,
 )
 from mailservers import StartEmbedded
-from small_runs import loadsim
+from small_runs import AT_WORK, loadsim
 from workers import wait_for_end
 
 from loadsim.cli import INVALID
@@ -52,7 +52,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         address, _ = stack.enter_context(station(tmp_path))
         agents = {name: stack.enter_context(client(tmp_path, address, name)) for name in names}
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
-            whole.until("^(warm-up|window|work): ")
+            whole.until(f"^{AT_WORK}")
             machines = {name: pid_of(out, name) for name in names}
             engines = {name: engine_of(out, name) for name in names}
             for pid, number in (
@@ -131,7 +131,7 @@ def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp
         client(tmp_path, address, "two"),
     ):
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
-            whole.until("^(warm-up|window|work): ")
+            whole.until(f"^{AT_WORK}")
             up.end(signal.SIGKILL)
             one.until(f"the controller at {address} is gone; waiting for it$")
             assert whole.process.wait() == 0

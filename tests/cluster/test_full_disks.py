@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cluster_commands import client, events, lasting, lost_by_client, on_server, reasons_about, running, station
 from mailservers import StartEmbedded
+from small_runs import AT_WORK
 
 from loadsim.cli import INVALID
 from loadsim.timinglog.merge import read_logs
@@ -84,7 +85,7 @@ def test_a_clients_disk_is_full_for_a_while_or_for_ever(embedded_server: StartEm
         client(tmp_path, address, "well"),
         running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
     ):
-        whole.until("^(warm-up|window|work): ")
+        whole.until(f"^{AT_WORK}")
         awhile.fill()
         forever.fill()
         while not (said_by(out, "awhile") and said_by(out, "forever")):
@@ -117,7 +118,7 @@ def test_the_stations_disk_is_full(embedded_server: StartEmbedded, tmp_path: Pat
         out = small.path / "out"
         run = ("run", path, "--cluster", address, "--out", out, "--no-report")
         with running(tmp_path, *run, error=True, before=small.inside) as whole:
-            whole.until("^(warm-up|window|work): ")
+            whole.until(f"^{AT_WORK}")
             small.fill()
             for name in ("one", "two"):
                 whole.until(rf"loadsim: {out}: expected room for \d+ bytes of client {name}, found \d")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S, PATIENT_CRITERIA
+from small_runs import AFTER_TEN_S, AT_WORK
 
 from bench.nullserver import HOST, NullServer, Shape, started
 from loadsim.timinglog.reader import TimingLog, read_log
@@ -98,7 +99,7 @@ def run(
     *,
     engines: int,
     at_work: Callable[[dict[str, int]], None],
-    when: str = r"(warm-up|window|work): ",
+    when: str = AT_WORK,
     env: Mapping[str, str] | None = None,
 ) -> Ended:
     """A whole `loadsim run`; `at_work` is given the engines' processes once it says that all users are at work."""
@@ -159,9 +160,7 @@ def test_a_lost_engine(
     limits = {"lost_users": lost_users, "generator": NO_LIMITS}
     scenario = written(tmp_path, server, limits, duration="26s")
     # What was measured before the fault is on disk a second or two later: the line after ten seconds tells.
-    ended = run(
-        scenario, engines=2, at_work=lambda pids: os.kill(pids["2"], fault), when=r"(warm-up|window|work): \d\d s, "
-    )
+    ended = run(scenario, engines=2, at_work=lambda pids: os.kill(pids["2"], fault), when=AFTER_TEN_S)
     assert (ended.verdict["validity"], ended.status) == (validity, status), ended.verdict
     assert any(reason.startswith("the generator lost 10 of 20 users") for reason in ended.verdict["reasons"])
     assert ended.score["delivery"]["undelivered_at_end"] == 0
@@ -185,7 +184,7 @@ def test_an_engine_without_free_files(server: NullServer, tmp_path: Path) -> Non
 
     limits = {"generator": NO_LIMITS}
     scenario = written(tmp_path, server, limits, duration="20s")
-    ended = run(scenario, engines=1, at_work=take_files, when=r"(warm-up|window|work): \d\d s, ")
+    ended = run(scenario, engines=1, at_work=take_files, when=AFTER_TEN_S)
     assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
     own = ended.score["generator_failed"]
     assert own > 0
@@ -209,7 +208,7 @@ def test_a_stopped_parent(server: NullServer, tmp_path: Path) -> None:
             os.kill(parent, signal.SIGCONT)
 
     scenario = written(tmp_path, server, {"generator": NO_LIMITS}, duration="30s")
-    ended = run(scenario, engines=1, at_work=stop, when=r"(warm-up|window|work): \d\d s, ")
+    ended = run(scenario, engines=1, at_work=stop, when=AFTER_TEN_S)
     assert (ended.verdict["validity"], ended.status) == ("degraded", 0), ended.verdict
     (machine,) = ended.score["machines"]
     ((begin_s, end_s),) = machine["unobserved_s"]

@@ -20,7 +20,7 @@ import pytest
 from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
-from small_runs import await_line, loadsim, on, population_of, written
+from small_runs import AFTER_TEN_S, await_line, loadsim, on, population_of, written
 
 from loadsim.cli.run_view import Warnings
 from loadsim.model.ports import Endpoint, Services
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        await_line(process, r"(warm-up|window|work): \d\d s, ")  # ten seconds into the work
+        await_line(process, AFTER_TEN_S)  # ten seconds into the work
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
@@ -286,7 +286,7 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        await_line(process, r"(warm-up|window|work): \d\d s, ")
+        await_line(process, AFTER_TEN_S)
         process.kill()
         assert process.stderr is not None
         process.stderr.read()  # to its end, which comes when the last engine has let go of it

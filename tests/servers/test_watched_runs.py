@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mailservers import StartEmbedded
 from patience import PATIENCE_S
-from small_runs import await_line, loadsim, on, population_of, written
+from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 from terminals import Terminal
 
 from loadsim.model.scenario import load_scenario
@@ -85,9 +85,9 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
         assert process.stderr is not None
         told = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", process.stderr.readline())
         assert told is not None
-        await_line(process, "(warm-up|window|work): ")
+        await_line(process, AT_WORK)
         first = samples(fetched("127.0.0.1", int(told[1])))
-        await_line(process, r"(warm-up|window|work): \d\d s, ")
+        await_line(process, AFTER_TEN_S)
         second = samples(fetched("127.0.0.1", int(told[1])))
         process.send_signal(signal.SIGINT)
         await_line(process, "Metrics stay for 86400 s; Ctrl-C ends this at once")
@@ -155,7 +155,7 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        await_line(process, "(warm-up|window|work): ")
+        await_line(process, AT_WORK)
         server.stop()
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3

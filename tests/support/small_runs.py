@@ -70,6 +70,12 @@ def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, .
     return [scenario.account(user) for user in range(1, scenario.users + 1)], dict(distribution_lists(scenario))
 
 
+AT_WORK = "(warm-up|window|work): "
+"""The beginning of the plain lines of a run between its start and its end."""
+
+AFTER_TEN_S = rf"{AT_WORK}\d\d s, "
+
+
 def await_line(process: subprocess.Popen[str], pattern: str) -> None:
     """Read what the process says until a line begins so."""
     assert process.stderr is not None
