@@ -93,7 +93,7 @@ def _scenario(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        scenario = _masked(read_file(path, path.name))
+        scenario = harmless(path.name, _masked(read_file(path, path.name)))
     except ConfigError:
         return {}
     assert isinstance(scenario, dict)

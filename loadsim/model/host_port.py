@@ -21,7 +21,9 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
         raise ValueError(text)
     given = found["lone_port"] or found["port"]
     host = found["v6"] or found["host"] or host
-    port = port if given is None else int(given[:6])
+    digits = None if given is None else given.lstrip("0") or "0"
+    if digits is not None:
+        port = int(digits) if len(digits) <= len(str(MOST_PORT)) else MOST_PORT + 1
     if host is None or port is None or port > MOST_PORT:
         raise ValueError(text)
     return host, port

@@ -42,8 +42,11 @@ TLS_BYTES = 37 << 10
 EMBEDDED_COPIES = 3
 """The memory of the embedded server for a message, as a multiple of the message's size."""
 
-LOG_BYTES_PER_TASK = 250
-"""A planned task's share of the timing logs, with its commands and the samples of each second."""
+LOG_BYTES_PER_TASK = 400
+"""A planned task's share of the timing logs, with its commands, SYNC, and the samples of each second."""
+
+RESULT_BYTES = 1 << 20
+"""The files beside the logs: score, answer, events, report."""
 
 FILLED_PER_S = 1400
 """Messages per second that loadsim puts into the mailboxes of a Dovecot on two cores."""
@@ -104,7 +107,7 @@ def needs_of(workload: Workload, users: Collection[int], engines: int, load: Pla
         engines=engines,
         open_files=open_files_needed(ceil(len(users) / engines), ceil(further / engines)),
         memory_bytes=memory,
-        log_bytes=None if planned is None else round(planned * LOG_BYTES_PER_TASK),
+        log_bytes=None if planned is None else round(planned * LOG_BYTES_PER_TASK) + RESULT_BYTES,
         busiest_tasks_per_s=None if planned is None or load is None else _busiest_per_s(load) * share,
         messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
     )

@@ -208,7 +208,7 @@ def _lateness(figures: Figures) -> list[str]:
 def _sessions(figures: Figures) -> list[str]:
     """Return the lost sessions, if any: users who log on again in time are in no other figure."""
     lost, restored = figures.sessions_lost, figures.sessions_restored
-    return [f"Sessions: {lost:,} lost, {restored:,} restored"] if lost else []
+    return [f"Sessions: {lost:,} lost, {restored or 0:,} restored"] if lost else []
 
 
 def _companions(figures: Figures) -> list[str]:

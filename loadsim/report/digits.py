@@ -49,5 +49,5 @@ def percent(share: float) -> str:
     """Return a share in per cent with up to four digits; 100 and 0 only if it is all or nothing."""
     shown = f"{100 * share:.4g}"
     if shown == "100" and share != 1:
-        shown = f"{100 * share:.6g}"
+        shown = f"{math.floor(share * 1e6) / 1e4:.6g}" if share < 1 else f"{100 * share:.6g}"
     return f"{shown} %"

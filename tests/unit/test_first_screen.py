@@ -113,7 +113,14 @@ def test_equal_figures_name_no_worst_task() -> None:
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(0.0, "0 %"), (1.0, "100 %"), (0.99838, "99.84 %"), (0.999_999, "99.9999 %"), (0.000_012, "0.0012 %")],
+    [
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.99838, "99.84 %"),
+        (0.999_999, "99.9999 %"),
+        (0.999_999_999, "99.9999 %"),
+        (0.000_012, "0.0012 %"),
+    ],
 )
 def test_a_share_is_all_or_nothing_only_if_it_is(share: float, shown: str) -> None:
     """Four digits, and more where they would hide the rest."""

@@ -18,3 +18,17 @@ def test_a_written_host_is_read_again(host: str, written: str) -> None:
     address = control_address(f"tls://{written}:8786")
     assert address.host == host
     assert str(address) == f"tls://{written}:8786"
+
+
+@pytest.mark.parametrize(("port", "found"), [("00014312", 14312), ("0000080", 80), ("065535", 65535), ("0", 0)])
+def test_zeros_before_a_port_are_skipped(port: str, found: int) -> None:
+    """All digits count, however many zeros come first."""
+    assert host_and_port(f"a:{port}") == ("a", found)
+    assert host_and_port(port, "a") == ("a", found)
+
+
+@pytest.mark.parametrize("port", ["65536", "0065536", "9" * 5000])
+def test_no_port(port: str) -> None:
+    """It is too large, whatever its first digits are."""
+    with pytest.raises(ValueError, match=port[:5]):
+        host_and_port(f"a:{port}")

@@ -15,6 +15,7 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import (
     LOG_BYTES_PER_TASK,
+    RESULT_BYTES,
     Needs,
     Resources,
     check_memory,
@@ -125,7 +126,7 @@ def test_the_busiest_stretch_is_ten_seconds_and_a_slice_has_its_share() -> None:
     load = PlannedLoad(400.0, {"READ": tuple(reads), "SEND": tuple(sends)})
     needs = needs_of(workload(), all_users(100), 1, load)
     assert needs.busiest_tasks_per_s == 30.0
-    assert needs.log_bytes == (sum(reads) + sum(sends)) * LOG_BYTES_PER_TASK
+    assert needs.log_bytes == (sum(reads) + sum(sends)) * LOG_BYTES_PER_TASK + RESULT_BYTES
     half = needs_of(workload(), range(1, 51), 1, load)
     assert half.busiest_tasks_per_s == 15.0
     assert half.messages == 50 * 205

@@ -323,6 +323,19 @@ def test_what_others_named_is_text(tmp_path: Path) -> None:
     assert "<script" not in markdown and "<b>" not in markdown
 
 
+def test_control_characters_of_a_scenario_are_escaped(tmp_path: Path) -> None:
+    """A run directory from elsewhere: its scenario sends no terminal a colour, a bell or another direction."""
+    (run := tmp_path / "run").mkdir()
+    write_sample(run / "a.tlog", [done("READ", 500, 9)])
+    odd = "a\x1b[31m\x07\u202eb"
+    scenario = {"name": odd, odd: odd, "topology": [{"users": 2, "profile": odd}]}
+    (run / "scenario.yaml").write_text(json.dumps(scenario), encoding="utf-8")
+    document = document_of([str(run)], {})
+    for text in (to_html(document), to_markdown(document), json.dumps(to_json(document), ensure_ascii=False)):
+        assert "31m" in text
+        assert not {"\x1b", "\x07", "\u202e"} & {*text}
+
+
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     """Here and in a process with other hashes, each form is the same, to the byte."""
     _watched(tmp_path / "run")
