@@ -16,6 +16,9 @@ from loadsim.report.style import PAPER_STYLE
 FORMATS = ("html", "md", "json", "pdf")
 """The formats of reports, which are also the suffixes of their files."""
 
+INCOMPLETE = ".incomplete"
+"""The suffix of a report while it is written."""
+
 IN_A_FILE = ("html", "pdf")
 """The formats that are never written to standard output."""
 
@@ -64,14 +67,19 @@ def content(document: Document, chosen: str, option: str) -> bytes:
 
 
 def write(report: bytes, path: Path, option: str) -> None:
-    """Write a report, or replace one. Raises `ConfigError` if the file cannot be written; then none is left."""
-    opened = False
+    """Write a report, or replace one. Raises `ConfigError` if it cannot be written; then an old one is as it was."""
     try:
-        with path.open("wb") as file:
-            opened = True
-            file.write(report)
-    except OSError as failure:
-        if opened and path.is_file():  # incomplete
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_bytes(report)
+            return
+        place = path.resolve()
+        incomplete = place.with_name(f"{place.name}{INCOMPLETE}")
+        try:
+            incomplete.write_bytes(report)
+            incomplete.replace(place)
+        except OSError:
             with suppress(OSError):
-                path.unlink()
+                incomplete.unlink()
+            raise
+    except OSError as failure:
         raise ConfigError(f"{option} {path}: expected a file to write, found: {failure.strerror}") from None

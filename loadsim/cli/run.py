@@ -143,9 +143,10 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
             line = report_on(result.directory)
+        made = line.startswith(REPORT_MADE)
         with suppress(BrokenPipeError):
-            if not args.quiet:
-                print(line, file=sys.stderr if args.json else sys.stdout)
+            if not (made and args.quiet):
+                print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
         with suppress(BrokenPipeError):
             print("\n".join(next_steps(result)))
@@ -167,6 +168,9 @@ def next_steps(result: RunResult) -> list[str]:
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml",
     ]
+
+
+REPORT_MADE = "Report: "
 
 
 def report_on(out: Path) -> str:
@@ -193,4 +197,4 @@ def report_on(out: Path) -> str:
     if made.returncode:
         why = (made.stderr.strip().splitlines() or ["no message"])[-1]
         return f"No {REPORT_NAME}: {why.removeprefix('loadsim: ')}"
-    return f"Report: {out / REPORT_NAME}"
+    return f"{REPORT_MADE}{out / REPORT_NAME}"

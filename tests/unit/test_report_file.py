@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from timing_samples import done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
+from loadsim.cli.report_file import write
 from loadsim.errors import ConfigError
 from loadsim.report import pdf
 from loadsim.report.pdf import BROWSERS, to_pdf
@@ -95,6 +97,23 @@ def test_a_suffix_of_another_format_is_refused(place: Path, capsys: Capture) -> 
     """Neither wins in silence."""
     line = refused(capsys, "report", "none", "-o", "a.html", "--format", "md")
     assert "-o a.html: expected a name that ends in .md, as --format says" in line
+
+
+def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    """As on a full disk: the error names the file, the old report is whole, and nothing else stays."""
+    (report := tmp_path / "gate.html").write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(
+            ConfigError, match="^--report .*gate.html: expected a file to write, found: File too large$"
+        ):
+            write(b"x" * 1000, report, "--report")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("gate.html", "old")]
+    write(b"new", report, "--report")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("gate.html", "new")]
 
 
 @pytest.mark.parametrize(
