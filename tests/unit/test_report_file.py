@@ -105,9 +105,7 @@ def test_a_report_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
-        with pytest.raises(
-            ConfigError, match="^--report .*gate.html: expected a file to write, found: File too large$"
-        ):
+        with pytest.raises(ConfigError, match=r"gate\.html: expected a file to write, found: File too large$"):
             write(b"x" * 1000, report, "--report")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
