@@ -21,7 +21,7 @@ from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
 MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
-"""The advice if too few tasks were planned."""
+"""The advice if too few tasks were due."""
 
 ENDED_EARLY = "the run was ended early"
 """The reason if a user ended a run."""
@@ -132,7 +132,7 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were planned, or a slow
+    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, or a slow
     server left users with less to do than the plan expects.
     """
 
