@@ -183,7 +183,7 @@ def _load_made(figures: Figures) -> list[str]:
         for name, task in load.tasks.items()
         if task.planned >= FEW_PLANNED and task.made < task.planned * MUCH_LESS
     ]
-    share = "" if load.share is None else f" ({load.share:.1%})".replace("%", " %")
+    share = "" if load.share is None else f" ({percent(load.share)})"
     much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
     outside = _in_no_plan(figures)
     return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}{outside}"]
