@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from loadsim.cli.report import document_of
 from loadsim.cli.run import next_steps
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
+from loadsim.report.answer_tables import score_rows
 from loadsim.report.digits import duration
+from loadsim.report.key_figures import score_words
 from loadsim.report.markdown import to_markdown
 from loadsim.report.plain_lines import LEAST_WIDTH
 from loadsim.runs.result import RunResult
@@ -137,6 +140,20 @@ def test_only_log_on_and_log_off_are_of_the_whole_run(tmp_path: Path) -> None:
         for text in (full_answer(summary), short_answer(summary, 80)):
             assert ("of the whole run" in text) == bool(note)
             assert note in text
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "shown"),
+    [(None, "105"), ((104.9, 105.7), "105.3"), ((101.0, 111.0), "105"), ((60.0, 160.0), "110")],
+)
+def test_answer_and_report_show_the_score_with_the_same_digits(
+    tmp_path: Path, interval_ms: tuple[float, float] | None, shown: str
+) -> None:
+    """Those that its interval supports; without one, those of any time."""
+    (module,) = of_one_task(tmp_path, 105.3).figures.by_protocol.values()
+    module = replace(module, score_interval_ms=interval_ms)
+    assert score_rows(module, "95th")[-1][4] == shown
+    assert score_words(module, module.score_ms) == f"{shown} ms"
 
 
 def test_numbers_have_separators(tmp_path: Path) -> None:
