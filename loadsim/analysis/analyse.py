@@ -94,6 +94,8 @@ def analyse(
         load_unknown=load is None and not unplanned and _should_know_load(log),
         mixed=log.header.get(MIXED, ()),
         own_faults=generator_failures(log),
+        late_busy_p95_ms=late_ms["busy"],
+        compression=float(log.header.get("compression") or 1),
     )
     return Analysis(facts, certain, spreads, late_ms)
 

@@ -97,18 +97,19 @@ def _above(figure: float | None, limit: float | None) -> bool:
 
 
 def advice(generator: Generator) -> str:
-    """Return the measures that may help a generator beyond its limits, the cheapest first."""
+    """Return the measures that may help a generator beyond its limits: `--pin` first, the others by their cost."""
     ways = []
     if any(_above(machine.stolen_share, STOLEN_SHARE) for machine in generator.machines):
         ways.append("hardware that is not shared with others")
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
         ways.append("uvloop (pip install 'loadsim[fast]')")
-    if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
-        ways.append("--pin (as root), which keeps server and generator apart")
     idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
     if not generator.machines or len(generator.engines) < sum(machine.cores or 0 for machine in idle):
         ways.append("more engines")
-    return ", ".join([*ways, "fewer users", "another machine for the generator"])
+    others = ", ".join([*ways, "fewer users", "another machine for the generator"])
+    if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
+        return f"run with --pin (as root), which keeps server and generator apart. If that does not suffice: {others}"
+    return others
 
 
 def suspicious(generator: Generator, embedded: bool) -> list[str]:

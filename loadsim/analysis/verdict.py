@@ -5,6 +5,7 @@ Validity judges the generator and the logs, criteria judge the server. Every rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,14 @@ from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
 MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
-"""The advice if too few tasks were planned."""
+"""The advice if too few tasks were due."""
+
+ENDED_EARLY = "the run was ended early"
+"""The reason if a user ended a run."""
+
+SLOW_S = 300.0
+"""A wait of the users' day that explains missing load: on Courier, mail that took 5 to 10 min of it cost 4 to 5 % of
+the load (`docs/how-to/courier.md`)."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -63,7 +71,9 @@ class Facts:
     several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
     `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
     score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
-    None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan.
+    None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan. `late_busy_p95_ms` is
+    the 95th percentile of the lateness of users who still waited for the server. `compression` is the number of seconds
+    of the users' day in a second of the run.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -90,6 +100,8 @@ class Facts:
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[str] = ()
+    late_busy_p95_ms: float | None = None
+    compression: float = 1.0
 
     @property
     def log_ons(self) -> LogOns:
@@ -120,7 +132,8 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck, or too few tasks were planned.
+    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, or a slow
+    server left users with less to do than the plan expects.
     """
 
     validity: str
@@ -172,7 +185,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.invalid_runs,
     ]
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
-    ways = [advice(facts.generator)] if over_limits else []
+    ways = [advice(facts.generator)] if over_limits else _keeping_up(facts, limits)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
     if any(task.planned < limits["hits"] for _, task in few):  # others failed, or were not done
         ways.append(MORE_HITS)
@@ -235,7 +248,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     """Return the reasons for which the run measured too little to be valid."""
     reasons = []
     if facts.ended_early:
-        reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
+        reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else ENDED_EARLY)
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
         reasons.append("no engine survived to the end of the run")
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
@@ -307,6 +320,44 @@ def _load_below(facts: Facts, least: float) -> list[str]:
         return []
     made, planned = load.made / load.runs, load.planned / load.runs
     return [f"{made:,.0f} of {planned:,.0f} tasks of the plan were asked of the server ({_percent(load.share)})"]
+
+
+def _keeping_up(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Return what may help if too little of the plan's load was made because mail or answers were slow.
+
+    Load that is missing for another reason, such as an early end, has no such advice.
+    """
+    otherwise = facts.ended_early or facts.unended or facts.lost_users or facts.own_faults
+    if otherwise or not _load_below(facts, limits["load"]):
+        return []
+    mail_ms, busy_ms, pace = facts.delivery.took.p50_ms, facts.late_busy_p95_ms, facts.compression
+    if mail_ms is not None and math.isinf(mail_ms):
+        return ["more than half of the mail did not arrive, so users had less to read: look at the server's mail queue"]
+    slow = []
+    if mail_ms is not None and mail_ms / 1000 * pace > SLOW_S:
+        slow.append(
+            f"mail took {_seconds(mail_ms)} (50th) to arrive{_of_the_day(mail_ms, pace)}, so users had less to read"
+        )
+    if busy_ms is not None and busy_ms / 1000 * pace > SLOW_S:
+        slow.append(
+            f"users who waited for answers began tasks {_seconds(busy_ms)} late (95th){_of_the_day(busy_ms, pace)}"
+        )
+    if not slow:
+        return []
+    longer = "a longer day (run.day_length) or " if pace > 1 else ""
+    return [f"{'; '.join(slow)}: the server, or this machine, does not keep up. Take {longer}fewer users"]
+
+
+def _seconds(time_ms: float) -> str:
+    return f"{time_ms / 1000:,.1f} s" if time_ms < 100_000 else f"{time_ms / 1000:,.0f} s"
+
+
+def _of_the_day(time_ms: float, compression: float) -> str:
+    """Return the same time of the users' day, after a comma; "" if the day is not compressed."""
+    day_min = time_ms / 60_000 * compression
+    if compression == 1:
+        return ""
+    return f", {day_min:.0f} min of the users' day" if day_min < 120 else f", {day_min / 60:.1f} h of the users' day"
 
 
 def _companions_down(facts: Facts, least: float) -> list[str]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.summary import Summary
-from loadsim.analysis.verdict import Verdict
 from loadsim.report.answer_facts import count, facts, head
 from loadsim.report.answer_tables import (
     beyond_legend,
@@ -21,13 +18,17 @@ from loadsim.report.answer_tables import (
     covers,
     fitting,
     legend,
+    of_whole_run,
     ordinal,
     score_rows,
     stress_table,
 )
-from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table, text_table
+
+NOT_JUDGED = "Criteria not judged, as the run ended early, without a drain"
+"""The heading of misses that may come from the early end alone."""
 
 
 def full_answer(summary: Summary) -> str:
@@ -39,13 +40,30 @@ def full_answer(summary: Summary) -> str:
     for name, module in figures.by_protocol.items():
         lines += _driver(figures, name)
         if figures.throughput:
-            lines += [*text_table(stress_table(module, figures.window_s, percentile)), ""]
+            lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
             rows = score_rows(module, percentile)
-            lines += [*table(rows), *legend(rows), *covers(module.covers), *certainty(module), ""]
+            lines += [
+                *table(rows),
+                *legend(rows),
+                *of_whole_run(module),
+                *covers(module.covers),
+                *certainty(module),
+                "",
+            ]
             lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
     lines += _asked_for(figures)
-    return "\n".join([*lines, *facts(figures), *clients_text(figures.per_client), *_criteria(summary.criteria)]) + "\n"
+    return (
+        "\n".join(
+            [
+                *lines,
+                *facts(figures, summary.verdict.ended_early),
+                *clients_text(figures.per_client),
+                *_criteria(summary),
+            ]
+        )
+        + "\n"
+    )
 
 
 def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
@@ -62,13 +80,16 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
     for name, module in figures.by_protocol.items():
         lines += wrapped(_driver(figures, name), width)
         if figures.throughput:
-            lines += [*text_table(stress_table(module, figures.window_s, percentile)), ""]
+            lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
             rows = score_rows(module, percentile)
-            notes = [*legend(rows), *covers(module.covers), *certainty(module)]
+            notes = [*legend(rows), *of_whole_run(module), *covers(module.covers), *certainty(module)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures)
-    lines += [*wrapped(facts(figures), width), *wrapped(clients_text(figures.per_client, width), width)]
+    lines += [
+        *wrapped(facts(figures, summary.verdict.ended_early), width),
+        *wrapped(clients_text(figures.per_client, width), width),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -96,26 +117,53 @@ def _asked_for(figures: Figures) -> list[str]:
 def _verdict(summary: Summary) -> list[str]:
     """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
     verdict, figures = summary.verdict, summary.figures
-    lines = [f"Verdict: {verdict.validity}, {passed_words(verdict)}"]
+    lines = [f"Verdict: {verdict.validity}, {passed_words(summary)}"]
     if (figures.percentile, figures.method) != (95, MERGED) and verdict.passed is not None:
         lines.append("Criteria and verdict: by the 95th percentiles of all records, not by those shown")
     lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
     lines += listed("What may help", filter(None, (verdict.advice,)))
-    lines += listed("Criteria missed", (*missed_in_words(summary.criteria), *verdict.missed_runs))
+    missed, unjudged = missed_and_unjudged(summary)
+    lines += listed("Criteria missed", (*missed_in_words(missed), *verdict.missed_runs))
+    lines += listed(NOT_JUDGED, missed_in_words(unjudged))
     return [*lines, *listed("Warnings", verdict.warnings)]
 
 
-def passed_words(verdict: Verdict) -> str:
-    passed = verdict.passed
-    return "criteria not judged by a slice" if passed is None else "criteria met" if passed else "criteria missed"
+def passed_words(summary: Summary) -> str:
+    """Return the result of the criteria; misses that may come from an early end alone are none."""
+    passed = summary.verdict.passed
+    if passed is None:
+        return "criteria not judged by a slice"
+    missed, unjudged = missed_and_unjudged(summary)
+    if unjudged and not missed and not summary.verdict.missed_runs:
+        return "criteria not judged in full"
+    return "criteria met" if passed else "criteria missed"
 
 
-def _criteria(results: Sequence[Result]) -> list[str]:
+def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
+    """Return the missed criteria, and those that were not judged because the run ended early."""
+    missed: list[Result] = []
+    unjudged: list[Result] = []
+    for one in summary.criteria:
+        if not one.passed:
+            (missed if judged(one, summary.verdict.ended_early) else unjudged).append(one)
+    return missed, unjudged
+
+
+def _criteria(summary: Summary) -> list[str]:
     """Return the criteria, met or missed, after a blank line. Those of single tasks are listed only if missed."""
+    results, early = summary.criteria, summary.verdict.ended_early
     if not results:
         return []
     listed = [one for one in results if not (one.each and one.passed)]
-    rows = [(one.name, one.found, one.wanted, "met" if one.passed else "missed") for one in listed]
+    rows = [
+        (
+            one.name,
+            found_words(one),
+            wanted(one),
+            "met" if one.passed else "missed" if judged(one, early) else "not judged",
+        )
+        for one in listed
+    ]
     each = sum(one.each for one in results)
     met = len(results) - len(listed)
     of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."

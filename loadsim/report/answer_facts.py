@@ -6,7 +6,10 @@ from loadsim.analysis.figures import Figures, GeneratorFigures
 from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
-from loadsim.report.digits import duration
+from loadsim.analysis.verdict import FULL_LOAD
+from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.report.digits import duration, percent
+from loadsim.timinglog.planned_load import LEFT_OUT
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
 """A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
@@ -62,8 +65,13 @@ def head(figures: Figures) -> list[str]:
 
 
 def tasks_per_s(figures: Figures) -> str:
-    achieved, offered = figures.achieved_per_s, figures.offered_per_s
-    return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
+    """Return the rates of tasks that succeeded and came due; if load is missing, the share of the plan's load."""
+    achieved, due = figures.achieved_per_s, figures.offered_per_s
+    if due is None:
+        return f"{achieved:.1f} tasks/s achieved"
+    share = None if figures.load is None else figures.load.share
+    of_plan = "" if share is None or share >= FULL_LOAD else f", at {percent(share)} of the plan's load"
+    return f"{achieved:.1f} tasks/s achieved of {due:.1f} due{of_plan}"
 
 
 def _day(figures: Figures) -> str:
@@ -92,8 +100,8 @@ def _throughput(found: Throughput) -> list[str]:
     ]
 
 
-def facts(figures: Figures) -> list[str]:
-    """Return what happened: tasks, failures, mail, lateness, and the generator."""
+def facts(figures: Figures, ended_early: bool) -> list[str]:
+    """Return what happened: tasks, failures, mail, lateness, and the generator. A run that ended early has no drain."""
     mail = figures.delivery
     beyond = mail.undelivered_at_end - mail.undelivered
     inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
@@ -112,6 +120,7 @@ def facts(figures: Figures) -> list[str]:
         + (f", {mail.found:,} found by polling" if mail.found else "")
         + (f"; also undelivered at the end: {beyond} accepted outside the window" if beyond else "")
         + how_addressed(beyond, beyond_by_list)
+        + ("; the run ended early, without a drain" if ended_early and mail.undelivered_at_end else "")
         + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
         + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
         *_clocks(figures),
@@ -154,7 +163,7 @@ def _tasks(figures: Figures) -> str:
             f" {figures.throughput.silent_activities} times there was nothing to do{_by_generator(figures)}"
         )
     return (
-        f"Tasks: {tasks.planned:,} planned, {tasks.done:,} done, {tasks.failed:,} of them failed;"
+        f"Tasks: {tasks.planned:,} due, {tasks.done:,} done, {tasks.failed:,} of them failed;"
         f" {tasks.unfinished:,} unfinished, {tasks.skipped:,} skipped{_by_generator(figures)}"
     )
 
@@ -174,9 +183,22 @@ def _load_made(figures: Figures) -> list[str]:
         for name, task in load.tasks.items()
         if task.planned >= FEW_PLANNED and task.made < task.planned * MUCH_LESS
     ]
-    share = "" if load.share is None else f" ({load.share:.1%})".replace("%", " %")
+    share = "" if load.share is None else f" ({percent(load.share)})"
     much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
-    return [f"Load made: {load.made:,} of {load.planned:,} tasks of the plan{share}{much_less}"]
+    outside = _in_no_plan(figures)
+    return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}{outside}"]
+
+
+def _in_no_plan(figures: Figures) -> str:
+    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
+    due: dict[str, float] = {}
+    for task in (task for module in figures.by_protocol.values() for task in module.tasks):
+        if task.planned and task.task in LEFT_OUT and task.task not in WITHOUT_WINDOW:
+            due[task.task] = due.get(task.task, 0) + task.planned
+    if not due:
+        return ""
+    tasks = ", ".join(f"{number:,} due {task}" for task, number in due.items())
+    return f"; {tasks} {'is' if sum(due.values()) == 1 else 'are'} in no plan"
 
 
 def _failures(figures: Figures) -> list[str]:

@@ -10,7 +10,7 @@ from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.score import FEW_HITS, CommandFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
-from loadsim.report.digits import MOST_DECIMALS, NEVER, known_decimals, rounded, time_digits
+from loadsim.report.digits import NEVER, known_decimals, rounded, time_digits
 from loadsim.report.document import Table, table_of
 from loadsim.report.table import shown_rows, table, text_table
 
@@ -90,7 +90,7 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
         "",
         module.tasks,
         ("Category", None, lambda task: task.task),
-        ("Planned", None, lambda task: task.planned),
+        ("Due", None, lambda task: task.planned),
         ("Done", None, lambda task: task.done),
         ("Per s", 1, lambda task: task.done_per_s),
         ("90th", 1, lambda task: task.service.p90_ms),
@@ -238,10 +238,18 @@ def legend(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"Times are in milliseconds. Due: from the instant at which a task was due{words}."]
 
 
-def _decimals(module: DriverFigures) -> int:
-    """Return the number of decimals of the score that its interval supports."""
+def of_whole_run(module: DriverFigures) -> list[str]:
+    """Return a note on the tasks of a table that belong to no window."""
+    tasks = [task for task in WITHOUT_WINDOW if any(row.task == task for row in module.tasks)]
+    if not tasks:
+        return []
+    return [f"{' and '.join(tasks)} {'is' if len(tasks) == 1 else 'are'} of the whole run, not of the window."]
+
+
+def _decimals(module: DriverFigures) -> int | None:
+    """Return the number of decimals of the score that its interval supports; None without one."""
     interval_ms = module.score_interval_ms
-    return known_decimals(module.score_ms, interval_ms) if module.score_ms and interval_ms else MOST_DECIMALS
+    return known_decimals(module.score_ms, interval_ms) if module.score_ms and interval_ms else None
 
 
 def ms(time_ms: float | None, decimals: int | None = None) -> str:

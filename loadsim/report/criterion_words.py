@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,12 @@ from loadsim.report.digits import duration
 from loadsim.report.figure_words import named, of_task, task_of
 
 _WORDS = {"min": "at least", "max": "at most", "below": "below"}
+
+LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
+"""The beginnings of names of figures that count what was left at the end of a run."""
+
+_THOUSANDS = re.compile(r"(?<![\d.])\d{4,}(?!\d*e)")
+"""Whole parts of numbers from 1000 on."""
 
 NEAR = 0.01
 """A figure this near to a limit, as a share of it, keeps all digits: rounding might hide that it misses."""
@@ -23,12 +30,12 @@ def missed_in_words(results: Sequence[Result], with_names: bool = True) -> list[
     """
     missed = [result for result in results if not result.passed]
     lines = [
-        f"{_with_name(named(one.name), one.name, with_names)}: {_found(one)}, {wanted(one)} wanted"
+        f"{_with_name(named(one.name), one.name, with_names)}: {found_words(one)}, {wanted(one)} wanted"
         for one in missed
         if not one.each
     ]
     for last, of_tasks in _of_each_task(missed):
-        each = ", ".join(f"{task_of(one.name)} {_found(one)}" for one in of_tasks)
+        each = ", ".join(f"{task_of(one.name)} {found_words(one)}" for one in of_tasks)
         lines.append(
             f"{of_task(last)} of each task: {each}; {_with_name(f'{wanted(of_tasks[0])} wanted', last, with_names)}"
         )
@@ -39,32 +46,55 @@ def _with_name(words: str, name: str, with_names: bool) -> str:
     return f"{words} ({name})" if with_names and words != name else words
 
 
+def judged(result: Result, ended_early: bool) -> bool:
+    """Return False if an early end alone may be the reason of a miss.
+
+    Such a figure was not measured, is infinite, or counts what was left or was not reached at the end.
+    """
+    figure = result.figure
+    if not ended_early or result.passed:
+        return True
+    if figure is None or math.isinf(figure) or figure < result.limits.get("min", -math.inf):
+        return False
+    return not result.name.rpartition(".")[2].startswith(LEFT)
+
+
 @dataclass(frozen=True, slots=True)
 class CriterionInWords:
-    """A criterion, or one of each task with the task that comes nearest to its limit, or misses it most."""
+    """A criterion, or one of each task with the task that comes nearest to its limit, or misses it most.
+
+    `judged` is False if all misses may come from an early end of the run.
+    """
 
     passed: bool
     words: str
     found: str
     wanted: str
+    judged: bool = True
 
 
-def criteria_in_words(results: Sequence[Result]) -> list[CriterionInWords]:
+def criteria_in_words(results: Sequence[Result], ended_early: bool = False) -> list[CriterionInWords]:
     """Return each criterion, and one line for all tasks that have the same criterion of each task."""
-    shown = [CriterionInWords(one.passed, named(one.name), _found(one), wanted(one)) for one in results if not one.each]
+    shown = [
+        CriterionInWords(one.passed, named(one.name), found_words(one), wanted(one), judged(one, ended_early))
+        for one in results
+        if not one.each
+    ]
     of_each: dict[tuple[str, str], list[Result]] = {}
     for one in results:
         if one.each:
             of_each.setdefault((one.name.rpartition(".")[2], one.wanted), []).append(one)
     for (last, _), of_tasks in of_each.items():
         worst = max(of_tasks, key=_distance)
-        missed = sum(not one.passed for one in of_tasks)
+        misses = [one for one in of_tasks if not one.passed]
+        missed = len(misses)
         words = f"{of_task(last)} of each of {len(of_tasks)} tasks"
-        found = _found(worst)
+        found = found_words(worst)
         if any(one.figure != worst.figure for one in of_tasks):
             found += f" ({task_of(worst.name)}, the worst)"
         found += f"; {missed} missed" if missed > 1 else ""
-        shown.append(CriterionInWords(not missed, words, found, wanted(worst)))
+        known = not misses or any(judged(one, ended_early) for one in misses)
+        shown.append(CriterionInWords(not missed, words, found, wanted(worst), known))
     return shown
 
 
@@ -85,18 +115,19 @@ def _distance(result: Result) -> tuple[bool, bool, float]:
     return (not result.passed, False, -figure if "min" in result.limits else figure)
 
 
-def _found(result: Result) -> str:
+def found_words(result: Result) -> str:
+    """Return the figure of a criterion, not rounded if rounding would change the result."""
     figure = result.figure
     if figure is None or not _is_time(result.name):
-        return result.found
+        return _separated(result.found)
     near = any(abs(figure - limit) <= NEAR * abs(limit) for limit in result.limits.values() if math.isfinite(figure))
-    return result.found if near else duration(figure)
+    return _separated(result.found) if near else duration(figure)
 
 
 def wanted(result: Result) -> str:
     """Return the limits of a criterion in words."""
     if not _is_time(result.name):
-        return result.wanted
+        return _separated(result.wanted)
     return " and ".join(f"{_WORDS[limit]} {_limit(value)}" for limit, value in result.limits.items())
 
 
@@ -104,6 +135,11 @@ def _limit(time_ms: float) -> str:
     """Return a limit with all its digits: in seconds from 10 s on, if these are whole."""
     whole_s = time_ms >= 10_000 and time_ms % 1000 == 0
     return f"{time_ms / 1000:,.15g} s" if whole_s else f"{time_ms:,.15g} ms"
+
+
+def _separated(text: str) -> str:
+    """Return a text whose numbers have separators of thousands."""
+    return _THOUSANDS.sub(lambda number: f"{int(number[0]):,}", text)
 
 
 def _is_time(name: str) -> bool:

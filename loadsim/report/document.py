@@ -22,7 +22,7 @@ T = TypeVar("T")
 Cell = str | int | float | None
 """A cell of a table; None if it is unknown."""
 
-MET, MISSED = "\N{CHECK MARK} met", "\N{MULTIPLICATION SIGN} missed"
+MET, MISSED, UNJUDGED = "\N{CHECK MARK} met", "\N{MULTIPLICATION SIGN} missed", "- not judged"
 """Cells that a page colours: the signs do not depend on it."""
 
 Digits = int | Literal["time"] | None

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.verdict import Verdict
+from loadsim.analysis.verdict import ENDED_EARLY, Verdict
+from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
 from loadsim.report.answer_facts import count, length, night_words
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
-from loadsim.report.document import MET, MISSED, Block, Listing, Table, table_of
+from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
@@ -20,17 +21,20 @@ _SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
 def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     """Return what a reader needs who reads nothing else."""
     summary, verdict = run.summary, run.summary.verdict
-    missed = (*missed_in_words(summary.criteria, with_names=False), *verdict.missed_runs)
+    judged, unjudged = missed_and_unjudged(summary)
+    missed = (*missed_in_words(judged, with_names=False), *verdict.missed_runs)
     blocks: list[Block] = [what_was_tested(run), _load(run), *([EMBEDDED] if run.figures.embedded else [])]
     if verdict.defects:
         wrong = "not valid" if verdict.validity == "invalid" else verdict.validity
         blocks.append(Listing(f"Why the run is {wrong}", verdict.defects))
     if missed:
         blocks.append(Listing("Criteria missed", missed))
+    if unjudged:
+        blocks.append(Listing(NOT_JUDGED, tuple(missed_in_words(unjudged, with_names=False))))
     if verdict.warnings:
         blocks.append(Listing("Warnings", verdict.warnings))
     if summary.criteria:
-        blocks.append(_criteria(criteria_in_words(summary.criteria)))
+        blocks.append(_criteria(criteria_in_words(summary.criteria, verdict.ended_early)))
     return (*blocks, f"What to do next: {_next(verdict, run.figures.embedded)}")
 
 
@@ -71,7 +75,7 @@ def _profile_name(profile: str) -> str:
 
 
 def _load(run: RecordedRun) -> str:
-    """Return the load that was made, of the load that was planned, in a sentence."""
+    """Return the load that was made, of the load that the plan expects, in a sentence."""
     figures = run.figures
     failed = f"{count(figures.totals.failed, 'task')} failed"
     rate = f"{figures.achieved_per_s:,.1f} tasks per second"
@@ -79,8 +83,8 @@ def _load(run: RecordedRun) -> str:
     if load is None or load.share is None:
         return f"The server was asked for {rate}; {failed}."
     return (
-        f"The server was asked for {load.made:,} of {load.planned:,} planned tasks ({percent(load.share)}), {rate};"
-        f" {failed}."
+        f"The server was asked for {load.made:,} of {load.planned:,} tasks that the plan expects"
+        f" ({percent(load.share)}), {rate}; {failed}."
     )
 
 
@@ -91,13 +95,15 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
         ("Criterion", None, lambda one: f"{one.words[:1].upper()}{one.words[1:]}"),
         ("Found", None, lambda one: one.found),
         ("Wanted", None, lambda one: one.wanted),
-        ("Result", None, lambda one: MET if one.passed else MISSED),
+        ("Result", None, lambda one: MET if one.passed else MISSED if one.judged else UNJUDGED),
     )
 
 
 def _next(verdict: Verdict, embedded: bool) -> str:
     if verdict.advice:
         return f"{verdict.advice}."
+    if ENDED_EARLY in verdict.defects:
+        return "run again, up to the end. These figures are of a part of the run."
     if verdict.validity == "invalid":
         return "mend what the list names, and run again. These figures do not describe the server."
     if verdict.passed is None:

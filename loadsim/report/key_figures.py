@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import how_addressed, tasks_per_s
-from loadsim.report.digits import duration, percent
+from loadsim.report.digits import duration, known_decimals, percent, rounded
 from loadsim.report.document import Cell, Column, Table
 
 
@@ -48,8 +48,9 @@ def key_figures(run: RecordedRun) -> Table:
         ]
     mail = figures.delivery
     not_delivered = how_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list)
+    no_drain = "; there was no drain" if run.summary.verdict.ended_early and mail.undelivered_at_end else ""
     rows += [
-        ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}"),
+        ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}{no_drain}"),
         ("Delivery time, 95th percentile", duration(figures.delivery.took.p95_ms)),
     ]
     if not run.figures.stress and figures.load_equivalent_users != figures.users:
@@ -71,9 +72,18 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
 
 
 def _score_found(module: DriverFigures) -> str:
-    interval = interval_words(module.score_interval_ms)
-    sure = f", 95 % interval {interval}" if interval else ""
-    return f"{duration(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
+    interval_ms = module.score_interval_ms
+    sure = (
+        f", 95 % interval {' to '.join(score_words(module, end_ms) for end_ms in interval_ms)}" if interval_ms else ""
+    )
+    return f"{score_words(module, module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
+
+
+def score_words(module: DriverFigures, time_ms: float | None) -> str:
+    """Return the score, or an end of its interval, with the digits that the interval supports, as an answer has it."""
+    if module.score_ms is None or time_ms is None or module.score_interval_ms is None:
+        return duration(time_ms)
+    return f"{rounded(time_ms, known_decimals(module.score_ms, module.score_interval_ms))} ms"
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:

@@ -18,6 +18,7 @@ from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
 from loadsim.report.answer import passed_words
 from loadsim.report.answer_facts import count
+from loadsim.report.answer_tables import of_whole_run
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import (
     Block,
@@ -33,7 +34,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import first_screen
 from loadsim.report.glossary import glossary
-from loadsim.report.key_figures import interval_words, key_figures, of_module
+from loadsim.report.key_figures import interval_words, key_figures, of_module, score_words
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_tables
 from loadsim.report.test_environment import disclosure_table, scenario_table
@@ -79,7 +80,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
     figures, bins = run.figures, bins_of(run.log)
     return Document(
-        title=f"{figures.name or 'A run'}: {headline(figures)}",
+        title=f"{figures.name or 'A run'}: {headline(figures, run.summary.verdict.validity)}",
         subtitle=subtitle(run),
         verdict=verdict_words(run.summary) + (NO_MEASUREMENT if figures.embedded else ""),
         tone=run.summary.tone,
@@ -95,12 +96,16 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     )
 
 
-def headline(figures: Figures) -> str:
+def headline(figures: Figures, validity: str) -> str:
+    """Return the users and the scores; figures of an invalid run are not quoted, and provisional ones are called so."""
     users = count(figures.users, "user")
+    if validity == "invalid":
+        return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
     if figures.throughput is not None:
         return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
     scores = [
-        f"score {duration(module.score_ms)}" + (f" ({name})" if len(figures.by_protocol) > 1 else "")
+        f"{'provisional ' if module.provisional else ''}score {score_words(module, module.score_ms)}"
+        + (f" ({name})" if len(figures.by_protocol) > 1 else "")
         for name, module in figures.by_protocol.items()
         if module.score_ms is not None
     ]
@@ -124,7 +129,7 @@ def begun(run: RecordedRun) -> str:
 
 
 def verdict_words(summary: Summary) -> str:
-    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary.verdict)}"
+    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary)}"
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:
@@ -136,11 +141,15 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
         if not run.figures.stress:
             blocks.append(_covers(module.covers))
     blocks.append(
-        " ".join([FROM_BEGIN, *([] if run.figures.stress else [FROM_DUE])])
+        " ".join([FROM_BEGIN, *([] if run.figures.stress else [FROM_DUE]), *_of_whole_run(run)])
         if run.figures.by_protocol
         else "The logs hold no task."
     )
     return tuple(blocks)
+
+
+def _of_whole_run(run: RecordedRun) -> list[str]:
+    return list(dict.fromkeys(note for module in run.figures.by_protocol.values() for note in of_whole_run(module)))
 
 
 def _throughput_table(found: Throughput) -> Table:
@@ -211,7 +220,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
             ),
         ),
         Section(
-            "Response times over time",
+            "Service times over time",
             _charts(
                 [run_charts.times_over_time(run, bins, tasks)],
                 f"Each point covers {bins.width_s:g} s; {FEW_IN_A_STRETCH} {shaded}".strip(),
@@ -270,10 +279,10 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     )
     return tuple(
         table_of(
-            f"Planned against done, by task{of_module(run, name)}",
+            f"Due against done, by task{of_module(run, name)}",
             [task for task in module.tasks if task.done_per_s is not None],
             ("Task", None, lambda task: task.task),
-            ("Planned", 0, lambda task: task.planned),
+            ("Due", 0, lambda task: task.planned),
             ("Begun", 0, lambda task: task.attempted),
             ("Succeeded", 0, lambda task: task.hits),
             ("Succeeded (%)", 1, lambda task: 100 * (task.done_share or 0)),

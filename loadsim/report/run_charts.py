@@ -129,10 +129,10 @@ def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
 
 
 def throughput(run: RecordedRun, bins: Bins, found: Throughput) -> Chart:
-    """Return planned and done tasks per second; in a closed loop nothing is planned."""
+    """Return due and done tasks per second; in a closed loop nothing is due."""
     lines = [Line("done", figures(found.done_per_s)), Line("failed", figures(found.failed_per_s))]
     if not run.figures.stress:
-        lines.insert(0, Line("due by the plan", figures(found.planned_per_s)))
+        lines.insert(0, Line("due", figures(found.planned_per_s)))
     has_tasks = bool(np.any(found.planned_per_s > 0) or np.any(found.done_per_s > 0))
     panel = Panel("", "tasks per second", tuple(lines) if has_tasks else (), digits=2)
     return _over(run, bins, "Tasks per second, without log-ons and log-offs", [panel])
@@ -143,7 +143,7 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
     p50_ms, p95_ms = service_time_series(run.log, bins)
     rates = [Line("done", figures(found.load.done_per_s))]
     if not run.figures.stress:
-        rates.insert(0, Line("due by the plan", figures(found.load.planned_per_s)))
+        rates.insert(0, Line("due", figures(found.load.planned_per_s)))
     panels = [
         Panel("Tasks", "per second", tuple(rates)),
         Panel(

@@ -128,7 +128,7 @@ def _mask(line: str) -> str:
     """Mask a statement. Of a table, columns that a narrow terminal leaves out are left out here, too."""
     if line.startswith("Category "):
         line = re.sub(r" (?:Weight|50th|Mean|Std\. Dev\.)(?= )", "", line)
-    line = re.sub(r"(tasks of the plan \([\d.]+ %\)); below .*", r"\1", line)
+    line = re.sub(r"(tasks that the plan expects \([\d.]+ %\)); below [^;]*", r"\1", line)
     line = re.sub(r"(with fewer than 300 hits): .*", r"\1", line)
     line = re.sub(r"; never: .*", ".", line)
     line = re.sub(r"Generator \(the worst of \d+ engines\)", "Generator", line)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_samples import done, sample_log, write_two_clients
+from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
 
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.cli.report import document_of
 from loadsim.cli.run import next_steps
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
+from loadsim.report.answer_tables import score_rows
 from loadsim.report.digits import duration
+from loadsim.report.key_figures import score_words
+from loadsim.report.markdown import to_markdown
 from loadsim.report.plain_lines import LEAST_WIDTH
 from loadsim.runs.result import RunResult
 
@@ -84,7 +89,81 @@ def test_missed_criteria_are_in_words(tmp_path: Path) -> None:
     """With the name of the figure, its limit with all digits, and no rounding that hides why it was missed."""
     text = full_answer(of_one_task(tmp_path, 60_000.4))
     assert "  - score (score_ms): 60.0 s, below 10 s wanted\n" in text
-    assert "  - 95th percentile of READ (tasks.READ.p95_ms): 60000.4 ms, at most 60 s wanted\n" in text
+    assert "  - 95th percentile of READ (tasks.READ.p95_ms): 60,000.4 ms, at most 60 s wanted\n" in text
+
+
+EARLY = ENDED | {"ended": "early"}
+
+
+def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
+    """What was not measured, is infinite or was left at the end is not judged; a figure that missed is."""
+    limits = {"score_ms": {"max": 100}, "response_score_ms": {"max": 100}, "delivery.undelivered_at_end": {"max": 0}}
+    mails = [event("accepted", "a.1", 2, 1, "individual"), event("accepted", "a.2", 2, 1, "individual")]
+    texts = {}
+    for name, tasks in {
+        "none": [],
+        "left": [done("READ", 0, 5), skipped("READ", 3)],
+        "slow": [done("READ", 0, 200)],
+    }.items():
+        header = {"criteria": limits, "limits": {"hits": 0}}
+        summary = summarise([sample_log(tmp_path / f"{name}.tlog", tasks, mails, header=header, facts=EARLY)])
+        assert (summary.exit_status, summary.verdict.passed) == (3, False)
+        texts[name] = full_answer(summary), to_markdown(document_of([str(tmp_path / f"{name}.tlog")], {}))
+    for name, (text, report) in texts.items():
+        missed = name == "slow"
+        words = "missed" if missed else "not judged in full"
+        assert text.startswith(f"Verdict: invalid, criteria {words}\n")
+        assert f"**Invalid, criteria {words}**" in report
+        assert ("Criteria missed:" in text, "Criteria missed:" in report) == (missed, missed)
+        left = "messages not delivered by the end (delivery.undelivered_at_end): 2, at most 0 wanted"
+        unjudged = text.partition("Criteria not judged, as the run ended early, without a drain:\n")[2]
+        assert left in unjudged.partition("\n\n")[0]
+        assert re.search(r"^delivery.undelivered_at_end +2 +at most 0 +not judged$", text, re.MULTILINE)
+        assert "| Messages not delivered by the end | 2 | at most 0 | - not judged |" in report
+        assert "; the run ended early, without a drain\n" in text
+        assert "; there was no drain |" in report
+        assert "What to do next: run again, up to the end." in report
+    assert "score (score_ms): 200 ms, at most 100 ms wanted" in texts["slow"][0]
+    assert re.search(r"^score_ms +200 ms +at most 100 ms +missed$", texts["slow"][0], re.MULTILINE)
+
+
+def test_only_log_on_and_log_off_are_of_the_whole_run(tmp_path: Path) -> None:
+    """A note names those that are shown."""
+    logged = [done("LOGON", -10, 5), done("LOGOFF", 400_000, 5)]
+    for tasks, note in (
+        ([], ""),
+        (logged[:1], "LOGON is of the whole run, not of the window.\n"),
+        (logged, "LOGON and LOGOFF are of the whole run, not of the window.\n"),
+    ):
+        log = sample_log(tmp_path / f"{len(tasks)}.tlog", [done("READ", 0, 5), *tasks])
+        summary = summarise([log])
+        for text in (full_answer(summary), short_answer(summary, 80)):
+            assert ("of the whole run" in text) == bool(note)
+            assert note in text
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "shown"),
+    [(None, "105"), ((104.9, 105.7), "105.3"), ((101.0, 111.0), "105"), ((60.0, 160.0), "110")],
+)
+def test_answer_and_report_show_the_score_with_the_same_digits(
+    tmp_path: Path, interval_ms: tuple[float, float] | None, shown: str
+) -> None:
+    """Those that its interval supports; without one, those of any time."""
+    (module,) = of_one_task(tmp_path, 105.3).figures.by_protocol.values()
+    module = replace(module, score_interval_ms=interval_ms)
+    assert score_rows(module, "95th")[-1][4] == shown
+    assert score_words(module, module.score_ms) == f"{shown} ms"
+
+
+def test_numbers_have_separators(tmp_path: Path) -> None:
+    """Of counts, rates and times in the lists and tables of criteria."""
+    limits = {"score_ms": {"below": 1500}, "log_ons": {"min": 12345}, "delivery.max_ms": {"max": 2000.5}}
+    text = full_answer(summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 2)], header={"criteria": limits})]))
+    assert "log-ons (log_ons): 0, at least 12,345 wanted" in text
+    assert "below 1,500 ms" in text
+    assert "at most 2,000.5 ms" in text
+    assert not re.search(r"\d{4,} (?:ms|wanted)", text)
 
 
 def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.MonkeyPatch) -> None:

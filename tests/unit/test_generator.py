@@ -295,6 +295,9 @@ def test_what_is_above_its_limit_was_so_at_some_moment(lags_us: list[int], limit
 SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_here=True, shares_cpus=True)
 
 
+PIN_FIRST = "run with --pin (as root), which keeps server and generator apart. If that does not suffice: "
+
+
 @pytest.mark.parametrize(
     ("generator", "expected"),
     [
@@ -302,19 +305,27 @@ SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_he
         (Generator(event_loop="asyncio.unix_events"), ["uvloop (pip install 'loadsim[fast]')", "more engines"]),
         (
             Generator(engines=(ENGINE,), machines=(SHARED,)),
-            ["--pin (as root), which keeps server and generator apart", "more engines"],
+            [f"{PIN_FIRST}more engines"],
         ),
         (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
         (
             Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False, stolen_share=0.06),)),
             ["hardware that is not shared with others"],
         ),
+        (
+            Generator(engines=(ENGINE,), machines=(replace(SHARED, stolen_share=0.06),), event_loop="asyncio"),
+            [
+                f"{PIN_FIRST}hardware that is not shared with others",
+                "uvloop (pip install 'loadsim[fast]')",
+                "more engines",
+            ],
+        ),
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, cores=1),)), []),
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, cpu_share=0.95),)), []),
     ],
 )
 def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: list[str]) -> None:
-    """uvloop where it is missing, --pin where cores are shared, engines where there are cores; the rest always."""
+    """--pin first where cores are shared, uvloop where it is missing, engines where cores are idle; the rest always."""
     assert advice(generator) == ", ".join([*expected, "fewer users", "another machine for the generator"])
 
 

@@ -377,7 +377,23 @@ def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
     assert (
         text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
     )
-    assert document.title == "two clients: 2 users, score 177 ms"
+    assert document.title == "two clients: 2 users, no valid score"
+
+
+@pytest.mark.parametrize(
+    ("limits", "hits", "title"),
+    [
+        ({"hits": 3}, 2, "no valid score"),
+        ({"hits": 1}, 2, "provisional score 5.0 ms"),
+        ({"hits": 1}, 300, "score 5.0 ms"),
+    ],
+)
+def test_the_title_quotes_only_what_may_be_quoted(
+    tmp_path: Path, limits: dict[str, Any], hits: int, title: str
+) -> None:
+    """No score of an invalid run; one of few hits is called provisional."""
+    sample_log(tmp_path / "a.tlog", [done("READ", number, 5) for number in range(hits)], header={"limits": limits})
+    assert document_of([str(tmp_path / "a.tlog")], {}).title == f"sample: 2 users, {title}"
 
 
 def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
@@ -387,7 +403,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
         "Summary",
         "Score",
         "Server and generator",
-        "Response times over time",
+        "Service times over time",
         "Percentiles",
         "Throughput",
         "Protocol commands",
@@ -457,7 +473,7 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
 
 
 def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
-    """Planned, begun, succeeded, failed, still running, not begun; shares are of what was planned. Without log-ons."""
+    """Due, begun, succeeded, failed, still running, not begun; shares are of what was due. Without log-ons."""
     tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
     tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
     write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 2.0]})
@@ -465,6 +481,7 @@ def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
     table = section.blocks[-1]
     assert isinstance(table, Table)
     assert table.rows == (("READ", 4, 3, 1, 25.0, 1, 25.0, 1, 1, 0.5),)
+    assert [column.title for column in table.columns[:3]] == ["Task", "Due", "Begun"]
 
 
 def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
@@ -564,7 +581,7 @@ def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
     text = to_markdown(document)
     assert document.title == "sample: 2 users, 0.6 tasks per second"
     assert "Throughput of a closed loop" in text
-    for word in ("Weight", "due by the plan", "How late tasks began", "Weighted average"):
+    for word in ("Weight", "| due |", "Tasks: due", "How late tasks began", "Weighted average"):
         assert word not in text
 
 

@@ -129,7 +129,7 @@ def test_counts_and_rates_are_per_run(tmp_path: Path) -> None:
     assert (read["hits"], read["done_per_s"], score["by_protocol"]["imap"]["users"]) == (2400, 24, 1)
     assert summary.exit_status == 1
     assert "tasks_per_s 24.0 per s, at least 60 per s wanted" in score["verdict"]["reasons"]
-    assert "24.0 tasks/s achieved of 24.0 offered" in full_answer(summary)
+    assert "24.0 tasks/s achieved of 24.0 due" in full_answer(summary)
     alone = summarise(logs[:1]).score
     assert {key: alone[key] for key in ("users", "planned", "tasks_per_s")} == {
         key: score[key] for key in ("users", "planned", "tasks_per_s")
@@ -144,7 +144,7 @@ def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_re
     assert summary.score["failed"] == 1 / 3
     assert summary.score["failed_share"] == pytest.approx(1 / 270)
     assert summary.score["tasks"][0]["failures"][0]["times"] == 1 / 3
-    assert "Tasks: 90 planned, 90 done, 0.3 of them failed" in full_answer(summary)
+    assert "Tasks: 90 due, 90 done, 0.3 of them failed" in full_answer(summary)
     assert "Failures: 0.3 READ refused (NO)" in full_answer(summary)
     assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
 

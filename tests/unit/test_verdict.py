@@ -179,6 +179,60 @@ def test_more_hits_are_advised_where_too_few_tasks_were_planned(counts: dict[str
     assert verdict.advice == (MORE_HITS if helps else None)
 
 
+LITTLE = with_load(planned=1000, made=748)
+KEEP_UP = "the server, or this machine, does not keep up. Take "
+
+
+def mail_in(p50_ms: float) -> Delivery:
+    """Deliveries of which half took so long."""
+    return replace(FINE.delivery, took=Times(p50_ms=p50_ms, p95_ms=p50_ms))
+
+
+@pytest.mark.parametrize(
+    ("facts", "advice"),
+    [
+        (
+            {"delivery": mail_in(7200), "compression": 480},
+            "mail took 7.2 s (50th) to arrive, 58 min of the users' day, so users had less to read:"
+            f" {KEEP_UP}a longer day (run.day_length) or fewer users",
+        ),
+        (
+            {"late_busy_p95_ms": 90_000, "compression": 96},
+            "users who waited for answers began tasks 90.0 s late (95th), 2.4 h of the users' day:"
+            f" {KEEP_UP}a longer day (run.day_length) or fewer users",
+        ),
+        (
+            {"delivery": mail_in(400_000)},
+            f"mail took 400 s (50th) to arrive, so users had less to read: {KEEP_UP}fewer users",
+        ),
+        (
+            {"delivery": mail_in(float("inf"))},
+            "more than half of the mail did not arrive, so users had less to read: look at the server's mail queue",
+        ),
+        # 0.6 s are a minute of the day, as on any Dovecot: they explain nothing
+        ({"delivery": mail_in(600), "late_busy_p95_ms": 600, "compression": 96}, None),
+        # The load is missing for another reason
+        ({"delivery": mail_in(7200), "compression": 480, "ended_early": True}, None),
+        ({"delivery": mail_in(7200), "compression": 480, "lost_users": 1}, None),
+        ({"delivery": mail_in(7200), "compression": 480, "own_faults": ("no memory",)}, None),
+    ],
+)
+def test_a_server_that_does_not_keep_up_is_named_with_a_remedy(facts: dict[str, Any], advice: str | None) -> None:
+    """Users of a slow server have less to do than the plan expects: that is no fault of the load."""
+    verdict = judge(replace(LITTLE(FINE), **facts), (MET,), LIMITS)
+    assert (verdict.validity, verdict.advice) == ("invalid", advice)
+    enough = judge(replace(with_load(planned=1000, made=960)(FINE), **facts), (MET,), LIMITS)
+    assert enough.advice is None
+
+
+def test_a_late_generator_is_mended_before_the_server_is_blamed() -> None:
+    """Its own lateness makes mail late, too."""
+    slow = replace(LITTLE(FINE), delivery=mail_in(7200), compression=480, generator=Generator(lateness_p95_ms=60))
+    advice = judge(slow, (MET,), LIMITS).advice or ""
+    assert "another machine for the generator" in advice
+    assert "keep up" not in advice
+
+
 @pytest.mark.parametrize(("change", "validity", "passed", "exit_status", "reasons"), CASES)
 def test_each_reason_by_its_own_case(
     change: Callable[[Facts], Facts], validity: str, passed: bool, exit_status: int, reasons: tuple[str, ...]
