@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from loadsim.analysis.criteria import Result
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.verdict import ENDED_EARLY, Verdict
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
@@ -35,7 +36,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(Listing("Warnings", verdict.warnings))
     if summary.criteria:
         blocks.append(_criteria(criteria_in_words(summary.criteria, verdict.ended_early)))
-    return (*blocks, f"What to do next: {_next(verdict, run.figures.embedded)}")
+    return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded)}")
 
 
 def what_was_tested(run: RecordedRun) -> str:
@@ -99,7 +100,18 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
     )
 
 
-def _next(verdict: Verdict, embedded: bool) -> str:
+LOOK_FOR = {
+    r"delivery\.|inbox\.": "late or missing mail in Delivery of mail",
+    r"failed|sessions|lost|down_share": "the failures in Errors",
+    r"_share|_per_s|load\.": "the tasks that were not done in Throughput",
+    r"_ms$": "the slow tasks in the table of the score and their commands below",
+}
+"""The part of the report that explains a missed criterion: the first whose pattern is in its name."""
+
+LOOK_ELSEWHERE = "the criteria that were missed"
+
+
+def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool) -> str:
     if verdict.advice:
         return f"{verdict.advice}."
     if ENDED_EARLY in verdict.defects:
@@ -109,7 +121,12 @@ def _next(verdict: Verdict, embedded: bool) -> str:
     if verdict.passed is None:
         return "merge this log with those of the other slices."
     if not verdict.passed:
-        return "look for the slow tasks in the table of the score, and for their commands below."
+        missed = [one.name for one in criteria if not one.passed]
+        places = [
+            next((words for part, words in LOOK_FOR.items() if re.search(part, name)), LOOK_ELSEWHERE)
+            for name in missed
+        ]
+        return f"look for {', and for '.join(dict.fromkeys(places)) or LOOK_ELSEWHERE}."
     if embedded:
         return "run it on a mail server of your own (loadsim new)."
     if verdict.validity == "degraded":

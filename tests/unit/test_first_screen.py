@@ -44,7 +44,17 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        ({"criteria": {"score_ms": {"max": 1}}}, "look for the slow tasks"),
+        (
+            {"criteria": {"score_ms": {"max": 1}}},
+            "look for the slow tasks in the table of the score and their commands",
+        ),
+        ({"criteria": {"failed_share": {"min": 1}}}, "look for the failures in Errors."),
+        ({"criteria": {"tasks.READ.failed_share": {"min": 1}}}, "look for the failures in Errors."),
+        (
+            {"criteria": {"done_share": {"below": 0}, "delivery.undelivered_at_end": {"min": 1}}},
+            "look for the tasks that were not done in Throughput, and for late or missing mail in Delivery of mail.",
+        ),
+        ({"criteria": {"down_share": {"min": 1}, "sessions_lost": {"min": 1}}}, "look for the failures in Errors."),
         ({"embedded": True}, "run it on a mail server of your own (loadsim new)."),
         ({}, "repeat the run at least three times"),
         ({"limits": {"hits": 3}}, "for more hits, a longer window"),
