@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.verdict import Verdict
-from loadsim.report.answer_facts import count, length, night_words
+from loadsim.report.answer_facts import count, night_words
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, Block, Listing, Table, table_of
+from loadsim.timinglog.header_words import length
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 

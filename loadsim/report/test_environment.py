@@ -9,11 +9,12 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.model.scenario_sections import Limits
-from loadsim.report.answer_facts import clock, length, night_words
+from loadsim.report.answer_facts import clock, night_words
 from loadsim.report.criterion_words import wanted
 from loadsim.report.digits import percent
 from loadsim.report.document import Column, Table
 from loadsim.report.figure_words import LIMITS, named, of_task
+from loadsim.timinglog.header_words import length
 
 UNKNOWN = "not known to loadsim"
 
