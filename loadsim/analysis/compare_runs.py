@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compare import (
     ALPHA,
     FIRST_LOOK,
@@ -37,23 +38,11 @@ UNDECIDED = 4
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
-SAME = (
-    "submission",
-    "programs",
-    "log_on",
-    "plugins",
-    "event_loop",
-    "users",
-    "day_s",
-    "duration_s",
-    "window_s",
-    "weights",
-    "limits",
-)
-"""Header keys on which all runs must agree."""
-
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
 """Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
+
+BOTH_SHOWN = "; loadsim report RUN RUN shows both on one page"
+"""Advice on runs that are not comparable."""
 
 BASE, NEW = "base", "new"
 
@@ -188,7 +177,8 @@ def compare_runs(
     _check_distinct(runs)
     ignored = _complaints(runs)
     if ignored and not force:
-        raise ConfigError(f"compare: {ignored[0]}")
+        valid = all(run.verdict.validity != "invalid" for run in _all(runs))
+        raise ConfigError(f"compare: {ignored[0]}{BOTH_SHOWN if valid else ''}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
@@ -298,7 +288,7 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
             for run in _all(runs)
             if run.verdict.validity == "invalid"
         ),
-        *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
+        *filter(None, (_difference(runs, key) for key in SAME)),
         *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
         *_differing_loads(runs),
@@ -315,6 +305,13 @@ def _digest(key: str) -> Callable[[Run], str]:
 
 def _scored(run: Run) -> str:
     return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
+
+
+def _difference(runs: Mapping[str, Sequence[Run]], key: str) -> str | None:
+    """Return the difference between the first run and one that has another value of a header key, in words."""
+    first = runs[BASE][0]
+    found = (difference(key, first.header, run.header, (first.entry.path, run.entry.path)) for run in _all(runs))
+    return next(filter(None, found), None)
 
 
 def _differing(

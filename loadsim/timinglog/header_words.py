@@ -48,15 +48,18 @@ def _plain(value: Any) -> str:
     if value is None or value == ABSENT:
         return "the default" if value is None else "not set"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 WORDS: Mapping[str, HeaderKey] = {
     "users": HeaderKey("number of users", "numbers of users", "topology", _count),
+    "profiles": HeaderKey("set of profiles", "profiles", "topology", _plain),
     "day_s": HeaderKey("day", "days", "run.day_length", _length),
-    "duration_s": HeaderKey("duration", "durations", "run.duration", _length),
     "window_s": HeaderKey("window", "windows", "run.warm_up, run.window", _window),
+    "duration_s": HeaderKey("duration", "durations", "run.duration", _length),
     "submission": HeaderKey("submission", "submissions", "client.submission", _plain),
     "programs": HeaderKey("mail program", "mail programs", "topology", _plain),
     "log_on": HeaderKey("log-on method", "log-on methods", "server", _plain),
@@ -64,8 +67,9 @@ WORDS: Mapping[str, HeaderKey] = {
     "weights": HeaderKey("weight", "weights", "weights", _plain),
     "limits": HeaderKey("limit", "limits", "limits", _plain),
     "event_loop": HeaderKey("event loop", "event loops", "", _plain),
+    "mailbox": HeaderKey("start state", "start states", "mailbox", _plain),
 }
-"""The keys by their names, in the order in which differences are stated."""
+"""The keys by their names, in the order in which differences are stated. `mailbox` is a key of scenarios only."""
 
 
 def differences(
