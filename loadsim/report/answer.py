@@ -42,7 +42,7 @@ def full_answer(summary: Summary) -> str:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), ""]
         else:
             rows = score_rows(module, percentile)
-            lines += [*table(rows), *legend(rows), *covers(module.covers), *certainty(module), ""]
+            lines += [*table(rows), *legend(rows), *covers(module.covers), *_certainty(summary, name), ""]
             lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
     lines += _asked_for(figures)
     return "\n".join([*lines, *facts(figures), *clients_text(figures.per_client), *_criteria(summary.criteria)]) + "\n"
@@ -65,7 +65,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), ""]
         else:
             rows = score_rows(module, percentile)
-            notes = [*legend(rows), *covers(module.covers), *certainty(module)]
+            notes = [*legend(rows), *covers(module.covers), *_certainty(summary, name)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures)
     lines += [*wrapped(facts(figures), width), *wrapped(clients_text(figures.per_client, width), width)]
@@ -74,6 +74,10 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
 
 def _shown(summary: Summary) -> Figures:
     return in_tenths(summary.figures) if summary.figures.runs > 1 else summary.figures
+
+
+def _certainty(summary: Summary, driver: str) -> list[str]:
+    return certainty(summary.figures.by_protocol[driver], summary.figures.runs)
 
 
 def _driver(figures: Figures, name: str) -> list[str]:

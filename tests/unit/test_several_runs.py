@@ -188,6 +188,18 @@ def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_re
     assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
 
 
+def test_few_hits_are_those_of_all_runs(tmp_path: Path) -> None:
+    """Of 3 runs of 90 and of 120 READs, 270 are below 300 and 360 are not; the text prints what was compared."""
+    few, enough = (
+        full_answer(summarise([repeat(tmp_path, f"{reads}-{run}", reads) for run in range(3)], rebase=True))
+        for reads in (90, 120)
+    )
+    assert "provisional, with fewer than 300 hits in all 3 runs together: READ 270.\n" in few
+    assert "provisional" not in enough
+    alone = full_answer(summarise([tmp_path / "90-0.tlog"]))
+    assert "provisional, with fewer than 300 hits: READ 90.\n" in alone
+
+
 def test_a_run_that_misses_criteria_by_itself_is_named(tmp_path: Path) -> None:
     """Every fifteenth READ of one run in ten is refused: 7 %, and 0.7 % of all runs', which would be few enough."""
     logs = [repeat(tmp_path, f"run-{number}", refused=6 * (number == 4)) for number in range(10)]
