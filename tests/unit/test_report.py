@@ -527,6 +527,62 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     assert document.tone == "doubtful"
 
 
+def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
+    """Runs of one load with the same users: neither of two is the middle one."""
+    for name, took_ms in (("a", 10), ("b", 40)):
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header={"run": name})
+    document = document_of([str(tmp_path / name) for name in "ab"], {})
+    (chart,) = (block for block in document.sections[1].blocks if isinstance(block, Chart))
+    assert {line.name: line.values for line in chart.panels[0].lines}["score, median"] == (25.0, None)
+
+
+def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
+    """Days of 5 and 2 min with the same users: two series, no median, and a capacity of each day."""
+    for name, users, day_s, took_ms in (("a", 20, 300, 10), ("b", 20, 120, 40), ("c", 30, 300, 20), ("d", 20, 300, 14)):
+        header = {"users": users, "engine_users": users, "run": name, "day_s": day_s, "criteria": {"score_ms_max": 50}}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
+
+    def described(names: str) -> tuple[tuple[Any, ...], Any, dict[str, Line]]:
+        runs, curve, *_ = document_of([str(tmp_path / name) for name in names], {}).sections
+        text, chart = curve.blocks
+        assert isinstance(chart, Chart)
+        return runs.blocks, text, {line.name: line for line in chart.panels[0].lines}
+
+    blocks, text, lines = described("abc")
+    assert blocks[1:4] == (
+        "These runs have different days (5 min, 2 min): their scores are not comparable.",
+        "Day 5 min: The most users with whom every run met its criteria: 30.",
+        "Day 2 min: The most users with whom every run met its criteria: 20.",
+    )
+    assert text == "No line joins runs whose scores are not comparable."
+    assert lines["score, day 5 min"].values == (10.0, None, 20.0) and lines["score, day 5 min"].joined
+    assert lines["score, day 2 min"].values == (None, 40.0, None)
+    assert not [name for name in lines if "median" in name]
+    _, text, lines = described("abd")
+    assert text.endswith("Each point is a run; lines join the medians of runs with the same number of users.")
+    assert lines["score, day 5 min, median"].values == (12.0, None, None)
+    assert [name for name in lines if "median" in name and "2 min" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"window_s": [0, 90]}, "windows (100 s from 0 s on, 90 s from 0 s on)"),
+        ({"profiles": ["loadsim-5.5/heavy"]}, "profiles (the default, loadsim-5.5/heavy)"),
+        ({"weights": {"READ": 5, "SEND": 1}}, "weights (READ 10, READ 5)"),
+        ({"limits": {"hits": 1, "done": 0.5}}, None),
+    ],
+)
+def test_what_makes_loads_different(tmp_path: Path, header: dict[str, Any], says: str | None) -> None:
+    """The same users; limits decide on the verdict, not on the score."""
+    for name, own in (("a", {}), ("b", header)):
+        common = {"run": name, "weights": {"READ": 10, "SEND": 1}}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, 10)], header=common | own)
+    blocks = document_of([str(tmp_path / name) for name in "ab"], {}).sections[0].blocks
+    found = [block for block in blocks if str(block).startswith("These runs have different")]
+    assert found == ([f"These runs have different {says}: their scores are not comparable."] if says else [])
+
+
 def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     """No line leads through a run that cannot be believed, nor does a median count it."""
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
