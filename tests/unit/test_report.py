@@ -57,6 +57,7 @@ from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
+from loadsim.report.many_runs import SAME
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -431,6 +432,27 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
         rows = dict(table.rows)
         assert (rows["Storage and file system"], rows["Run directory on"]) == wanted
         machine.unlink()
+
+
+def test_the_processes_with_open_files_are_no_difference(tmp_path: Path) -> None:
+    """One run saw lmtp with a file open, the other did not: the file systems are the same. Another one differs."""
+    ext4 = {"type": "ext4", "source": "/dev/vdb", "mounted_at": "/var/mail", "options": "rw", "model": None}
+    for name, systems in (
+        ("a", [{**ext4, "open_by": ["imap", "lmtp"]}]),
+        ("b", [{**ext4, "open_by": ["imap"]}]),
+        ("c", [{**ext4, "type": "xfs", "open_by": ["imap"]}]),
+    ):
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, 9)], header={"run": name})
+        header = {"engine": "machine", "engine_users": 0, "run": name}
+        _write_health(tmp_path / name / "machine.tlog", header, [], {"server_file_systems": systems})
+    same, other = (document_of([str(tmp_path / name) for name in names], {}) for names in ("ab", "abc"))
+    assert SAME in same.sections[0].blocks
+    (differing,) = other.sections[2].blocks
+    assert isinstance(differing, Table)
+    assert differing.rows == (
+        ("Storage and file system", "ext4 on /dev/vdb", "a, b"),
+        ("Storage and file system", "xfs on /dev/vdb", "c"),
+    )
 
 
 def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
