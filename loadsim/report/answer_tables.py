@@ -194,7 +194,7 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
     if module.provisional:
         hits = {task.task: round(task.hits * runs) for task in module.tasks}
         few = [f"{task} {hits[task]}" for task in hits if task in module.covers.few_hits]
-        of_runs = f" in all {runs} runs together" if runs > 1 else ""
+        of_runs = f" in {runs} runs together" if runs > 1 else ""
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits{of_runs}: {', '.join(few)}.")
     if module.score_interval_ms:
         low, high = (ms(end_ms, _decimals(module)) for end_ms in module.score_interval_ms)

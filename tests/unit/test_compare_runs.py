@@ -316,9 +316,18 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        ({"plan_digest": "p2"}, "plan_digest: expected the same in all runs, or each equally often"),
-        ({"scenario_digest": "s2"}, "scenario_digest: expected the same in all runs, or each equally often"),
-        ({"start_state_digest": "m2"}, "start_state_digest: expected the same in all runs, or each equally often"),
+        (
+            {"plan_digest": "p2"},
+            "the plan differs between {b} and {n} (plan_digest): expected the same in all runs, or each",
+        ),
+        (
+            {"scenario_digest": "s2"},
+            "the load of the scenario differs between {b} and {n} (scenario_digest): expected the same in all",
+        ),
+        (
+            {"start_state_digest": "m2"},
+            "the start state differs between {b} and {n} (start_state_digest): expected the same in all runs, or each",
+        ),
         ({"users": 3, "engine_users": 3}, "the number of users differs: 2 in {b}, 3 in {n} (topology)"),
         ({"window_s": [0, 90]}, "the window differs: 100 s from 0 s on in {b}, 90 s from 0 s on in {n} (run.warm_up,"),
         ({"duration_s": 300}, "the duration differs: 200 s in {b}, 5 min in {n} (run.duration): scores of different"),
@@ -383,7 +392,17 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
     assert compare_runs(base, new).document["ignored"] == []
     more = write_run(tmp_path, "n9", 100, **seeds[0])
-    assert "plan_digest: expected" in refused(base, [*new, more])
+    assert "the plan differs between" in refused(base, [*new, more])
+
+
+def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
+    """The seed changes the plan, and the server's address does not."""
+    runs = []
+    for name, seed in (("base", 1), ("new", 2)):
+        runs.append(write_run(tmp_path, name, scenario_digest=f"s{seed}", plan_digest=f"p{seed}"))
+        scenario = f"server: {{imap: {{host: {name}}}}}\nrun: {{day_length: 8h, seed: {seed}}}\n"
+        (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
+    assert "or each equally often in base and in new; the scenarios differ in run.seed;" in refused(runs[:1], runs[1:])
 
 
 def test_one_set_may_have_more_runs(tmp_path: Path) -> None:
