@@ -84,9 +84,9 @@ def _joined(values: Collection[str]) -> str:
 def _shown(key: str, header: Header, headers: Sequence[Header]) -> str:
     """Return a header's value of a key in words; of a mapping, the entries in which the headers differ."""
     value = header.get(key)
-    if isinstance(value, Mapping):
-        mappings = [other.get(key) or {} for other in headers]
+    mappings = [found for other in headers if isinstance(found := other.get(key), Mapping)]
+    if isinstance(value, Mapping) and len(mappings) == len(headers):
         names = {name for mapping in mappings for name in mapping}
-        differing = [name for name in sorted(names) if len({str(mapping.get(name)) for mapping in mappings}) > 1]
-        value = {name: value.get(name) for name in differing}
+        differing = (name for name in names if len({str(mapping.get(name)) for mapping in mappings}) > 1)
+        value = {name: value.get(name) for name in sorted(differing, key=str)}
     return WORDS[key].shown(value)

@@ -340,7 +340,7 @@ def _differing_load(runs: Mapping[str, Sequence[Run]], key: str) -> list[str]:
     if other is None:
         return []
     one, another = (run.recorded.scenario for run in (first, other))
-    names = sorted({*one, *another}.difference(NOT_LOAD))
+    names = sorted({*one, *another}.difference(NOT_LOAD), key=str)
     keys = [name for name, *_ in differences(one, another, names)] if one and another else []
     because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
     return [

@@ -79,7 +79,7 @@ def differences(
     for key in keys:
         first, second = one.get(key, ABSENT), another.get(key, ABSENT)
         if isinstance(first, dict) and isinstance(second, dict):
-            for name, *both in differences(first, second, sorted({*first, *second})):
+            for name, *both in differences(first, second, sorted({*first, *second}, key=str)):
                 yield f"{key}.{name}", *both
         elif first != second:
             yield key, first, second

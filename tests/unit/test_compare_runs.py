@@ -400,7 +400,7 @@ def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
     runs = []
     for name, seed in (("base", 1), ("new", 2)):
         runs.append(write_run(tmp_path, name, scenario_digest=f"s{seed}", plan_digest=f"p{seed}"))
-        scenario = f"server: {{imap: {{host: {name}}}}}\nrun: {{day_length: 8h, seed: {seed}}}\n"
+        scenario = f"server: {{imap: {{host: {name}}}}}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
     assert "or each equally often in base and in new; the scenarios differ in run.seed;" in refused(runs[:1], runs[1:])
 

@@ -605,6 +605,23 @@ def test_what_makes_loads_different(tmp_path: Path, header: dict[str, Any], says
     assert found == ([f"These runs have different {says}: their scores are not comparable."] if says else [])
 
 
+@pytest.mark.parametrize(
+    ("mailbox", "says"),
+    [
+        ("{sizes: 1K, folders: 3}", "(sizes 2K, sizes 1K)"),
+        ("none", "(sizes 2K, folders 3; none)"),
+        ("{1: 2, sizes: 2K}", "(1 the default, folders 3; 1 2, folders the default)"),
+    ],
+)
+def test_start_states_are_those_of_the_scenarios(tmp_path: Path, mailbox: str, says: str) -> None:
+    """Also those that no scenario may have: a report reads what is there."""
+    for name, own in (("a", "{sizes: 2K, folders: 3}"), ("b", mailbox)):
+        write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, 10)], header={"run": name})
+        (tmp_path / name / "scenario.yaml").write_text(f"name: sample\nmailbox: {own}\n", encoding="utf-8")
+    blocks = document_of([str(tmp_path / name) for name in "ab"], {}).sections[0].blocks
+    assert f"These runs have different start states {says}: their scores are not comparable." in blocks
+
+
 def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     """No line leads through a run that cannot be believed, nor does a median count it."""
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
