@@ -24,7 +24,7 @@ from loadsim.analysis.intervals import intervals
 from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.model.terms import Window
-from loadsim.report.answer_facts import length
+from loadsim.timinglog.header_words import length
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compare import (
     ALPHA,
     FIRST_LOOK,
@@ -29,6 +30,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.terms import STRESS, Window
+from loadsim.timinglog.header_words import differences
 from loadsim.timinglog.merge import find_logs, merge, mode_of
 from loadsim.timinglog.reader import read_log
 
@@ -37,23 +39,14 @@ UNDECIDED = 4
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
-SAME = (
-    "submission",
-    "programs",
-    "log_on",
-    "plugins",
-    "event_loop",
-    "users",
-    "day_s",
-    "duration_s",
-    "window_s",
-    "weights",
-    "limits",
-)
-"""Header keys on which all runs must agree."""
+LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start_state_digest": "start state"}
+"""Header keys that depend on the seed, in words: they must agree, or occur equally often on both sides."""
 
-LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
-"""Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
+NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
+"""Keys of a scenario that do not change its load."""
+
+BOTH_SHOWN = "; loadsim report RUN RUN shows both on one page"
+"""Advice on runs that are not comparable."""
 
 BASE, NEW = "base", "new"
 
@@ -188,7 +181,8 @@ def compare_runs(
     _check_distinct(runs)
     ignored = _complaints(runs)
     if ignored and not force:
-        raise ConfigError(f"compare: {ignored[0]}")
+        valid = all(run.verdict.validity != "invalid" for run in _all(runs))
+        raise ConfigError(f"compare: {ignored[0]}{BOTH_SHOWN if valid else ''}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
@@ -298,7 +292,7 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
             for run in _all(runs)
             if run.verdict.validity == "invalid"
         ),
-        *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
+        *filter(None, (_difference(runs, key) for key in SAME)),
         *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
         *_differing_loads(runs),
@@ -309,24 +303,24 @@ def _header(key: str) -> Callable[[Run], Any]:
     return lambda run: run.header.get(key)
 
 
-def _digest(key: str) -> Callable[[Run], str]:
-    return lambda run: str(run.header.get(key))[:12]
-
-
 def _scored(run: Run) -> str:
     return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
 
 
-def _differing(
-    runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], Any], expected: str = "the same in all runs"
-) -> list[str]:
+def _difference(runs: Mapping[str, Sequence[Run]], key: str) -> str | None:
+    """Return the difference between the first run and one that has another value of a header key, in words."""
+    first = runs[BASE][0]
+    found = (difference(key, first.header, run.header, (first.entry.path, run.entry.path)) for run in _all(runs))
+    return next(filter(None, found), None)
+
+
+def _differing(runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], Any]) -> list[str]:
     first = runs[BASE][0]
     other = next((run for run in _all(runs) if of(run) != of(first)), None)
     if other is None:
         return []
-    return [
-        f"{key}: expected {expected}, found {of(first)} in {first.entry.path} and {of(other)} in {other.entry.path}"
-    ]
+    found = f"{of(first)} in {first.entry.path} and {of(other)} in {other.entry.path}"
+    return [f"{key}: expected the same in all runs, found {found}"]
 
 
 def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -336,8 +330,23 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     }
     if loads[BASE] == loads[NEW]:
         return []
-    expected = "the same in all runs, or each equally often in base and in new"
-    return list(chain(*(_differing(runs, key, _digest(key), expected) for key in LOAD)))
+    return [complaint for key in LOAD for complaint in _differing_load(runs, key)]
+
+
+def _differing_load(runs: Mapping[str, Sequence[Run]], key: str) -> list[str]:
+    """Return the difference of two runs in a digest, with the keys in which their scenarios differ, if known."""
+    first = runs[BASE][0]
+    other = next((run for run in _all(runs) if run.header.get(key) != first.header.get(key)), None)
+    if other is None:
+        return []
+    one, another = (run.recorded.scenario for run in (first, other))
+    names = sorted({*one, *another}.difference(NOT_LOAD), key=str)
+    keys = [name for name, *_ in differences(one, another, names)] if one and another else []
+    because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
+    return [
+        f"the {LOAD[key]} differs between {first.entry.path} and {other.entry.path} ({key}): expected the same in all"
+        f" runs, or each equally often in base and in new{because}"
+    ]
 
 
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:

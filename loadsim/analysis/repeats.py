@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import fmean, median_low, stdev
+from statistics import fmean, median, stdev
 
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
@@ -105,12 +105,12 @@ def _tasks(runs: Sequence[ProtocolStatistics]) -> dict[str, Spread]:
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return one value per run: the lower median of runs with equally many users at the first, None at the others."""
+    """Return one value per run: the median of runs with equally many users at the first, None at the others."""
     alike: defaultdict[float, list[float]] = defaultdict(list)
     for number, figure in zip(users, figures, strict=True):
         if figure is not None:
             alike[number].append(figure)
     return tuple(
-        median_low(alike.pop(number)) if figure is not None and number in alike else None
+        median(alike.pop(number)) if figure is not None and number in alike else None
         for number, figure in zip(users, figures, strict=True)
     )

@@ -43,7 +43,7 @@ from loadsim.model.ports import ALL_TASKS
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
-from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_run, window_of
+from loadsim.timinglog.merge import check_one_start, check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
 
 Tone = Literal["good", "doubtful", "bad"]
@@ -131,8 +131,8 @@ def summarise(
     given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`. The score is made of
     the percentile `percent`, computed by `method` (see `score.METHODS`). `by`, one of `breakdown.BY`, adds tables of
     parts of the log. `criteria` is a scenario whose criteria replace those of the run.
-    Raises `LogError` for logs that cannot be read or merged, an impossible window, or weights for a run without a
-    score. Raises `ConfigError` for criteria whose figures the logs do not have.
+    Raises `LogError` for logs that cannot be read or merged, runs with starts far apart, an impossible window, or
+    weights for a run without a score. Raises `ConfigError` for criteria whose figures the logs do not have.
     """
     # 1. One log.
     read = [log for log in logs if isinstance(log, TimingLog)]
@@ -140,6 +140,7 @@ def summarise(
     if paths:
         read += read_each(find_logs(paths))
     log = merge(read, rebase, force)
+    check_one_start(log)
     part = None if force else part_of(log)  # merged by force: slices may be missing, so the whole is judged
 
     # 2. The window, the weights and the limits.

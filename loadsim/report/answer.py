@@ -48,7 +48,7 @@ def full_answer(summary: Summary) -> str:
                 *legend(rows),
                 *of_whole_run(module),
                 *covers(module.covers),
-                *certainty(module),
+                *_certainty(summary, name),
                 "",
             ]
             lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
@@ -83,7 +83,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
             rows = score_rows(module, percentile)
-            notes = [*legend(rows), *of_whole_run(module), *covers(module.covers), *certainty(module)]
+            notes = [*legend(rows), *of_whole_run(module), *covers(module.covers), *_certainty(summary, name)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures)
     lines += [
@@ -95,6 +95,10 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
 
 def _shown(summary: Summary) -> Figures:
     return in_tenths(summary.figures) if summary.figures.runs > 1 else summary.figures
+
+
+def _certainty(summary: Summary, driver: str) -> list[str]:
+    return certainty(summary.figures.by_protocol[driver], summary.figures.runs)
 
 
 def _driver(figures: Figures, name: str) -> list[str]:

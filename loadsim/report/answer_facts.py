@@ -9,6 +9,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import duration, percent
+from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import LEFT_OUT
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
@@ -290,10 +291,3 @@ def clock(at_s: float) -> str:
     hours, minutes = divmod(int(minutes), 60)
     whole, _, fraction = f"{seconds:.6f}".rstrip("0").partition(".")
     return f"{hours}:{minutes:02d}:{whole:>02}" + (f".{fraction}" if fraction else "")
-
-
-def length(length_s: float) -> str:
-    for unit, unit_s in (("h", 3600), ("min", 60)):
-        if length_s >= unit_s and length_s % unit_s == 0:
-            return f"{length_s / unit_s:g} {unit}"
-    return f"{length_s:g} s"

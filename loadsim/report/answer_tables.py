@@ -188,11 +188,14 @@ def covers(covers: Coverage) -> list[str]:
     return [line + "."]
 
 
-def certainty(module: DriverFigures) -> list[str]:
+def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
+    """Return how exact the score is. The figures of several runs are exact means, of which hits are the sums."""
     lines = []
     if module.provisional:
-        few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
-        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
+        hits = {task.task: round(task.hits * runs) for task in module.tasks}
+        few = [f"{task} {hits[task]}" for task in hits if task in module.covers.few_hits]
+        of_runs = f" in {runs} runs together" if runs > 1 else ""
+        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits{of_runs}: {', '.join(few)}.")
     if module.score_interval_ms:
         low, high = (ms(end_ms, _decimals(module)) for end_ms in module.score_interval_ms)
         lines.append(

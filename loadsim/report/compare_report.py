@@ -11,15 +11,19 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import (
     FORCED,
+    REPEATS,
     criteria_missed,
     finding,
     interval_words,
     limit_text,
+    name_words,
     other_warnings,
     p_words,
     ratio_words,
     tone,
+    users_words,
     verdict_line,
+    window_words,
 )
 from loadsim.report.differences import OF_LISTS, between, differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration, percent
@@ -40,7 +44,7 @@ def describe_comparison(comparison: Comparison) -> Document:
     names = names_of(runs)
     verdict = verdict_line(figures)
     return Document(
-        title=f"{figures.name or 'Runs'}, {count(figures.users, 'user')}: new against base",
+        title=f"{name_words(comparison) or 'Runs'}, {users_words(comparison)}: new against base",
         subtitle="; ".join(
             f"{side}: {count(len(of_side), 'run')} on {_servers(of_side)}"
             for side, of_side in (("Base", comparison.runs[BASE]), ("New", comparison.runs[NEW]))
@@ -68,10 +72,9 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
     """Yield what a reader needs who reads nothing else."""
     figures = comparison.figures
     base, new = comparison.runs[BASE], comparison.runs[NEW]
-    begin_s, end_s = figures.window_s
     yield (
         f"{count(len(base), 'run')} of the base and {len(new)} of the new, each with"
-        f" {count(figures.users, 'simulated user')} and a window of {end_s - begin_s:g} s. Slower and faster refer to"
+        f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}. Slower and faster refer to"
         " the score: the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
     )
     if any(run.figures.embedded for run in (*base, *new)):
@@ -152,7 +155,7 @@ def _next(figures: ComparisonFigures) -> str:
     if any(one.answered_less for one in figures.scores):
         return "find out in the reports of single runs why tasks failed. Times can be compared once as many succeed."
     if min(len(figures.base), len(figures.new)) < 2:
-        return "run each at least three times, better five, taking turns: even runs of the same server vary."
+        return f"run each {REPEATS}, taking turns: even runs of the same server vary."
     if figures.decision == "undecided":
         more = figures.more_repeats
         repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"

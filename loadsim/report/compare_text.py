@@ -11,15 +11,19 @@ from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import fitting, ms
 from loadsim.report.compare_words import (
     FORCED,
+    REPEATS,
     criteria_missed,
     finding,
     interval_words,
     limit_text,
+    name_words,
     other_warnings,
     p_words,
     ratio_words,
     tone,
+    users_words,
     verdict_line,
+    window_words,
 )
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table
@@ -48,7 +52,7 @@ def compare_text(comparison: Comparison, width: int | None = None, colours: bool
         [
             *([coloured(line, tone(comparison)) for line in first] if colours else first),
             *_broken([*_reasons(comparison), ""], width),
-            *_broken([_scenario(figures), *_runs("Base", figures.base), *_runs("New", figures.new), ""], width),
+            *_broken([_scenario(comparison), *_runs("Base", figures.base), *_runs("New", figures.new), ""], width),
             *rows,
             *_broken([*_legend(figures, rows[0]), *_notes(figures)], width),
             "",
@@ -80,9 +84,8 @@ def _reasons(comparison: Comparison) -> list[str]:
     ]
 
 
-def _scenario(figures: ComparisonFigures) -> str:
-    begin_s, end_s = figures.window_s
-    return f"Scenario: {figures.name or 'unnamed'}, {count(figures.users, 'user')}, window of {end_s - begin_s:g} s"
+def _scenario(comparison: Comparison) -> str:
+    return f"Scenario: {name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
 
 
 def _runs(title: str, runs: Sequence[RunFigures]) -> list[str]:
@@ -141,7 +144,7 @@ def _notes(figures: ComparisonFigures) -> list[str]:
     if runs < 2:
         return [
             "Inconclusive: even runs of the same server vary; only repeated runs show by how much.",
-            "No interval within a run shows it. Run each at least three times, better five, taking turns.",
+            f"No interval within a run shows it. Run each {REPEATS}, taking turns.",
         ]
     lines = [
         f"p is corrected for the {len(figures.tasks)} tasks (Holm); the score's stands alone."

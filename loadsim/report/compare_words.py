@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
 from loadsim.analysis.compare_runs import (
@@ -17,7 +18,13 @@ from loadsim.analysis.compare_runs import (
 )
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
+from loadsim.report.answer_facts import count
 from loadsim.report.criterion_words import missed_in_words
+
+T = TypeVar("T")
+
+REPEATS = "at least three times, better five"
+"""The number of runs of each side that the text advises."""
 
 FORCED = "Warning (--force): these runs should not be compared"
 """The heading of the reasons that `--force` overruled."""
@@ -99,6 +106,33 @@ def _between(low: float, high: float) -> str:
     return "between " + " and ".join(f"{by:.{0 if by >= 10 else 1}f} % {how}" for by, how in ends)
 
 
+def users_words(comparison: Comparison, noun: str = "user") -> str:
+    """Return the number of users of the runs; each number, if runs that differ were compared by force."""
+    found = _each(comparison, lambda run: run.figures.users)
+    return _either([*(f"{users:,}" for users in found[:-1]), count(found[-1], noun)])
+
+
+def window_words(comparison: Comparison) -> str:
+    """Return the length of the window of the runs; each length, if runs that differ were compared by force."""
+    found = _each(comparison, lambda run: run.figures.window_s.length_s)
+    return f"window of {_either([f'{length_s:g} s' for length_s in found])}"
+
+
+def name_words(comparison: Comparison) -> str | None:
+    """Return the names of the scenarios; None if they have none."""
+    names = list(dict.fromkeys(run.figures.name for _, run in _runs(comparison) if run.figures.name))
+    return _either(names) if names else None
+
+
+def _each(comparison: Comparison, of: Callable[[RecordedRun], T]) -> list[T]:
+    """Return the different values of the runs in their order."""
+    return list(dict.fromkeys(of(run) for _, run in _runs(comparison)))
+
+
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def criteria_missed(comparison: Comparison) -> list[str]:
     """Return a line for each criterion that a run misses, in words."""
     return [
@@ -149,7 +183,7 @@ def limit_text(figures: ComparisonFigures) -> str:
         for one in figures.scores
     )
     if any(one.difference.low is None for one in figures.scores):
-        return prefix + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
+        return prefix + f"the score's ratio is {intervals} of single runs: run each {REPEATS}"
     if decision != "undecided":
         where = "below" if decision == "passed" else "above"
         return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"

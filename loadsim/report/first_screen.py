@@ -9,10 +9,11 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.verdict import ENDED_EARLY, Verdict
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
-from loadsim.report.answer_facts import count, length, night_words
+from loadsim.report.answer_facts import count, night_words
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
+from loadsim.timinglog.header_words import length
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from loadsim.analysis.comparability import separate_loads
 from loadsim.analysis.criteria import score_limit_ms
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import finite
@@ -40,6 +41,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     tones = [run.summary.tone for run in runs]
     bad = tones.count("bad")
     facts = facts_of(runs, notes)
+    loads, different_loads = separate_loads(runs)
     scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
@@ -47,8 +49,16 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
         verdict=_verdict(runs, len(runs) - bad),
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
-            Section("Runs", (_table(runs, names), *_capacity(runs), _differing_names(facts))),
-            Section("Users and response times", _curve(runs)),
+            Section(
+                "Runs",
+                (
+                    _table(runs, names),
+                    *filter(None, (different_loads,)),
+                    *_capacity(runs, loads),
+                    _differing_names(facts),
+                ),
+            ),
+            Section("Users and response times", _curve(runs, loads)),
             Section("What differs between the runs", (_what_differs(facts, names),)),
             Section("Disclosure", (same_table(facts),)),
         ),
@@ -121,20 +131,26 @@ def _only(each: Iterable[float | None]) -> Cell:
     return ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 
 
-def _capacity(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Return a line with the most users whose runs all met their criteria, and the fewest whose did not."""
+def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, ...]:
+    """Return a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
     verdicts = [(run.figures.users, run.summary.verdict) for run in runs]
-    judged = [(users, verdict.passed) for users, verdict in verdicts if verdict.validity != "invalid"]
-    missed = {users for users, passed in judged if passed is False}
-    met = {users for users, passed in judged if passed} - missed
-    invalid = len(verdicts) - len(judged)
-    texts = [f"The most users with whom every run met its criteria: {max(met)}."] if met else []
-    texts += [f"The fewest users with whom a run did not: {min(missed)}."] if missed else []
-    texts += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
-    return (" ".join(texts),) if texts else ()
+    texts = []
+    for load in dict.fromkeys(loads):
+        of_load = [verdict for verdict, of_run in zip(verdicts, loads, strict=True) if of_run == load]
+        judged = [(users, verdict.passed) for users, verdict in of_load if verdict.validity != "invalid"]
+        missed = {users for users, passed in judged if passed is False}
+        met = {users for users, passed in judged if passed} - missed
+        invalid = len(of_load) - len(judged)
+        words = [f"The most users with whom every run met its criteria: {max(met)}."] if met else []
+        words += [f"The fewest users with whom a run did not: {min(missed)}."] if missed else []
+        words += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
+        if words:
+            texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())
+    return tuple(texts)
 
 
-def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
+def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ...]:
+    """Return the chart, with a line for each load, after a paragraph on its points and lines."""
     users = [run.figures.users for run in runs]
     modules = sorted({name for run in runs for name in run.figures.by_protocol})
     valid = [run.summary.verdict.validity != "invalid" for run in runs]
@@ -156,28 +172,51 @@ def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
     limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
     panels = (
-        Panel("Response time", "ms", _lines(times, users, valid), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines(rates, users, valid)),
+        Panel("Response time", "ms", _lines_by_load(times, users, valid, loads), "log", limits=limits),
+        Panel("Throughput", "tasks per second", _lines_by_load(rates, users, valid, loads)),
     )
     chart = drawable(Chart("Response time and throughput by number of users", axis, panels))
     texts = []
-    if _repeated(users, valid):
+    if any(loads):
+        texts.append("No line joins runs whose scores are not comparable.")
+    if any(_repeated(users, _and_of(load, loads, valid)) for load in loads):
         texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
     if not all(valid):
         texts.append("Invalid runs are points without a line.")
     return tuple(block for block in (" ".join(texts), chart) if block)
 
 
-def _lines(series: Mapping[str, Series], users: Sequence[float], valid: Sequence[bool]) -> tuple[Line, ...]:
-    """Return a line through the valid and degraded runs, and points for the others.
+def _and_of(load: str, loads: Sequence[str], valid: Sequence[bool]) -> list[bool]:
+    """Return True for each valid or degraded run of a load."""
+    return [is_valid and of_run == load for is_valid, of_run in zip(valid, loads, strict=True)]
+
+
+def _lines_by_load(
+    series: Mapping[str, Series], users: Sequence[float], valid: Sequence[bool], loads: Sequence[str]
+) -> tuple[Line, ...]:
+    """Return the lines of each load, with its name."""
+    lines: list[Line] = []
+    for load in dict.fromkeys(loads):
+        named = {f"{name}, {load}" if load else name: values for name, values in series.items()}
+        lines += _lines(named, users, [of_run == load for of_run in loads], _and_of(load, loads, valid))
+    return tuple(lines)
+
+
+def _lines(
+    series: Mapping[str, Series], users: Sequence[float], chosen: Sequence[bool], valid: Sequence[bool]
+) -> tuple[Line, ...]:
+    """Return a line through the valid and degraded runs of those chosen, and points for the others.
 
     If several of the former have the same number of users, they are points, too, and the line joins their medians.
     """
     repeated = _repeated(users, valid)
+    invalid = [is_chosen and not is_valid for is_chosen, is_valid in zip(chosen, valid, strict=True)]
     lines = []
     for name, values in series.items():
-        of_valid = [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
-        of_invalid = [None if is_valid else value for value, is_valid in zip(values, valid, strict=True)]
+        of_valid, of_invalid = (
+            [value if counts else None for value, counts in zip(values, which, strict=True)]
+            for which in (valid, invalid)
+        )
         if repeated:
             lines += [Line(name, tuple(of_valid), joined=False), Line(f"{name}, median", medians_by(users, of_valid))]
         else:

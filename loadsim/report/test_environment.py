@@ -9,11 +9,12 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.model.scenario_sections import Limits
-from loadsim.report.answer_facts import clock, length, night_words
+from loadsim.report.answer_facts import clock, night_words
 from loadsim.report.criterion_words import wanted
 from loadsim.report.digits import percent
 from loadsim.report.document import Column, Table
 from loadsim.report.figure_words import LIMITS, named, of_task
+from loadsim.timinglog.header_words import length
 
 UNKNOWN = "not known to loadsim"
 
@@ -22,7 +23,19 @@ MODES = {
     "stress": "a closed loop, without pauses (stress)",
 }
 
+STORAGE = "Storage and file system"
+"""The name of the fact on the server's storage."""
+
 EMBEDDED_STORAGE = "the embedded server keeps mail in memory"
+
+
+def comparable_facts(run: RecordedRun) -> dict[str, str]:
+    """Return the disclosure without what differs by chance: the processes that had files open at one instant."""
+    facts = disclosure(run)
+    systems = _server_file_systems(run)
+    if systems and not run.figures.embedded:
+        facts[STORAGE] = "; ".join(sorted({_file_system(system) for system in systems}))
+    return facts
 
 
 def disclosure(run: RecordedRun) -> dict[str, str]:
@@ -38,7 +51,7 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "IMAP server's identity", _words(facts.get("imap_identity"))
     yield "SMTP greeting", _words(facts.get("smtp_greeting"))
     yield "SMTP extensions before TLS and log-on", _words(facts.get("smtp_extensions"))
-    yield "Storage and file system", EMBEDDED_STORAGE if figures.embedded else _server_storage(run)
+    yield STORAGE, EMBEDDED_STORAGE if figures.embedded else _server_storage(run)
     here = {True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here.get(facts.get("server_here", "unknown"), "")
 
@@ -147,9 +160,12 @@ def _server_storage(run: RecordedRun) -> str:
     """Return the file systems where the server had files open when all users were logged on, if visible."""
     return "; ".join(
         f"{_file_system(system)}, where {_words(system['open_by'])} had files open"
-        for source in run.log.sources
-        for system in source.facts.get("server_file_systems") or ()
+        for system in _server_file_systems(run)
     )
+
+
+def _server_file_systems(run: RecordedRun) -> list[Mapping[str, Any]]:
+    return [system for source in run.log.sources for system in source.facts.get("server_file_systems") or ()]
 
 
 def _file_system(system: Mapping[str, Any]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
+from loadsim.timinglog.header_words import differences, scenario_differences
 from loadsim.timinglog.reader import Source, TimingLog
 
 LOAD = ("submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest")
@@ -18,8 +18,11 @@ TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compr
 SAME_IN_SLICES = ("software", "start_at", "start_state_digest", "duration_s")
 """Header keys that must be equal in all slices of a run, besides `LOAD` and `TERMS`."""
 
-ABSENT = "nothing"
-"""Name of a missing entry. A missing limit has its default; a null limit is off."""
+DIGESTS = ("scenario_digest", "plan_digest")
+"""The keys of `LOAD` that differ with almost any key of a scenario: the keys say more than the digests."""
+
+ONE_OR_REPORT = "name one, or use loadsim report RUN RUN"
+"""Advice on runs that cannot be merged."""
 
 METHODS = "log_on_methods"
 """A fact of engines: the log-on methods that their users chose, each behind its service."""
@@ -34,10 +37,20 @@ def check_compatible(first: TimingLog, logs: Sequence[TimingLog]) -> None:
         kept = [one.header.get("truncated_s") for one in (first, log)]
         if kept[0] != kept[1]:
             raise LogError(f"merge: expected logs that were truncated alike, found {kept[0]} and {kept[1]}")
-        for name, *found in _differences(first.header, log.header, (*LOAD, *TERMS)):
-            sides = zip(found, (first.sources[0], log.sources[0]), strict=True)
-            stated = [f"{value!r} in {made.client}.{made.engine} of run {made.run!r}" for value, made in sides]
-            raise LogError(f"merge: {name}: expected the same in all logs, found {' and '.join(stated)}")
+        for name, *found in differences(first.header, log.header, (*LOAD, *TERMS)):
+            made_by = first.sources[0], log.sources[0]
+            stated = [
+                f"{value!r} in {made.client}.{made.engine} of run {made.run!r}"
+                for value, made in zip(found, made_by, strict=True)
+            ]
+            what = f"{name}: expected the same in all logs, found {' and '.join(stated)}"
+            if len({made.run for made in made_by}) > 1:
+                keys = scenario_differences(first.header, log.header) if name in DIGESTS else []
+                if keys:
+                    runs = " and ".join(repr(made.run) for made in made_by)
+                    what = f"expected runs of one scenario, found {'; '.join(keys)} (in runs {runs})"
+                what += f": {ONE_OR_REPORT}"
+            raise LogError(f"merge: {what}")
 
 
 def check_log_on(logs: Sequence[TimingLog]) -> None:
@@ -65,21 +78,8 @@ def _joined(methods: Iterable[str]) -> str:
 
 def mixed_terms(first: TimingLog, logs: Sequence[TimingLog]) -> list[str]:
     """Return the terms in which logs differ from the first, and those of logs that were merged by force before."""
-    found = {name for log in logs for name, *_ in _differences(first.header, log.header, TERMS)}
+    found = {name for log in logs for name, *_ in differences(first.header, log.header, TERMS)}
     return sorted(found.union(*(log.header.get(MIXED, ()) for log in logs)))
-
-
-def _differences(
-    one: Mapping[str, Any], another: Mapping[str, Any], keys: Sequence[str]
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of each difference with both values; mappings are compared entry by entry."""
-    for key in keys:
-        first, second = one.get(key, ABSENT), another.get(key, ABSENT)
-        if isinstance(first, dict) and isinstance(second, dict):
-            for name, *both in _differences(first, second, sorted({*first, *second})):
-                yield f"{key}.{name}", *both
-        elif first != second:
-            yield key, first, second
 
 
 # --- slices ---------------------------------------------------------------------------------------------------------

@@ -145,6 +145,30 @@ def truncate(log: TimingLog, window_s: Window) -> TimingLog:
     )
 
 
+def check_one_start(log: TimingLog) -> None:
+    """Raise `LogError` for runs that began further apart than a window is long: no window has tasks of all of them.
+
+    Runs that were rebased share their start. Runs without a wall clock pass.
+    """
+    if len(log.runs) < 2 or log.header.get("rebased"):
+        return
+    starts_us = [min(_zero_us(source) for source in log.sources if source.run == run) for run in log.runs]
+    apart_s = (max(starts_us) - min(starts_us)) / 1e6
+    if math.isfinite(apart_s) and apart_s >= window_of(log).length_s:
+        raise LogError(
+            f"expected one run, or runs with one start; found {len(log.runs)} runs that began {_about(apart_s)} apart:"
+            " name one, or add --rebase to put them on a common start"
+        )
+
+
+def _about(length_s: float) -> str:
+    """Return a length of time with two digits at least: 2.5 days, 75 min, 90 s."""
+    for unit, unit_s in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if length_s >= 2 * unit_s:
+            return f"{length_s / unit_s:.{0 if length_s >= 10 * unit_s else 1}f} {unit}"
+    return f"{length_s:.0f} s"
+
+
 def of_run(log: TimingLog, run: str) -> TimingLog:
     """Return the log of one run from that of several, without `damages`: the runs of damaged records are unknown."""
     number = log.strings.index(run)

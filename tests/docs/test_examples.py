@@ -72,8 +72,10 @@ def rejection(words: list[str]) -> str | None:
     """Return why a command cannot work, or cannot be judged; None if it is taken."""
     if words[0] == "sudo":
         words = words[1:]
-    while "=" in words[0] and not words[0].startswith(("-", ".", "/")):
+    while words and "=" in words[0] and not words[0].startswith(("-", ".", "/")):
         words = words[1:]  # a variable of the environment
+    if not words:
+        return None  # a variable of the shell
     program, rest = words[0].removeprefix(".venv/bin/"), words[1:]
     if program == "loadsim":
         return _rejected_by_parser(rest)

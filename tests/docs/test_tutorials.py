@@ -61,18 +61,20 @@ def clone(tmp_path: Path) -> Path:
 def test_the_parts_without_root_or_network(clone: Path) -> None:
     """`make run`, all about the run directory, and the own scenario: each command does what the page says.
 
-    A run of 4 s has other figures and a window of other seconds.
+    A run of 4 s has other figures and a window of other seconds. The commands hold if `make run` is typed twice.
     """
     env = {"HOME": str(clone.parent), "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"], "LANG": "C.UTF-8"}
     with Reader(lambda: shell(["sh"], env, clone)) as reader:
         (make,) = [block for block in blocks(TUTORIAL) if "make run" in block.commands]
         (made,) = reader.read([replace(make, text="make run\n")])
         assert "Run directory: runs/" in made.output
+        reader.read([replace(make, text="make run\n")])
+        assert len(list((clone / "runs").iterdir())) == 2
         left = [
             replace(block, text=block.text.replace("--begin 20 --end 50", "--begin 1 --end 3"))
             for block in chosen(TUTORIAL, LEFT)
         ]
-        assert len(reader.read(left, compare=False)) == 8
+        assert len(reader.read(left, compare=False)) == 9
         own = [block for block in chosen(TUTORIAL, OWN) if "loadsim run office.yaml" not in block.commands]
         assert len(reader.read(own)) == 2
     assert (clone / "tasks.csv").stat().st_size > 1000

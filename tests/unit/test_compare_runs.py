@@ -20,6 +20,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
+from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_text import compare_text
 from loadsim.report.compare_words import tone, verdict_line
 
@@ -149,7 +150,10 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
     assert "Inconclusive" in compare_text(comparison) and "slower" not in compare_text(comparison)
     assert (comparison.exit_status, comparison.document["more_repeats"]) == (4, None)
-    assert "at least two of each" in compare_text(comparison)
+    ratio = by_name(comparison, "Score")["ratio"]
+    assert f"score's ratio is {ratio:.3f} of single runs: run each at least three times, better five\n" in (
+        compare_text(comparison)
+    )
 
 
 def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
@@ -312,27 +316,37 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        ({"plan_digest": "p2"}, "plan_digest: expected the same in all runs, or each equally often"),
-        ({"scenario_digest": "s2"}, "scenario_digest: expected the same in all runs, or each equally often"),
-        ({"start_state_digest": "m2"}, "start_state_digest: expected the same in all runs, or each equally often"),
-        ({"users": 3, "engine_users": 3}, "users: expected the same in all runs, found 2 in"),
-        ({"window_s": [0, 90]}, "window_s: expected the same in all runs, found [0.0, 100.0] in"),
-        ({"duration_s": 300}, "duration_s: expected the same in all runs, found 200 in"),
-        ({"day_s": 600}, "day_s: expected the same in all runs, found 28800 in"),
-        ({"weights": {"READ": 1, "SEND": 1}}, "weights: expected the same in all runs, found"),
-        ({"submission": "pipelining"}, "submission: expected the same in all runs, found aiosmtplib in"),
-        ({"programs": "thunderbird"}, "programs: expected the same in all runs, found "),
-        ({"event_loop": "asyncio"}, "event_loop: expected the same in all runs, found uvloop in"),
+        (
+            {"plan_digest": "p2"},
+            "the plan differs between {b} and {n} (plan_digest): expected the same in all runs, or each",
+        ),
+        (
+            {"scenario_digest": "s2"},
+            "the load of the scenario differs between {b} and {n} (scenario_digest): expected the same in all",
+        ),
+        (
+            {"start_state_digest": "m2"},
+            "the start state differs between {b} and {n} (start_state_digest): expected the same in all runs, or each",
+        ),
+        ({"users": 3, "engine_users": 3}, "the number of users differs: 2 in {b}, 3 in {n} (topology)"),
+        ({"window_s": [0, 90]}, "the window differs: 100 s from 0 s on in {b}, 90 s from 0 s on in {n} (run.warm_up,"),
+        ({"duration_s": 300}, "the duration differs: 200 s in {b}, 5 min in {n} (run.duration): scores of different"),
+        ({"day_s": 600}, "the day differs: 8 h in {b}, 10 min in {n} (run.day_length): scores of different days are"),
+        ({"weights": {"READ": 1, "SEND": 1}}, "the weight of READ differs: 10 in {b}, 1 in {n}"),
+        ({"submission": "pipelining"}, "the submission differs: aiosmtplib in {b}, pipelining in {n} (client.sub"),
+        ({"programs": "thunderbird"}, "the mail program differs: the default in {b}, thunderbird in {n} (topology)"),
+        ({"event_loop": "asyncio"}, "the event loop differs: uvloop in {b}, asyncio in {n}: scores of different event"),
         ({"limits": {"hits": 6}}, "expected a valid run, found an invalid one: READ has too few hits: 5"),
-        ({"limits": {"hits": 2}}, "limits: expected the same in all runs, found {'hits': 1} in"),
+        ({"limits": {"hits": 2}}, "the limit of hits differs: 1 in {b}, 2 in {n} (limits): scores of different limits"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header: dict[str, Any], says: str) -> None:
     """One line, exit status 2; with `force` it is compared, and what was wrong stands in the text."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 102, **header)]
-    line = refused(base, new)
+    line, says = refused(base, new), says.replace("{b}", str(base[0])).replace("{n}", str(new[1]))
     assert says in line and str(new[1]) in line
+    assert line.endswith("; loadsim report RUN RUN shows both on one page") != ("an invalid one" in line)
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.document["ignored"])
     text = compare_text(comparison)
@@ -340,6 +354,18 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert "\nWarning (--force): these runs should not be compared:\n" in text
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
+
+
+def test_what_was_forced_is_shown_with_the_terms_of_all_runs(tmp_path: Path) -> None:
+    """The head has the windows, users and names of both sides, in the text and in the report."""
+    base = [write_run(tmp_path, f"b{at}") for at in (1, 2)]
+    other = {"window_s": [0, 90], "users": 3, "engine_users": 3, "name": "another"}
+    new = [write_run(tmp_path, f"n{at}", **other) for at in (1, 2)]
+    comparison = compare_runs(base, new, force=True)
+    assert "\nScenario: sample or another, 2 or 3 users, window of 100 s or 90 s\n" in compare_text(comparison)
+    report = describe_comparison(comparison)
+    assert report.title == "sample or another, 2 or 3 users: new against base"
+    assert "each with 2 or 3 simulated users and a window of 100 s or 90 s." in str(report.sections[0].blocks[0])
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -366,7 +392,17 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
     assert compare_runs(base, new).document["ignored"] == []
     more = write_run(tmp_path, "n9", 100, **seeds[0])
-    assert "plan_digest: expected" in refused(base, [*new, more])
+    assert "the plan differs between" in refused(base, [*new, more])
+
+
+def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
+    """The seed changes the plan, and the server's address does not."""
+    runs = []
+    for name, seed in (("base", 1), ("new", 2)):
+        runs.append(write_run(tmp_path, name, scenario_digest=f"s{seed}", plan_digest=f"p{seed}"))
+        scenario = f"server: {{imap: {{host: {name}}}}}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
+        (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
+    assert "or each equally often in base and in new; the scenarios differ in run.seed;" in refused(runs[:1], runs[1:])
 
 
 def test_one_set_may_have_more_runs(tmp_path: Path) -> None:
@@ -472,7 +508,7 @@ def test_each_reason_stands_once_at_the_run_that_has_it(tmp_path: Path) -> None:
     degraded = write_run(tmp_path, "degraded", tasks=tasks, criteria=criteria)
     found = compare_runs(base, [invalid, degraded], force=True)
     ignored, warnings, text = found.document["ignored"], found.document["warnings"], compare_text(found)
-    assert [reason.split(": ")[0] for reason in ignored] == [str(invalid), "limits"]
+    assert [reason.split(": ")[0] for reason in ignored] == [str(invalid), "the limit of hits differs"]
     of_runs = [warning.split(": ")[:2] for warning in warnings]
     assert of_runs[:3] == [
         [str(invalid), "criteria missed"],

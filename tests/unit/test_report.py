@@ -57,6 +57,7 @@ from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
+from loadsim.report.many_runs import SAME
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -462,6 +463,27 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
         machine.unlink()
 
 
+def test_the_processes_with_open_files_are_no_difference(tmp_path: Path) -> None:
+    """One run saw lmtp with a file open, the other did not: the file systems are the same. Another one differs."""
+    ext4 = {"type": "ext4", "source": "/dev/vdb", "mounted_at": "/var/mail", "options": "rw", "model": None}
+    for name, systems in (
+        ("a", [{**ext4, "open_by": ["imap", "lmtp"]}]),
+        ("b", [{**ext4, "open_by": ["imap"]}]),
+        ("c", [{**ext4, "type": "xfs", "open_by": ["imap"]}]),
+    ):
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, 9)], header={"run": name})
+        header = {"engine": "machine", "engine_users": 0, "run": name}
+        _write_health(tmp_path / name / "machine.tlog", header, [], {"server_file_systems": systems})
+    same, other = (document_of([str(tmp_path / name) for name in names], {}) for names in ("ab", "abc"))
+    assert SAME in same.sections[0].blocks
+    (differing,) = other.sections[2].blocks
+    assert isinstance(differing, Table)
+    assert differing.rows == (
+        ("Storage and file system", "ext4 on /dev/vdb", "a, b"),
+        ("Storage and file system", "xfs on /dev/vdb", "c"),
+    )
+
+
 def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
@@ -555,6 +577,79 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     )
     assert differ_in == "The runs differ in: Users. Their values are below the charts."
     assert document.tone == "doubtful"
+
+
+def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
+    """Runs of one load with the same users: neither of two is the middle one."""
+    for name, took_ms in (("a", 10), ("b", 40)):
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header={"run": name})
+    document = document_of([str(tmp_path / name) for name in "ab"], {})
+    (chart,) = (block for block in document.sections[1].blocks if isinstance(block, Chart))
+    assert {line.name: line.values for line in chart.panels[0].lines}["score, median"] == (25.0, None)
+
+
+def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
+    """Days of 5 and 2 min with the same users: two series, no median, and a capacity of each day."""
+    for name, users, day_s, took_ms in (("a", 20, 300, 10), ("b", 20, 120, 40), ("c", 30, 300, 20), ("d", 20, 300, 14)):
+        header = {"users": users, "engine_users": users, "run": name, "day_s": day_s, "criteria": {"score_ms_max": 50}}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
+
+    def described(names: str) -> tuple[tuple[Any, ...], Any, dict[str, Line]]:
+        runs, curve, *_ = document_of([str(tmp_path / name) for name in names], {}).sections
+        text, chart = curve.blocks
+        assert isinstance(chart, Chart)
+        return runs.blocks, text, {line.name: line for line in chart.panels[0].lines}
+
+    blocks, text, lines = described("abc")
+    assert blocks[1:4] == (
+        "These runs have different days (5 min, 2 min): their scores are not comparable.",
+        "Day 5 min: The most users with whom every run met its criteria: 30.",
+        "Day 2 min: The most users with whom every run met its criteria: 20.",
+    )
+    assert text == "No line joins runs whose scores are not comparable."
+    assert lines["score, day 5 min"].values == (10.0, None, 20.0) and lines["score, day 5 min"].joined
+    assert lines["score, day 2 min"].values == (None, 40.0, None)
+    assert not [name for name in lines if "median" in name]
+    _, text, lines = described("abd")
+    assert text.endswith("Each point is a run; lines join the medians of runs with the same number of users.")
+    assert lines["score, day 5 min, median"].values == (12.0, None, None)
+    assert [name for name in lines if "median" in name and "2 min" in name] == []
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"window_s": [0, 90]}, "windows (100 s from 0 s on, 90 s from 0 s on)"),
+        ({"profiles": ["loadsim-5.5/heavy"]}, "profiles (the default, loadsim-5.5/heavy)"),
+        ({"weights": {"READ": 5, "SEND": 1}}, "weights (READ 10, READ 5)"),
+        ({"limits": {"hits": 1, "done": 0.5}}, None),
+    ],
+)
+def test_what_makes_loads_different(tmp_path: Path, header: dict[str, Any], says: str | None) -> None:
+    """The same users; limits decide on the verdict, not on the score."""
+    for name, own in (("a", {}), ("b", header)):
+        common = {"run": name, "weights": {"READ": 10, "SEND": 1}}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, 10)], header=common | own)
+    blocks = document_of([str(tmp_path / name) for name in "ab"], {}).sections[0].blocks
+    found = [block for block in blocks if str(block).startswith("These runs have different")]
+    assert found == ([f"These runs have different {says}: their scores are not comparable."] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("mailbox", "says"),
+    [
+        ("{sizes: 1K, folders: 3}", "(sizes 2K, sizes 1K)"),
+        ("none", "(sizes 2K, folders 3; none)"),
+        ("{1: 2, sizes: 2K}", "(1 the default, folders 3; 1 2, folders the default)"),
+    ],
+)
+def test_start_states_are_those_of_the_scenarios(tmp_path: Path, mailbox: str, says: str) -> None:
+    """Also those that no scenario may have: a report reads what is there."""
+    for name, own in (("a", "{sizes: 2K, folders: 3}"), ("b", mailbox)):
+        write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, 10)], header={"run": name})
+        (tmp_path / name / "scenario.yaml").write_text(f"name: sample\nmailbox: {own}\n", encoding="utf-8")
+    blocks = document_of([str(tmp_path / name) for name in "ab"], {}).sections[0].blocks
+    assert f"These runs have different start states {says}: their scores are not comparable." in blocks
 
 
 def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:

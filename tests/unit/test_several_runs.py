@@ -74,21 +74,60 @@ def test_users_of_different_scenarios_are_not_lost(tmp_path: Path) -> None:
     assert (score["users"], score["verdict"]["validity"]) == (2.5, "valid")
 
 
-def test_a_run_beyond_the_window_is_named(tmp_path: Path) -> None:
-    """It began an hour after the other: unless rebased, none of its tasks counts, and the answer says so."""
+def test_runs_that_began_far_apart_need_a_common_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is valid by itself, and no window has tasks of both: one line says what to do, also of a merged log."""
     logs = [*write_run(tmp_path, "first"), *write_run(tmp_path, "second", hour=9)]
-    apart, rebased = summarise(logs), summarise(logs, rebase=True)
-    assert apart.score["planned"] == 50 and rebased.score["planned"] == 100
-    assert apart.score["verdict"]["validity"] == "invalid"
-    assert apart.score["verdict"]["reasons"] == [
-        "run second by itself is invalid: the logs hold no task: there is no score",
-        "no task of run second was due in the window: its own start is another one (see --rebase)",
-        "run second by itself misses criteria: score_ms was not measured, below 1000 ms wanted;"
-        " failed_share was not measured, at most 1 % wanted",
-    ]
+    write_log(merge([read_log(path) for path in logs]), tmp_path / "merged.tlog")
+    for given in (logs, [tmp_path / "merged.tlog"]):
+        assert main(["log", "answer", *map(str, given)]) == 2
+        out, error = capsys.readouterr()
+        assert not out and error == (
+            "loadsim: expected one run, or runs with one start; found 2 runs that began 60 min apart: name one, or add"
+            " --rebase to put them on a common start\n"
+        )
+    rebased = summarise(logs, rebase=True)
+    assert rebased.score["planned"] == 100
     assert rebased.score["verdict"]["validity"] == "valid"
     assert "\nLogs of 2 runs: users, engines, rates and counts are means per run; " in full_answer(rebased)
     assert "Logs of" not in full_answer(summarise(logs[:2]))
+
+
+def test_runs_with_one_start_need_no_rebase(tmp_path: Path) -> None:
+    """They began in the same hour: their windows overlap, and all tasks count."""
+    logs = [*write_run(tmp_path, "first"), *write_run(tmp_path, "second")]
+    score = summarise(logs).score
+    assert (score["planned"], score["verdict"]["validity"]) == (100, "valid")
+
+
+def test_a_run_without_tasks_in_the_window_is_named(tmp_path: Path) -> None:
+    """It began 75 s after the other: the window of 50 s from the other's start has none of its tasks."""
+    logs = [
+        repeat(tmp_path, run, wall_clock_start=f"2026-01-05T08:{start}+00:00")
+        for run, start in (("first", "00:00"), ("second", "01:15"))
+    ]
+    reasons = summarise(logs, end_s=50).score["verdict"]["reasons"]
+    assert "no task of run second was due in the window: its own start is another one (see --rebase)" in reasons
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ({"day_s": 120.0, "users": 3}, "topology 1 and 3; run.day_length 8 h and 2 min (in runs 'run-1' and 'run-2')"),
+        ({"weights": {"READ": 9}}, "weights.READ 10 and 9; weights.SEND 1 and not set (in runs 'run-1' and 'run-2')"),
+    ],
+)
+def test_different_scenarios_are_named_by_their_keys(tmp_path: Path, header: dict[str, Any], found: str) -> None:
+    """A digest says nothing to people; `report` has both runs on one page."""
+    weights = {"weights": {"READ": 10, "SEND": 1}, "users": 1, "scenario_digest": "s1"}
+    logs = [
+        repeat(tmp_path, "run-1", **weights),
+        repeat(tmp_path, "run-2", **(weights | header | {"scenario_digest": "s2"})),
+    ]
+    with pytest.raises(LogError) as refusal:
+        summarise(logs, rebase=True)
+    assert str(refusal.value) == (
+        f"merge: expected runs of one scenario, found {found}: name one, or use loadsim report RUN RUN"
+    )
 
 
 def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None:
@@ -147,6 +186,18 @@ def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_re
     assert "Tasks: 90 due, 90 done, 0.3 of them failed" in full_answer(summary)
     assert "Failures: 0.3 READ refused (NO)" in full_answer(summary)
     assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
+
+
+def test_few_hits_are_those_of_all_runs(tmp_path: Path) -> None:
+    """Of 3 runs of 90 and of 120 READs, 270 are below 300 and 360 are not; the text prints what was compared."""
+    few, enough = (
+        full_answer(summarise([repeat(tmp_path, f"{reads}-{run}", reads) for run in range(3)], rebase=True))
+        for reads in (90, 120)
+    )
+    assert "provisional, with fewer than 300 hits in 3 runs together: READ 270.\n" in few
+    assert "provisional" not in enough
+    alone = full_answer(summarise([tmp_path / "90-0.tlog"]))
+    assert "provisional, with fewer than 300 hits: READ 90.\n" in alone
 
 
 def test_a_run_that_misses_criteria_by_itself_is_named(tmp_path: Path) -> None:
@@ -222,11 +273,11 @@ def test_no_window_reaches_beyond_the_runs(tmp_path: Path) -> None:
         summarise(logs, end_s=200)
 
 
-def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int) -> Path:
+def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int, minutes: str = "00:00") -> Path:
     """The log of a run's one engine, which saw this of itself."""
     header = HEADER | {
         "run": run,
-        "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00",
+        "wall_clock_start": f"2026-01-05T{hour:02d}:{minutes}+00:00",
         "limits": HEADER["limits"] | {"generator_lag_share": None},
         "criteria": CRITERIA,
     }
@@ -259,11 +310,11 @@ def test_the_generator_of_one_run_does_not_excuse_that_of_another(tmp_path: Path
 
 
 def test_health_keeps_its_distance_in_time_as_records_do(tmp_path: Path) -> None:
-    """Of a run that began an hour later, what was seen there is no health of the first run's window."""
+    """What was seen of a run that began 90 s later, 20 s after its start, is no health of the first run's window."""
     calm = watched(tmp_path, "calm", [sample(at) for at in range(1, 101)], 8)
-    later = watched(tmp_path, "later", [sample(at, [80_000] * 100) for at in range(1, 101)], 9)
+    later = watched(tmp_path, "later", [sample(at, [80_000] * 100) for at in range(20, 101)], 8, "01:30")
     assert summarise([calm, later]).score["generator"]["lag_p99_ms"] == 0.1
     merged = merge([read_log(calm), read_log(later)])
     assert [one["at_s"] for one in merged.health if one["run"] == "later"] == pytest.approx(
-        [3600.0 + at for at in range(1, 101)]
+        [90.0 + at for at in range(20, 101)]
     )

@@ -1,0 +1,92 @@
+"""The header keys on which runs must agree so that their scores may be compared, and their differences in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.timinglog.header_words import WORDS, differences
+
+SAME = (
+    "users",
+    "day_s",
+    "window_s",
+    "duration_s",
+    "submission",
+    "programs",
+    "log_on",
+    "plugins",
+    "event_loop",
+    "weights",
+    "limits",
+)
+"""Header keys on which all runs must agree."""
+
+PROFILES, MAILBOX = "profiles", "mailbox"
+
+OF_REPEATS = (*(key for key in SAME if key not in ("users", "limits")), PROFILES, MAILBOX)
+"""Keys on which runs must agree to be points of one curve over the number of users.
+
+`MAILBOX` is a key of the scenarios. Limits change the verdict, not the score.
+"""
+
+Header = Mapping[str, Any]
+
+
+def difference(key: str, one: Header, another: Header, places: tuple[str, str]) -> str | None:
+    """Return the difference of two headers in a key, in words; None if there is none. `places` name the two runs."""
+    if one.get(key) == another.get(key):
+        return None
+    words = WORDS[key]
+    found = []
+    for name, *values in differences({key: one.get(key)}, {key: another.get(key)}, (key,)):
+        _, _, entry = name.partition(".")
+        first, second = (f"{words.shown(value)} in {place}" for value, place in zip(values, places, strict=True))
+        of_entry = f" of {entry}" if entry else ""
+        found.append(f"the {words.noun}{of_entry} differs: {first}, {second}")
+    set_by = f" ({words.scenario_key})" if words.scenario_key else ""
+    return f"{'; '.join(found)}{set_by}: scores of different {words.plural} are not comparable"
+
+
+def separate_loads(runs: Sequence[RecordedRun]) -> tuple[list[str], str]:
+    """Return the name of each run's load, and a sentence on the loads; empty texts if all runs have one load.
+
+    Runs of one load differ in users, server, seed and limits at most. Names have as few keys as tell the loads apart.
+    """
+    # 1. The values of all keys, and the fewest keys that tell the loads apart.
+    known = all(run.scenario for run in runs)
+    headers = [{**run.log.header, MAILBOX: run.scenario.get(MAILBOX) if known else None} for run in runs]
+    differing = [key for key in OF_REPEATS if any(header.get(key) != headers[0].get(key) for header in headers)]
+    if not differing:
+        return [""] * len(runs), ""
+
+    def loads(keys: Sequence[str]) -> int:
+        return len({str([header.get(key) for key in keys]) for header in headers})
+
+    enough = next(keys for keys in accumulate([key] for key in differing) if loads(keys) == loads(differing))
+
+    # 2. The words.
+    shown = {key: [_shown(key, header, headers) for header in headers] for key in enough}
+    names = [
+        ", ".join(f"{WORDS[key].noun} {value}" for key, value in zip(enough, values, strict=True))
+        for values in zip(*shown.values(), strict=True)
+    ]
+    stated = " and ".join(f"{WORDS[key].plural} ({_joined(dict.fromkeys(shown[key]))})" for key in enough)
+    return names, f"These runs have different {stated}: their scores are not comparable."
+
+
+def _joined(values: Collection[str]) -> str:
+    return ("; " if any(", " in value for value in values) else ", ").join(values)
+
+
+def _shown(key: str, header: Header, headers: Sequence[Header]) -> str:
+    """Return a header's value of a key in words; of a mapping, the entries in which the headers differ."""
+    value = header.get(key)
+    mappings = [found for other in headers if isinstance(found := other.get(key), Mapping)]
+    if isinstance(value, Mapping) and len(mappings) == len(headers):
+        names = {name for mapping in mappings for name in mapping}
+        differing = (name for name in names if len({str(mapping.get(name)) for mapping in mappings}) > 1)
+        value = {name: value.get(name) for name in sorted(differing, key=str)}
+    return WORDS[key].shown(value)

@@ -1,0 +1,96 @@
+"""Words for the header keys that several runs must share, with the scenario keys that set them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ABSENT = "nothing"
+"""Name of a missing entry. A missing limit has its default; a null limit is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderKey:
+    """A header key in words: its noun, the plural for other values of it, and the scenario key that sets it."""
+
+    noun: str
+    plural: str
+    scenario_key: str
+    shown: Callable[[Any], str]
+
+
+def length(length_s: float) -> str:
+    """Return a length of time in the largest unit that divides it: 8 h, 5 min, 90 s."""
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if length_s >= unit_s and length_s % unit_s == 0:
+            return f"{length_s / unit_s:g} {unit}"
+    return f"{length_s:g} s"
+
+
+def _length(value: Any) -> str:
+    return length(float(value)) if isinstance(value, int | float) else _plain(value)
+
+
+def _window(value: Any) -> str:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return _plain(value)
+    begin_s, end_s = map(float, value)
+    return f"{length(end_s - begin_s)} from {length(begin_s)} on"
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    """Return a value in words. None stands for a default, such as the default mail program."""
+    if value is None or value == ABSENT:
+        return "the default" if value is None else "not set"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+WORDS: Mapping[str, HeaderKey] = {
+    "users": HeaderKey("number of users", "numbers of users", "topology", _count),
+    "profiles": HeaderKey("set of profiles", "profiles", "topology", _plain),
+    "day_s": HeaderKey("day", "days", "run.day_length", _length),
+    "window_s": HeaderKey("window", "windows", "run.warm_up, run.window", _window),
+    "duration_s": HeaderKey("duration", "durations", "run.duration", _length),
+    "submission": HeaderKey("submission", "submissions", "client.submission", _plain),
+    "programs": HeaderKey("mail program", "mail programs", "topology", _plain),
+    "log_on": HeaderKey("log-on method", "log-on methods", "server", _plain),
+    "plugins": HeaderKey("plug-in", "plug-ins", "topology", _plain),
+    "weights": HeaderKey("weight", "weights", "weights", _plain),
+    "limits": HeaderKey("limit", "limits", "limits", _plain),
+    "event_loop": HeaderKey("event loop", "event loops", "", _plain),
+    "mailbox": HeaderKey("start state", "start states", "mailbox", _plain),
+}
+"""The keys by their names, in the order in which differences are stated. `mailbox` is a key of scenarios only."""
+
+
+def differences(
+    one: Mapping[str, Any], another: Mapping[str, Any], keys: Sequence[str]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each difference with both values; mappings are compared entry by entry."""
+    for key in keys:
+        first, second = one.get(key, ABSENT), another.get(key, ABSENT)
+        if isinstance(first, dict) and isinstance(second, dict):
+            for name, *both in differences(first, second, sorted({*first, *second}, key=str)):
+                yield f"{key}.{name}", *both
+        elif first != second:
+            yield key, first, second
+
+
+def scenario_differences(one: Mapping[str, Any], another: Mapping[str, Any]) -> list[str]:
+    """Return the scenario keys in which two headers differ, with both values: run.day_length 5 min and 2 min."""
+    found = []
+    for name, *both in differences(one, another, list(WORDS)):
+        key, _, entry = name.partition(".")
+        if scenario_key := WORDS[key].scenario_key:
+            first, second = map(WORDS[key].shown, both)
+            found.append(f"{scenario_key}{f'.{entry}' if entry else ''} {first} and {second}")
+    return found
