@@ -94,7 +94,7 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
 def test_plug_ins_are_listed_with_their_package(example_package: Path) -> None:
     """Those of loadsim have no package."""
     tasks = " ".join(python_with(example_package, "-m", "loadsim", "tasks").stdout.split())
-    assert "FIND SENT Opens Sent Items, and reads one of its newest messages (loadsim-example 0.1)" in tasks
+    assert "FIND SENT Open Sent Items, and read one of its newest messages (loadsim-example 0.1)" in tasks
     listed = " ".join(python_with(example_package, "-m", "loadsim", "drivers").stdout.split())
     assert (
         "sendmail IMAP as with `imap`; mail is submitted by this machine's sendmail command. (loadsim-example 0.1)"
