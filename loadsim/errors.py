@@ -10,6 +10,7 @@
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
         GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
+          PluginFailed         an error in a plug-in, which is named; it ends the session
       RunInvalid           a run or a plan ended without a result
 
 The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never hold a password.
@@ -146,6 +147,10 @@ class GeneratorFailed(TaskFailed):
     """The generator itself failed: a shortage of files, ports or memory, or an error in loadsim."""
 
     outcome = "generator"
+
+
+class PluginFailed(GeneratorFailed):
+    """A plug-in failed, or reported what no log can hold. The kind names its package."""
 
 
 class RunInvalid(LoadSimError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -76,6 +78,24 @@ def plugin(kind: str, name: str) -> Plugin | None:
 def names(kind: str) -> str:
     """Return the names of all plug-ins of a kind, for an error; `none` if none is installed."""
     return ", ".join(dict.fromkeys(each.name for each in plugins(kind))) or "none"
+
+
+@contextmanager
+def printing_to_stderr() -> Iterator[None]:
+    """In the block, send to standard error what this process and its children print.
+
+    Plug-ins may print, and standard output has only the answer.
+    """
+    sys.stdout.flush()
+    answer = os.dup(1)
+    try:
+        os.dup2(2, 1)  # for children, and for handlers that keep the stream
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(answer, 1)
+        os.close(answer)
 
 
 def first_line(error: BaseException) -> str:

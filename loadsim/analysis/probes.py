@@ -28,10 +28,11 @@ class ProbeFigure:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFacts:
-    """The package of a probe, the samples that it failed to take in the whole run, and the last reason."""
+    """The package of a probe, its samples in the whole run, those that it failed to take, and the last reason."""
 
     probe: str
     package: str
+    samples: int
     failures: int
     last_failure: str | None
 
@@ -58,6 +59,7 @@ def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:
         for name, facts in sorted(probes.items()):
             before = found.get(name)
             failures = facts["failures"] + (before.failures if before else 0)
+            samples = facts["samples"] + (before.samples if before else 0)
             last = facts["last_failure"] or (before.last_failure if before else None)
-            found[name] = ProbeFacts(name, facts["package"], failures, last)
+            found[name] = ProbeFacts(name, facts["package"], samples, failures, last)
     return tuple(found.values())

@@ -151,6 +151,6 @@ def _list(rows: Sequence[Row]) -> list[str]:
     column = max(len(name) for name, _ in rows) + 2
     lines = []
     for name, words in rows:
-        wrapped = textwrap.wrap(words, WIDTH - column) or [""]
+        wrapped = textwrap.wrap(words, WIDTH - column, break_on_hyphens=False) or [""]
         lines += [f"{name.ljust(column)}{wrapped[0]}".rstrip(), *(f"{' ' * column}{line}" for line in wrapped[1:])]
     return lines

@@ -159,7 +159,8 @@ async def make_load(
     server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
     environment = await asyncio.to_thread(environment_facts, server, assigned.services)
 
-    probes = open_probes(assigned.scenario, assigned.services) if FIRST_USER in assigned.assignment else ()
+    first = FIRST_USER in assigned.assignment
+    probes = await open_probes(assigned.scenario, assigned.services) if first else ()
 
     # Open the logs.
     logs = directory / LOGS_NAME

@@ -1,7 +1,8 @@
 """Probes of plug-ins (entry points of the group `loadsim.probes`): figures sampled each second of a run.
 
 A probe runs in a thread of its own, in the process that coordinates the engines of a machine. It may block or fail:
-then its samples are missing, and nothing else. Its figures are in the machine's log and the report, never in a score.
+then its samples are missing, and nothing else. A thread opens it, too, with a time limit. Its figures are in the
+machine's log and the report, never in a score.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
 """The time between two samples of a probe. One that takes longer is sampled as often as it can be."""
+
+LONGEST_OPENING_S = 30.0
+"""The most time that a probe may take to open."""
+
+HUNG_S = 5.0
+"""A sample that has not returned for this long at the end of a run is a failure; so is one without any before it."""
 
 MOST_FIGURES = 50
 LONGEST_TEXT = 200
@@ -51,9 +58,17 @@ def check_probes(scenario: Scenario) -> None:
         _found(scenario, name).load()
 
 
-def open_probes(scenario: Scenario, services: Services) -> tuple[Probe, ...]:
-    """Open the probes of a scenario for a server. Raises `ConfigError` if one of them cannot be opened."""
-    return tuple(_opened(_found(scenario, name), services, settings) for name, settings in scenario.probes.items())
+async def open_probes(scenario: Scenario, services: Services, limit_s: float = LONGEST_OPENING_S) -> tuple[Probe, ...]:
+    """Open the probes of a scenario for a server, one after the other.
+
+    Raises `ConfigError` if one of them cannot be opened, or not within `limit_s`.
+    """
+    return tuple(
+        [
+            await _opened_in_time(_found(scenario, name), services, each, limit_s)
+            for name, each in scenario.probes.items()
+        ]
+    )
 
 
 def _found(scenario: Scenario, name: str) -> Plugin:
@@ -63,13 +78,46 @@ def _found(scenario: Scenario, name: str) -> Plugin:
     return found
 
 
+async def _opened_in_time(found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float) -> Probe:
+    """Open a probe in a thread: one that blocks would keep the event loop from signals."""
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[Probe] = loop.create_future()
+
+    def settle(probe: Probe | None, error: ConfigError | None) -> None:
+        if opened.done():
+            return
+        if probe is not None:
+            opened.set_result(probe)
+        elif error is not None:
+            opened.set_exception(error)
+
+    def open_it() -> None:
+        probe, wrong = None, None
+        try:
+            probe = _opened(found, services, settings)
+        except ConfigError as error:
+            wrong = error
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
+            loop.call_soon_threadsafe(settle, probe, wrong)
+
+    # A daemon, as below.
+    threading.Thread(target=open_it, name=f"opening of probe {found.name}", daemon=True).start()
+    try:
+        async with asyncio.timeout(limit_s):
+            return await opened
+    except TimeoutError:
+        expected = f"{found.entry.value} of {found.origin} to open within {limit_s:.0f} s"
+        raise ConfigError(f"probe {found.name}: expected {expected}, found it still at work") from None
+
+
 def _opened(found: Plugin, services: Services, settings: Mapping[str, Any]) -> Probe:
+    """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
     expected = f"probe {found.name}: expected {found.entry.value} of {found.origin}"
     try:
         sample = found.load()(services, **settings)
     except ConfigError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a package of others may raise anything
+    except BaseException as error:  # noqa: BLE001 - a package of others may raise anything
         raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
     if not callable(sample):
         raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
@@ -97,20 +145,30 @@ def checked(figures: object) -> dict[str, float]:
 class _Sampler:
     """Samples a probe in a thread, and records each sample in the event loop, until `end`."""
 
-    def __init__(self, probe: Probe, log: RunLog, clock: Clock, each_s: float) -> None:
+    def __init__(self, probe: Probe, log: RunLog, clock: Clock, each_s: float, hung_s: float) -> None:
         self.probe = probe
         self.samples = self.failures = 0
         self.last_failure: str | None = None
         self._log = log
         self._clock = clock
         self._each_s = each_s
+        self._hung_s = hung_s
+        self._asked_s: float | None = None  # the begin of a sample that has not returned
         self._loop = asyncio.get_running_loop()
         self._ended = threading.Event()
         # A daemon: a probe that never returns does not keep the process from its end.
         threading.Thread(target=self._sample_until_end, name=f"probe {probe.name}", daemon=True).start()
 
     def end(self) -> None:
+        """End the sampling. A sample that hangs is a failure."""
         self._ended.set()
+        asked_s = self._asked_s
+        if asked_s is None:
+            return
+        waited_s = time.monotonic() - asked_s
+        if waited_s >= self._hung_s or not self.samples + self.failures:
+            self.failures += 1
+            self.last_failure = f"did not return for {waited_s:.0f} s"
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -124,10 +182,12 @@ class _Sampler:
         due = time.monotonic()
         while not self._ended.wait(max(0.0, due - time.monotonic())):
             at_ns, figures, failure = self._clock.now_ns(), {}, None
+            self._asked_s = time.monotonic()
             try:
                 figures = checked(self.probe.sample())
             except BaseException as error:  # noqa: BLE001 - SystemExit, too, ends only this sample
                 failure = _text(error)
+            self._asked_s = None
             with suppress(RuntimeError):  # the loop is closed: the run is over
                 self._loop.call_soon_threadsafe(self._record, at_ns, figures, failure)
             due = max(due + self._each_s, time.monotonic())
@@ -144,12 +204,14 @@ class _Sampler:
 
 
 @contextmanager
-def sampled(probes: tuple[Probe, ...], log: RunLog, clock: Clock, each_s: float = EACH_S) -> Iterator[None]:
+def sampled(
+    probes: tuple[Probe, ...], log: RunLog, clock: Clock, each_s: float = EACH_S, hung_s: float = HUNG_S
+) -> Iterator[None]:
     """Record samples of the probes in the machine's log within the block, and at its end the fact `probes`.
 
     The block is in a running event loop.
     """
-    samplers = [_Sampler(probe, log, clock, each_s) for probe in probes]
+    samplers = [_Sampler(probe, log, clock, each_s, hung_s) for probe in probes]
     try:
         yield
     finally:

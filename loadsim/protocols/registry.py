@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
+from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -26,7 +27,7 @@ def open_driver(name: str, services: Services, **options: Any) -> Driver:
     if found is None:
         raise ConfigError(f"protocol: expected one of {names('driver')}, found {name}")
     driver: Driver = found.load()(services, **options)
-    return driver
+    return driver if found.is_own else cast(Driver, CheckedDriver(driver, found.package))
 
 
 def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:

@@ -28,6 +28,7 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
             facts,
             ("Probe", None, lambda each: each.probe),
             ("Package", None, lambda each: each.package),
+            ("Samples in the run", 0, lambda each: each.samples),
             ("Failed samples", 0, lambda each: each.failures),
             ("Last failure", None, lambda each: each.last_failure),
         ),

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -39,6 +39,7 @@ from loadsim.monitor.machine_needs import (
     shortages,
 )
 from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
+from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
@@ -75,7 +76,9 @@ def run_locally(
 
     # Check what can be checked without the server.
     check_protocols(scenario)
-    check_plugin_tasks(scenario)
+    plugins_print = printing_to_stderr if scenario.probes or scenario.plugins else nullcontext
+    with plugins_print():
+        check_plugin_tasks(scenario)
     workload = Workload(scenario)
     if part:
         check_slice(part, scenario)
@@ -85,7 +88,8 @@ def run_locally(
         check_start(start, scenario.run.ramp_up_s, began)
     users = part.assignment(scenario.users) if part else all_users(scenario.users)
     if FIRST_USER in users:
-        check_probes(scenario)
+        with plugins_print():
+            check_probes(scenario)
     engines = engine_count(scenario, len(users), engines, pin)
     check_memory(*compared_needs(workload, None, users, engines))
     check_sources(scenario)
@@ -95,6 +99,7 @@ def run_locally(
 
     # Run.
     with (
+        plugins_print(),
         run_directory(out, scenario.name, began) as directory,
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
@@ -177,7 +182,7 @@ class _LocalRun:
         Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
         check_drivers(self.scenario, self.services)
-        probes = open_probes(self.scenario, self.services) if FIRST_USER in self.users else ()
+        probes = await open_probes(self.scenario, self.services) if FIRST_USER in self.users else ()
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services, self.users)
         await check_server_limits(self.workload, self.services, self.users)

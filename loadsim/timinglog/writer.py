@@ -20,6 +20,7 @@ import numpy as np
 from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.log_schema import LONGEST_NAME
+from loadsim.timinglog.record_limits import MOST_US
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
 
 MOST_NAMES = 65_535
@@ -112,9 +113,11 @@ class TimingLogWriter:
 
     def mail(self, record: MailFields) -> None:
         event, message, user, sender, at_ns, folder = record
+        if not (message.isascii() and message.isprintable()) or " " in message:  # the reader rejects the whole log
+            raise ValueError("expected an id of printable ASCII")
         self._mails += _pack_mail(
             (at_ns - self._epoch_ns) // 1000,
-            message.encode("ascii", "replace"),
+            message.encode("ascii"),
             user,
             sender,
             self._sequence,
@@ -133,9 +136,11 @@ class TimingLogWriter:
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        took_us = (ended_ns - started_ns) // 1000
+        took_us, started_us = (ended_ns - started_ns) // 1000, (started_ns - self._epoch_ns) // 1000
+        if not -MOST_US <= started_us <= MOST_US:  # the reader rejects the whole log
+            raise ValueError("expected a command within 35 years of the log's begin")
         self._commands += _pack_command(
-            (started_ns - self._epoch_ns) // 1000,
+            started_us,
             took_us if took_us < _U32 else _U32,
             user,
             sent_bytes if sent_bytes < _U32 else _U32,

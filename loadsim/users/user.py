@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from loadsim.errors import GeneratorFailed, TaskFailed
+from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
 from loadsim.model.records import GENERATOR, NO_SESSION
@@ -39,6 +39,7 @@ class User:
         "_broken",
         "_closing",
         "_cut",
+        "_dropping",
         "_ended",
         "_free_ns",
         "_in_view",
@@ -90,6 +91,7 @@ class User:
         self.is_on = False
         self._broke_at_log_on: Exception | None = None
         self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
+        self._dropping = False  # the session ends in the loop's next turn
 
         # The running task.
         self._task: asyncio.Task[None] | None = None
@@ -126,6 +128,9 @@ class User:
 
     def lost(self, failure: Exception) -> None:
         try:
+            if isinstance(failure, PluginFailed):
+                self._break_by(failure)
+                return
             if not isinstance(failure, TaskFailed):
                 failure = self.host.internal_error(failure, IDLE, self.number)
             if self.performing == tasks.LOGON.name:
@@ -140,15 +145,29 @@ class User:
     def _break_session(self, error: Exception, during: str) -> None:
         """End the session after an error of ours in a driver's callback: its state is unknown.
 
-        The running task fails by this error. The session ends in the loop's next turn, after the driver has returned.
+        The running task fails by this error.
         """
-        self._broken = self.host.internal_error(error, during, self.number)
-        self.host.failed(self.number, IDLE, self._broken)
-        asyncio.get_running_loop().call_soon(self.guarded, User._drop_session)
+        failure = self.host.internal_error(error, during, self.number)
+        self.host.failed(self.number, IDLE, failure)
+        self._drop_soon(failure)
+
+    def _break_by(self, failure: PluginFailed) -> None:
+        """End the session after a wrong report of a plug-in. The running task has its record; else it is counted."""
+        if self.performing is None:
+            self.host.failed(self.number, IDLE, failure)
+        self._drop_soon(failure)
+
+    def _drop_soon(self, failure: GeneratorFailed) -> None:
+        """End the session in the loop's next turn, after the driver has returned, unless a task's failure does."""
+        self._broken = self._broken or failure
+        if not self._dropping:
+            self._dropping = True
+            asyncio.get_running_loop().call_soon(self.guarded, User._drop_session)
 
     def _drop_session(self) -> None:
-        self._end_session()
-        self.wake()
+        if self._dropping:  # else this session has ended, and the next one may have begun
+            self._end_session()
+            self.wake()
 
     # --- the day ------------------------------------------------------------------------------------------------------
 
@@ -400,7 +419,8 @@ class User:
         # Do it.
         self._moved_bytes = 0
         self.mail.watching = False
-        self._broken = None
+        if not self._dropping:
+            self._broken = None
         self.performing = task.name
         self._in_view = self._poll_ns is not None
         submitting = False
@@ -415,7 +435,10 @@ class User:
                 started_ns = self.now() - (fetched_ns - began_ns)  # as if composing, our own time, had come first
                 generator_ns += started_ns - began_ns
             submitting = task.submits
-            result = await task.act(self.mail, about)
+            done = await task.act(self.mail, about)
+            if self._broken is not None:
+                raise self._broken
+            result = done
             # The end is its last answer. The loop may resume us later, if others were answered at the same moment.
             ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
             outcome = "ok"
@@ -423,11 +446,13 @@ class User:
             ended_ns = self.now()
             failure = self._failure(raised, task.name)
             outcome, error = failure.outcome, self.host.failed(self.number, task.name, failure)
-            if outcome != "refused" and not (submitting and isinstance(raised, TaskFailed)):
+            if self._dropping or (outcome != "refused" and not (submitting and isinstance(raised, TaskFailed))):
                 self._session_failed(failure)
         finally:
             # Record it, and keep what the next step needs.
             self.performing = None
+            if outcome == "unfinished" and isinstance(self._broken, PluginFailed):
+                self.host.failed(self.number, IDLE, self._broken)
             self._free_ns = ended_ns or 0
             late_ns = (busy_ns, down_ns, generator_ns)
             self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_ns, self._moved_bytes)
@@ -476,6 +501,7 @@ class User:
 
     def _forget_session(self) -> None:
         """Close it; the next log-on lists the messages that it announced."""
+        self._dropping = False
         self.mail.inbox.forget_announced()
         self._sync_due_ns = None
         self.mail.mailbox.abandon()

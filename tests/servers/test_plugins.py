@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from example_plugins import package_of, python_with
+from example_plugins import package_of, python_with, with_package
 from mailservers import StartEmbedded
+from patience import PATIENCE_S
 from small_runs import on, population_of, written
 
 from loadsim.analysis.probes import probe_facts, probe_figures
@@ -90,7 +94,7 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
 def test_plug_ins_are_listed_with_their_package(example_package: Path) -> None:
     """Those of loadsim have no package."""
     tasks = " ".join(python_with(example_package, "-m", "loadsim", "tasks").stdout.split())
-    assert "FIND SENT Opens Sent Items, and reads one of its newest messages (loadsim-example 0.1)" in tasks
+    assert "FIND SENT Open Sent Items, and read one of its newest messages (loadsim-example 0.1)" in tasks
     listed = " ".join(python_with(example_package, "-m", "loadsim", "drivers").stdout.split())
     assert (
         "sendmail IMAP as with `imap`; mail is submitted by this machine's sendmail command. (loadsim-example 0.1)"
@@ -124,3 +128,57 @@ def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:
     (line,) = ended.stderr.splitlines()
     assert line.startswith("loadsim: driver imap: expected one package with a driver of this name, found loadsim ")
     assert line.endswith(" and other 1")
+
+
+PRINTING = """
+import subprocess, sys
+print("imported")
+early = sys.stdout
+
+def open_probe(services):
+    print("opened")
+    def sample():
+        print("sampled")
+        early.write("written\\n")
+        subprocess.run(["echo", "of a child"])
+        return {"a_count": 1}
+    return sample
+"""
+"""A probe that prints in each way."""
+
+IN_MEMORY = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}]
+SHORT = {"day_length": "3s", "ramp_up": "1s", "warm_up": "0s", "window": "3s"}
+
+
+def test_standard_output_has_only_the_answer(tmp_path: Path) -> None:
+    """A probe that prints, and starts processes that print, changes nothing in it."""
+    package = package_of(tmp_path / "other", PRINTING, probes="printing = other:open_probe")
+    scenario = written(tmp_path / "scenario.yaml", topology=IN_MEMORY, run=SHORT, probes={"printing": {}})
+    ended = python_with(
+        package, "-m", "loadsim", "run", scenario, "--json", "--quiet", "--no-report", "--out", tmp_path / "out"
+    )
+    assert json.loads(ended.stdout)["verdict"], ended.stderr
+    for printed in ("imported", "opened", "sampled", "written", "of a child"):
+        assert printed in ended.stderr.splitlines()
+
+
+def test_a_signal_ends_a_run_whose_probe_blocks(tmp_path: Path) -> None:
+    """It blocks in a thread, while the event loop takes signals."""
+    code = """
+import sys, threading
+def open_probe(services):
+    print("blocking", file=sys.stderr, flush=True)
+    threading.Event().wait()
+"""
+    package = package_of(tmp_path / "other", code, probes="blocking = other:open_probe")
+    scenario = written(tmp_path / "scenario.yaml", topology=IN_MEMORY, run=SHORT, probes={"blocking": {}})
+    words = [sys.executable, "-m", "loadsim", "run", str(scenario), "--quiet", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(words, env=os.environ | with_package(package), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line == "blocking\n":
+                break
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    assert said == "loadsim: interrupted\n"
+    assert process.returncode == 130

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -25,8 +27,10 @@ from loadsim.model.profile import load_profile
 from loadsim.model.records import SPANS
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
+from loadsim.provisioning.sessions import NullObserver
 from loadsim.timinglog.merge import merge
-from loadsim.timinglog.reader import read_each
+from loadsim.timinglog.reader import read_each, read_log
+from loadsim.users.mail import UserMail
 from loadsim.users.plugin_tasks import check_plugin_tasks, load_tasks
 
 LOOK = """
@@ -43,7 +47,7 @@ import asyncio
 class Unexpected(BaseException):
     pass
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import ServerRefused, TaskFailed
 
 async def act(turn):
     await turn.session.mailbox.headers("INBOX", None)
@@ -349,3 +353,158 @@ def test_the_end_of_the_run_cancels_it(install: Install, tmp_path: Path) -> None
     outcomes = [task["outcome"] for task in lived.tasks("LOOK AROUND", 1)]
     assert outcomes[0] == "unfinished" or outcomes[-1] == "unfinished"
     assert set(outcomes) == {"unfinished", "skipped"}
+
+
+def test_a_coroutine_exit_of_its_own_ends_only_this_task(install: Install, tmp_path: Path) -> None:
+    """`GeneratorExit` of a plug-in is an error in it, unless the coroutine is being closed."""
+    install(TWO.format(fault="raise GeneratorExit"))
+    lived = look(tmp_path)
+    assert lived.failure is None
+    failed = [task for task in lived.tasks("LOOK AROUND", 1) if task["outcome"] == "generator"]
+    assert {task["error"] for task in failed} == {"error in the plug-in other: GeneratorExit"}
+    assert {task["outcome"] for task in lived.tasks("LOOK AROUND", 2)} == {"ok"}
+
+
+def test_closing_its_coroutine_raises_nothing(install: Install, tmp_path: Path) -> None:
+    """The end of a loop closes coroutines that still wait."""
+    install("import asyncio\nasync def act(turn):\n    await asyncio.sleep(1e6)\n")
+    (task,) = load_tasks(looking(tmp_path / "scenario")).values()
+
+    async def begun() -> Coroutine[Any, Any, Any]:
+        user = SimpleNamespace(
+            **dict.fromkeys(("account", "mailbox", "submission", "calendar", "poll_s"), None),
+            observer=NullObserver(),
+            folders=(),
+            workload=SimpleNamespace(seed=1),
+            number=1,
+        )
+        acting = cast("Coroutine[Any, Any, Any]", task.act(cast(UserMail, user), 0))
+        acting.send(None)
+        return acting
+
+    asyncio.run(begun()).close()
+
+
+# --- reports ------------------------------------------------------------------------------------------------------
+
+WRONG_REPORTS = [
+    ("FP", "-2 * 10**18", "'ok'", "1, 1"),
+    ("FP", "now - 2 * 86_400 * 10**9", "'ok'", "1, 1"),
+    ("FP", "now + 10**12", "'ok'", "1, 1"),
+    ("FP", "float(now)", "'ok'", "1, 1"),
+    ("FP", "None", "'ok'", "1, 1"),
+    ("FP", "now", "'bogus'", "1, 1"),
+    ("FP", "now", "'skipped'", "1, 1"),
+    ("FP", "now", "['ok']", "1, 1"),
+    ("FP", "now", "'ok'", "-1, 1"),
+    ("FP", "now", "'ok'", "1, 1.5"),
+    ("FP", "now", "'ok'", "True, 1"),
+    ("F" * 49, "now", "'ok'", "1, 1"),
+    ("", "now", "'ok'", "1, 1"),
+    ("F\x1b", "now", "'ok'", "1, 1"),
+]
+
+SILENT = "try: {}\n        except Exception: pass"
+
+
+@pytest.mark.parametrize(("name", "since", "outcome", "moved"), WRONG_REPORTS)
+@pytest.mark.parametrize("form", ["{}", SILENT], ids=["plain", "silenced"])
+def test_a_wrong_report_is_the_failure_of_its_task(
+    name: str, since: str, outcome: str, moved: str, form: str, install: Install, tmp_path: Path
+) -> None:
+    """The package is named, the log stays readable, and neither the server nor loadsim is blamed."""
+    call = f"now = turn.observer.now(); turn.observer.command({name!r}, {since}, {outcome}, {moved})"
+    install(TWO.format(fault=form.format(call)))
+    lived = live(looking(tmp_path / "scenario", per_day=30), tmp_path)
+    assert lived.failure is None
+    of_one = lived.tasks("LOOK AROUND", 1)
+    failed = [task for task in of_one if task["outcome"] == "generator"]
+    assert {task["error"] for task in failed} == {"error in the plug-in other: wrong report"}
+    assert {task["outcome"] for task in of_one} <= {"generator", "skipped"}
+    others = [task for task in lived.tape.tasks if task not in of_one]
+    assert {task["outcome"] for task in others} == {"ok"}, "the session ends before the next task begins"
+    assert lived.engine.counts.sessions_lost == 0
+    assert "own_faults" not in lived.tape.told
+    assert "FP" not in {each["command"] for each in lived.tape.commands}
+    (event, *_) = [event for event in lived.said("failure") if event["task"] == "LOOK AROUND"]
+    assert event["line"].startswith("command: expected ")
+    verdict = summarise([lived.log], begin_s=0, end_s=600).score["verdict"]
+    assert verdict["validity"] == "invalid"
+    assert "error in the plug-in other: wrong report" in json.dumps(verdict)
+    assert read_log(tmp_path / "0.tlog").header["engine_users"]
+
+
+def test_a_wrong_report_after_its_task_is_counted(install: Install, tmp_path: Path) -> None:
+    """A plug-in may keep the observer; then no task fails by it, and the run is invalid all the same."""
+    install(
+        TWO.format(
+            fault="asyncio.get_running_loop().call_later("
+            "0.5, turn.observer.command, 'FP', turn.observer.now() + 10**12, 'ok', 1, 1)"
+        )
+    )
+    lived = live(looking(tmp_path / "scenario", per_day=10), tmp_path)
+    assert lived.failure is None
+    counted = lived.tape.told.get("own_faults", {})
+    failed = [task for task in lived.tasks("LOOK AROUND", 1) if task["outcome"] == "generator"]
+    assert set(counted) == {"error in the plug-in other: wrong report"}
+    assert counted["error in the plug-in other: wrong report"] + len(failed) > 3
+    assert {task["outcome"] for task in lived.tape.tasks} <= {"ok", "generator", "skipped"}
+
+
+def test_right_reports_are_recorded(install: Install, tmp_path: Path) -> None:
+    """With each outcome that a command of a plug-in may have, and the most characters of a name."""
+    install(
+        """
+async def act(turn):
+    since = turn.observer.now()
+    for outcome in ("ok", "refused", "lost", "timeout"):
+        turn.observer.command(f"{outcome:F>48}", since, outcome, 0, 10**12)
+"""
+    )
+    lived = live(looking(tmp_path / "scenario", per_day=10), tmp_path)
+    found = {(each["command"], each["outcome"]) for each in lived.tape.commands if each["command"].startswith("F")}
+    assert found == {(f"{outcome:F>48}", outcome) for outcome in ("ok", "refused", "lost", "timeout")}
+    assert {task["outcome"] for task in lived.tasks("LOOK AROUND")} == {"ok"}
+
+
+def test_a_log_has_at_most_200_commands_of_a_plug_in(install: Install, tmp_path: Path) -> None:
+    """A name for each command would make a report of many megabytes; loadsim's own keep their names."""
+    install(
+        """
+import itertools
+count = itertools.count()
+async def act(turn):
+    for _ in range(30):
+        turn.observer.command(f"FP {next(count)}", turn.observer.now(), "ok", 1, 1)
+    await turn.session.mailbox.headers("INBOX", None)
+"""
+    )
+    lived = live(looking(tmp_path / "scenario", per_day=20), tmp_path)
+    names = [each["command"] for each in lived.tape.commands]
+    assert len({name for name in names if name.startswith("FP")}) == 200
+    assert names.count("others") > 100
+    assert "IMAP LOGOUT" in names
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "error"),
+    [
+        (
+            "raise type('Own', (ServerRefused,), {'__init__': lambda self: TaskFailed.__init__(self, 'none')})",
+            "refused",
+            "none",
+        ),
+        ("raise type('Own', (ServerRefused,), {'outcome': 'bogus'})('x')", "refused", "x"),
+        ("raise type('Own', (ServerRefused,), {'__init__': lambda self: None})", "generator", "error in the plug-in"),
+    ],
+)
+def test_a_failure_of_its_own_class_is_the_one_that_it_derives_from(
+    fault: str, outcome: str, error: str, install: Install, tmp_path: Path
+) -> None:
+    """Its class cannot bring outcomes that no log has."""
+    install(TWO.format(fault=fault))
+    lived = live(looking(tmp_path / "scenario", per_day=20), tmp_path)
+    assert lived.failure is None
+    of_one = [task for task in lived.tasks("LOOK AROUND", 1) if task["outcome"] != "skipped"]
+    assert {task["outcome"] for task in of_one} == {outcome}
+    assert all(task["error"].startswith(error) for task in of_one)

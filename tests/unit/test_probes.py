@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from example_plugins import package_of
+from example_plugins import SOURCE, package_of
 from patience import PATIENCE_S
 from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
@@ -37,6 +41,8 @@ def open_probe(services, start=0):
 """
 """A probe that counts its samples."""
 
+NOBODY = 65_534
+
 Install = Callable[[str], None]
 
 
@@ -58,17 +64,21 @@ def counting(place: Path) -> Scenario:
     return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}})
 
 
+def opened(scenario: Scenario, **options: Any) -> tuple[Probe, ...]:
+    return asyncio.run(open_probes(scenario, NOWHERE, **options))
+
+
 # --- sampling -----------------------------------------------------------------------------------------------------
 
 
-def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event) -> TimingLog:
+def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event, **options: float) -> TimingLog:
     """A log of samples that were taken, as fast as they can be, until there are enough."""
     clock = MonotonicClock()
     log = TimingLogWriter(tmp_path / "machine.tlog", HEADER | {"engine_users": 0}, clock.now_ns())
     log.facts({"start_ns": clock.now_ns()})
 
     async def run() -> None:
-        with sampled(probes, log, clock, each_s=0.001):
+        with sampled(probes, log, clock, each_s=0.001, **options):
             assert await asyncio.to_thread(enough.wait, PATIENCE_S)
 
     asyncio.run(run())
@@ -79,7 +89,7 @@ def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event)
 def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Path) -> None:
     """Each sample is in the machine's log, in order; the probe got its settings and the server's addresses."""
     install(PROBE)
-    probes = open_probes(counting(tmp_path / "scenario"), NOWHERE)
+    probes = opened(counting(tmp_path / "scenario"))
     taken: list[float] = []
     enough = threading.Event()
 
@@ -98,7 +108,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     assert instants == sorted(instants)
     assert all(0 <= at_s <= PATIENCE_S for at_s in instants)
     (facts,) = probe_facts(log)
-    assert facts == ProbeFacts("count", "other 1", 0, None)
+    assert facts == ProbeFacts("count", "other 1", len(samples), 0, None)
     (figure,) = probe_figures(log, Window(0, 1e6))
     values = [each["figures"]["taken_count"] for each in samples]
     assert figure == ProbeFigure(
@@ -133,8 +143,30 @@ def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) 
     found = {facts.probe: facts for facts in probe_facts(log)}
     assert found["fails"].failures >= 4
     assert found["fails"].last_failure == "OSError: no such\\x1b queue"
-    assert found["hangs"].failures == found["counts"].failures == 0
+    assert (found["hangs"].samples, found["hangs"].failures) == (0, 1)
+    assert found["hangs"].last_failure == "did not return for 0 s"
+    assert found["counts"].failures == 0
+    assert found["counts"].samples >= 4
     assert {figure.probe for figure in probe_figures(log, Window(0, 1e6))} == {"counts"}
+
+
+@pytest.mark.parametrize(("hung_s", "failures"), [(0.0, 1), (PATIENCE_S, 0)])
+def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures: int, tmp_path: Path) -> None:
+    """A sample under way at the end of a run is one only if it took too long."""
+    release, enough, taken = threading.Event(), threading.Event(), []
+
+    def hangs() -> Mapping[str, float]:
+        taken.append(1)
+        if len(taken) > 3:
+            enough.set()
+            release.wait(PATIENCE_S)
+        return {"a_count": 1}
+
+    log = recorded(tmp_path, (Probe("hangs", "other 1", hangs),), enough, hung_s=hung_s)
+    release.set()
+    (facts,) = probe_facts(log)
+    assert facts.failures == failures
+    assert (facts.last_failure is None) == (failures == 0)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +209,27 @@ def test_a_probe_that_cannot_be_used_is_one_line(code: str, says: str, install: 
     """Before the load."""
     install(code)
     with pytest.raises(ConfigError) as refusal:
-        open_probes(counting(tmp_path / "scenario"), NOWHERE)
+        opened(counting(tmp_path / "scenario"))
     assert str(refusal.value).startswith("probe count: expected other:open_probe of ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_probe_that_blocks_is_one_line(install: Install, tmp_path: Path) -> None:
+    """The event loop, which takes signals, goes on meanwhile, and the process ends without it."""
+    install("import threading\ndef open_probe(services, start): threading.Event().wait()")
+    with pytest.raises(ConfigError) as refusal:
+        opened(counting(tmp_path / "scenario"), limit_s=0.01)
+    expected = "expected other:open_probe of other 1 to open within 0 s, found it still at work"
+    assert str(refusal.value) == f"probe count: {expected}"
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit", "StopIteration"])
+def test_a_probe_that_raises_anything_is_one_line(error: str, install: Install, tmp_path: Path) -> None:
+    """It reaches the waiting loop."""
+    install(f"def open_probe(services, start): raise {error}")
+    with pytest.raises(ConfigError, match=f"to take its settings, found {error}$"):
+        opened(counting(tmp_path / "scenario"))
 
 
 def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
@@ -213,7 +262,7 @@ def test_a_probe_may_have_no_settings(install: Install, tmp_path: Path) -> None:
     install(PROBE)
     scenario = scenario_of(tmp_path / "scenario", (quiet(), 2), probes={"count": None})
     assert scenario.probes == {"count": {}}
-    (probe,) = open_probes(scenario, NOWHERE)
+    (probe,) = opened(scenario)
     assert probe.sample() == {"taken_count": 1}
 
 
@@ -263,6 +312,7 @@ def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.Capt
     assert "&lt;b&gt;: a_count" in page
     assert "<b>: " not in page
     assert "OSError: &lt;i&gt;" in page
+    assert "Samples in the run" in page
 
 
 @pytest.mark.parametrize(
@@ -279,3 +329,40 @@ def test_a_log_with_other_samples_is_refused(sample: dict[str, Any], tmp_path: P
     """A file from elsewhere may have anything."""
     with pytest.raises(LogError, match=r"health: (probe|figures).*: expected"):
         sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)], health=[sample_at(1, **sample)])
+
+
+# --- the example --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Have the rights of another user in the block; root may read any directory."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_the_example_fails_where_it_may_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts messages in subdirectories, and states no 0 for a directory that it may not read."""
+    monkeypatch.setattr(sys, "path", [str(SOURCE), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    open_probe = import_module("loadsim_example.probe").open_probe
+    with TemporaryDirectory() as spool:
+        Path(spool).chmod(0o755)  # another user reaches the queues
+        for queue in ("incoming", "active", "deferred/A/B"):
+            (Path(spool) / queue).mkdir(parents=True, mode=0o755)
+            (Path(spool) / queue / "message").touch()
+        sample = open_probe(NOWHERE, directory=spool)
+        with unprivileged():
+            assert sample() == {"incoming_messages": 1, "active_messages": 1, "deferred_messages": 1}
+        for name in ("deferred/A/B", "active"):
+            place = Path(spool) / name
+            place.chmod(0o700 if os.geteuid() == 0 else 0)
+            with unprivileged(), pytest.raises(PermissionError, match=name):
+                sample()
+            place.chmod(0o755)

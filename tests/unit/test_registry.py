@@ -103,6 +103,8 @@ class Found:
     """A plug-in that opens this driver, whatever its name."""
 
     driver: object
+    package: str = "other"
+    is_own: bool = False
 
     def load(self) -> Any:
         return lambda services: self.driver

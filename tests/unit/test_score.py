@@ -505,6 +505,26 @@ def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
     assert "IMAP UID FETCH     2   7.0   9.0  9.0   8.0        1.4       0" in full_answer(summary)
 
 
+def test_the_rarest_of_many_commands_are_one_row(tmp_path: Path) -> None:
+    """The 200 most frequent keep their names; `others` of an engine is no name of its own."""
+
+    def command(name: str, took_ms: float, outcome: str = "ok") -> dict[str, Any]:
+        ended = {"ended_ns": ms(10 + took_ms), "outcome": outcome, "sent_bytes": 0, "received_bytes": 0}
+        return {"command": name, "user": 1, "started_ns": ms(10), **ended}
+
+    frequent = [command(f"OFTEN {number:03}", 5) for number in range(199) for _ in range(2)]
+    frequent += [command("FAILS", 5), command("FAILS", 5, "timeout")]
+    rare = [command("RARE 1", 1), command("RARE 2", 3), command("RARE 3", 9, "refused")]
+    log = write_sample(
+        tmp_path / "a.tlog", [done("READ", 10, 5)], commands=[*rare, *frequent, *[command("others", 2)] * 3]
+    )
+    found = {one["command"]: one for one in summarise([log], commands=True).score["commands"]}
+    assert set(found) == {*(f"OFTEN {number:03}" for number in range(199)), "FAILS", "others"}
+    others = found["others"]
+    assert (others["hits"], others["failed"], others["mean_ms"], others["max_ms"]) == (5, 1, 2, 3)
+    assert found["OFTEN 000"]["hits"] == 2
+
+
 @pytest.mark.parametrize(
     ("mails", "expected"),
     [

@@ -1,5 +1,6 @@
 """The probe `mail-queue`: the messages in the queues of a Postfix on this machine."""
 
+import os
 from pathlib import Path
 
 from loadsim.errors import ConfigError
@@ -15,6 +16,15 @@ def open_probe(services, directory="/var/spool/postfix"):
             raise ConfigError(f"probe mail-queue: expected a queue of Postfix, found no directory {queue}")
 
     def sample():
-        return {f"{queue.name}_messages": sum(path.is_file() for path in queue.rglob("*")) for queue in queues}
+        return {f"{queue.name}_messages": messages(queue) for queue in queues}
 
     return sample
+
+
+def messages(queue):
+    """Return the number of files below a directory. Raises `OSError` if one may not be read: it is not empty."""
+    return sum(len(files) for _, _, files in os.walk(queue, onerror=fail))
+
+
+def fail(error):
+    raise error

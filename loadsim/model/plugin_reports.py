@@ -1,0 +1,113 @@
+"""Reports of plug-ins to the observer of a user, checked before they reach it: see `CheckedObserver`.
+
+An error in a report is one in the plug-in. It must neither damage the log nor look like a failure of the server.
+"""
+
+from __future__ import annotations
+
+from loadsim.errors import PluginFailed
+from loadsim.model.ports import Account, Driver, Observer, Session
+from loadsim.model.records import FAILURES, GENERATOR
+
+LONGEST_COMMAND_S = 86_400
+"""The most seconds of a command. Records have instants within 35 years of the begin of their log."""
+
+LONGEST_COMMAND_NAME = 48
+"""The most characters of a command's name. The longest one of loadsim's drivers has fewer than 30."""
+
+MOST_COMMANDS = 200
+"""The most names of commands of a plug-in in an engine, and of a table."""
+
+OTHER_COMMANDS = "others"
+"""The name for commands beyond `MOST_COMMANDS` names."""
+
+MOST_MESSAGES = 2**31
+"""The most messages of an announcement."""
+
+OUTCOMES_OF_COMMANDS = ("ok", *FAILURES, GENERATOR)
+
+
+class Reports:
+    """Checks the reports of one plug-in in an engine, and keeps the names of its commands."""
+
+    __slots__ = ("_names", "_package")
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._names: set[str] = set()
+
+    def wrong(self, report: str, expected: str) -> PluginFailed:
+        """Return the failure for a wrong report. Its text has no value of the plug-in, which may be a secret."""
+        return PluginFailed(f"error in the plug-in {self._package}: wrong report", f"{report}: expected {expected}")
+
+    def name(self, name: str) -> str:
+        """Return the name to record: beyond `MOST_COMMANDS` names, `OTHER_COMMANDS`."""
+        if name not in self._names:
+            if len(self._names) >= MOST_COMMANDS:
+                return OTHER_COMMANDS
+            self._names.add(name)
+        return name
+
+    def of_command(self, name: object, since: object, now: int, outcome: object, *moved: object) -> PluginFailed | None:
+        """Return the failure for a wrong report of a command; None for one that a log can hold."""
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_COMMAND_NAME or not name.isprintable():
+            return self.wrong("command", f"a name of at most {LONGEST_COMMAND_NAME} printable characters")
+        if type(since) is not int or not now - LONGEST_COMMAND_S * 10**9 <= since <= now:
+            return self.wrong("command", "since as an instant of observer.now(), at most a day ago")
+        if not isinstance(outcome, str) or outcome not in OUTCOMES_OF_COMMANDS:
+            return self.wrong("command", "the outcome ok, refused, lost or timeout")
+        if any(type(each) is not int or each < 0 for each in moved):
+            return self.wrong("command", "whole numbers of bytes of at least 0")
+        return None
+
+
+class CheckedObserver:
+    """The observer of a user as plug-ins see it. A wrong report is not recorded; it ends the session instead.
+
+    `wrong` is the failure for the first wrong report, None without one.
+    """
+
+    __slots__ = ("_observer", "_reports", "now", "wrong")
+
+    def __init__(self, observer: Observer, reports: Reports) -> None:
+        self._observer = observer
+        self._reports = reports
+        self.now = observer.now
+        self.wrong: PluginFailed | None = None
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        wrong = self._reports.of_command(name, since, self.now(), outcome, sent_bytes, received_bytes)
+        if wrong is not None:
+            self._reject(wrong)
+        else:
+            self._observer.command(self._reports.name(name), since, outcome, sent_bytes, received_bytes)
+
+    def arrived(self, messages: int) -> None:
+        if type(messages) is not int or not 0 <= messages < MOST_MESSAGES:
+            self._reject(self._reports.wrong("arrived", "a whole number of messages of at least 0"))
+        else:
+            self._observer.arrived(messages)
+
+    def lost(self, failure: Exception) -> None:
+        if isinstance(failure, Exception):
+            self._observer.lost(failure)
+        else:
+            self._reject(self._reports.wrong("lost", "an exception"))
+
+    def _reject(self, failure: PluginFailed) -> None:
+        self.wrong = self.wrong or failure
+        self._observer.lost(failure)
+
+
+class CheckedDriver:
+    """A driver of a plug-in, whose sessions report to a `CheckedObserver`. All else is the driver's own."""
+
+    def __init__(self, driver: Driver, package: str) -> None:
+        self._driver = driver
+        self._reports = Reports(package)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._driver, name)
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        return self._driver.session(account, CheckedObserver(observer, self._reports))
