@@ -258,7 +258,8 @@ def resolve_server(
         with problems:
             if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
                 expected = "a loopback address, or a host in allow_hosts"
-                raise origin.error(("server", service, "host"), expected, endpoint.host)
+                found_host = f"{show(endpoint.host)}; add allow_hosts: [{show(endpoint.host)}]"
+                raise origin.error_saying(("server", service, "host"), expected, found_host)
         with problems:
             found[service] = _with_authority(endpoint, service, origin, directory)
         with problems:
