@@ -95,7 +95,8 @@ def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[
     """Return the mail program with this name or path, and its name or absolute path."""
     found = locate("programs", reference, directory)
     if found is None:
-        raise origin.error(("topology", at, "program"), expected_program(), reference)
+        found_name = with_nearest(reference, known("programs"))
+        raise origin.error_saying(("topology", at, "program"), expected_program(), found_name)
     program = load_program(reference, directory)
     return program, reference if reference in known("programs") else str(found[0].resolve())
 

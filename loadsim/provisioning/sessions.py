@@ -243,7 +243,12 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
-    elif account.password_source and _ABOUT_PASSWORD.match(failure.kind) and not about_limit(failure):
+    elif (
+        account.password_source
+        and account.token is None
+        and _ABOUT_PASSWORD.match(failure.kind)
+        and not about_limit(failure)
+    ):
         advice = f"; the password is from {account.password_source}"
     elif isinstance(failure, ProtocolError):
         advice = _swapped(service, failure)

@@ -195,6 +195,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-4.0/heavy, "),
         ("topology.0.profile=midium", "found 'midium' (perhaps loadsim-5.5/medium)"),
         ("topology.0.profile=loadsim-4.0/midium", "found 'loadsim-4.0/midium' (perhaps loadsim-4.0/medium)"),
+        ("topology.0.program=thunderbrid", "found 'thunderbrid' (perhaps thunderbird)"),
         ("initialise=allways", "found 'allways' (perhaps always)"),
         ("users=50", "found 'users' (perhaps topology.0.users)"),
         ("window=50s", "found 'window' (perhaps run.window)"),
@@ -249,6 +250,8 @@ def test_an_unknown_protocol(capsys: Capture, verb: str) -> None:
     path = on(1, 1, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "pop3"}])
     expected = "loadsim: own: topology[0].protocol: expected one of aioimaplib, fake, imap, found 'pop3'"
     assert refusal(capsys, verb, path) == expected
+    near = refusal(capsys, verb, path, "--set", "topology.0.protocol=imp")
+    assert near == expected.replace("'pop3'", "'imp' (perhaps imap)")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "127.0.0.1.example.com", "localhost.example.com", "0.0.0.0", "mail"])
