@@ -31,7 +31,10 @@ def from_environment(variable: str, name: str) -> str:
     with suppress(KeyError):
         _taken[variable] = os.environ.pop(variable)
     if variable not in _taken:
-        raise ConfigError(f"{name}: expected a variable of the environment that is set, found none called {variable}")
+        raise ConfigError(
+            f"{name}: expected a variable of the environment that is set, found none called {variable};"
+            f" set it: export {variable}=..."
+        )
     return _line(_taken[variable], name)
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -68,6 +69,24 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Reject unknown options here: the parser of the verb, not of all verbs, names its `--help`."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the choice that a wrong one is most similar to."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as failure:
+            near = get_close_matches(str(value), map(str, action.choices or ()), n=1)
+            text = failure.message
+            if near:
+                text = text.replace("(choose from", f"(perhaps {near[0]}; choose from", 1)
+            raise argparse.ArgumentError(action, text) from None
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]

@@ -11,13 +11,17 @@ from dataclasses import asdict
 from typing import Any
 
 from loadsim.cli.options import add_scenario, given_scenario, whole
+from loadsim.dryrun.forecast import NOT_VALID
 from loadsim.errors import printable
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.runs.check import check_scenario
+from loadsim.runs.quick_forecast import quick_forecast
 
 LACKS = 1
 """The exit status if the scenario cannot run on the server."""
+
+READY = "The server is ready for this scenario, but a run of it cannot become valid"
 
 WIDTH = 80
 
@@ -44,16 +48,20 @@ def run_check(args: argparse.Namespace) -> int:
             print(f"loadsim: check: {step}", file=sys.stderr, flush=True)
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
+    not_valid = [reason.removeprefix(NOT_VALID) for reason in quick_forecast(scenario)]
+    verdict = report.verdict
+    if report.can_run and not_valid:
+        verdict = f"{READY}: {'; '.join(not_valid)}."
     if args.json:
-        document = {"server": name, **greetings, **asdict(report), "can_run": report.can_run, "verdict": report.verdict}
-        print(json.dumps(document, indent=2))
+        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid}
+        print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
-        print("\n".join(map(printable, _lines(name, greetings, report))))
+        print("\n".join(map(printable, _lines(name, greetings, report, verdict))))
     return 0 if report.can_run else LACKS
 
 
-def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport) -> Iterator[str]:
-    """Yield the report as lines of at most `WIDTH` columns."""
+def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str) -> Iterator[str]:
+    """Yield the report and the verdict as lines of at most `WIDTH` columns."""
     yield from _row("server", name)
     yield from _row("accounts", ", ".join(report.accounts))
     for fact, label in (
@@ -85,7 +93,7 @@ def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport) -> Ite
         for each in advice:
             yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ")
         yield ""
-    yield from textwrap.wrap(report.verdict, WIDTH)
+    yield from textwrap.wrap(verdict, WIDTH)
     yield f"Checked in {report.seconds:.1f} s."
 
 

@@ -6,43 +6,97 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
-from loadsim.cli.options import whole
+from loadsim.cli.options import duration, whole
 from loadsim.cli.shipped import EDITOR_LINE, schema_file, write_new, write_schema
-from loadsim.errors import ConfigError
-from loadsim.model.scenario import load_scenario
+from loadsim.errors import ConfigError, printable
+from loadsim.model.accounts import AccountPattern
+from loadsim.model.profile import load_profile
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS, is_loopback
+from loadsim.model.schema import with_nearest
 from loadsim.model.yaml_reader import known
+from loadsim.runs.quick_forecast import quick_forecast
 
 TLS = ("none", "starttls", "implicit")
 
 PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 
+_port = whole(1, 65535)
+_users = whole(2, 10**9)
+
+
+def _check_name(text: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]+", text):
+        raise ConfigError(f"expected letters, digits and the signs - . : _, found {text!r}")
+
+
+def _check_tls(text: str) -> None:
+    if text not in TLS:
+        raise ConfigError(f"expected one of {', '.join(TLS)}, found {with_nearest(text, TLS)}")
+
+
+def _check_user(text: str) -> None:
+    if problem := AccountPattern(text).problem("loadsim.test", 2):
+        raise ConfigError(f"expected {problem}, found {text!r}")
+
+
+def _check_profile(text: str) -> None:
+    if text not in known("profiles") and not Path(text).is_file():
+        names = known("profiles")
+        raise ConfigError(f"expected one of {', '.join(names)}, or a file, found {with_nearest(text, names)}")
+    load_profile(text)
+
+
+def _parsed(parse: Callable[[str], object]) -> Callable[[str], None]:
+    """Return the check of an answer that a parser of options takes."""
+
+    def check(text: str) -> None:
+        try:
+            parse(text)
+        except argparse.ArgumentTypeError as failure:
+            raise ConfigError(str(failure)) from None
+
+    return check
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An option, asked for on a terminal if it is missing; `default` answers it otherwise."""
+    """An option, asked for on a terminal if it is missing; `default` answers it otherwise.
+
+    `check` raises `ConfigError` for an answer that cannot be used. A default may depend on the TLS mode.
+    """
 
     option: str
     text: str
-    default: str
+    default: str | Mapping[str, str]
+    check: Callable[[str], None]
 
     @property
     def name(self) -> str:
         return self.option.removeprefix("--").replace("-", "_")
 
+    def answer_by_default(self, before: Mapping[str, str]) -> str:
+        """Return the default after the answers to the questions before this one."""
+        return self.default if isinstance(self.default, str) else self.default[before["tls"]]
+
+
+_IMAP_DEFAULTS = {mode: str(port) for mode, port in IMAP_PORTS.items()}
+_SMTP_DEFAULTS = {mode: str(port) for mode, port in SMTP_PORTS.items()}
 
 QUESTIONS = (
-    Question("--host", "The mail server's host", "127.0.0.1"),
-    Question("--tls", "Encryption: none, starttls or implicit", "none"),
-    Question("--domain", "The domain of the users' addresses", "loadsim.test"),
-    Question("--user", "The users' log-on names; {index} is their number", "user{index:05d}"),
-    Question("--users", "The number of users", "20"),
-    Question("--profile", "What they do in a day: a profile", "loadsim-5.5/medium"),
-    Question("--day-length", "The length of their day of 8 hours in the run", "1h"),
+    Question("--host", "The mail server's host", "127.0.0.1", _check_name),
+    Question("--tls", "Encryption: none, starttls or implicit", "none", _check_tls),
+    Question("--imap-port", "The port of IMAP", _IMAP_DEFAULTS, _parsed(_port)),
+    Question("--smtp-port", "The port of SMTP, for submission", _SMTP_DEFAULTS, _parsed(_port)),
+    Question("--domain", "The domain of the users' addresses", "loadsim.test", _check_name),
+    Question("--user", "The users' log-on names; {index} is their number", "user{index:05d}", _check_user),
+    Question("--users", "The number of users", "50", _parsed(_users)),
+    Question("--profile", "What they do in a day: a profile", "loadsim-5.5/medium", _check_profile),
+    Question("--day-length", "The length of their day of 8 hours in the run", "1h", _parsed(duration)),
 )
 
 TEMPLATE = """\
@@ -51,8 +105,8 @@ TEMPLATE = """\
 name: {name}
 
 server:
-  imap: {{host: {host}, tls: {tls}}}        # port: 143, or 993 with tls: implicit
-  smtp: {{host: {host}, tls: {tls}}}        # port: 25, 587 with tls: starttls, 465 with tls: implicit
+  imap: {{host: {host}, port: {imap_port}, tls: {tls}}}
+  smtp: {{host: {host}, port: {smtp_port}, tls: {tls}}}
 {allow}
 # Empty accounts, for tests only. The password of all is in the environment variable {variable}; {{index}} in it
 # stands for the number of the user. Instead, a table may have users and passwords: accounts: {{csv: accounts.csv}}
@@ -62,7 +116,8 @@ accounts: {{user: {user}, password_env: {variable}}}
 topology:
   - {{profile: {profile}, users: {users}}}
 
-# Distribution lists must exist on the server: loadsim topology export writes them. Without them, no mail goes to lists.
+# Distribution lists must exist on the server: loadsim topology export writes them. Without lists, users receive less
+# mail than published, about a third of it with the Medium profile.
 lists: {{count: 0}}
 
 run:
@@ -75,9 +130,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the scenario's name; it is written to NAME.yaml")
     parser.add_argument("--host", help="host of IMAP and SMTP; default: 127.0.0.1")
     parser.add_argument("--tls", choices=TLS, help="encryption; default: none")
+    parser.add_argument("--imap-port", type=_port, metavar="PORT", help="default: 143; with implicit TLS, 993")
+    parser.add_argument(
+        "--smtp-port", type=_port, metavar="PORT", help="default: 25; with STARTTLS, 587; with implicit TLS, 465"
+    )
     parser.add_argument("--domain", help="domain of the users' addresses; default: loadsim.test")
     parser.add_argument("--user", metavar="PATTERN", help="log-on names; default: user{index:05d}")
-    parser.add_argument("--users", type=whole(2, 10**9), metavar="N", help="number of users; default: 20")
+    parser.add_argument("--users", type=_users, metavar="N", help="number of users; default: 50")
     parser.add_argument("--profile", metavar="PROFILE", help="a profile; default: loadsim-5.5/medium")
     parser.add_argument("--day-length", metavar="DURATION", help="length of the day in the run; default: 1h")
     parser.add_argument(
@@ -89,19 +148,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_new(args: argparse.Namespace) -> int:
     """Write the scenario, and print the next commands. Raises `ConfigError`, and then writes nothing."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", args.name):
-        raise ConfigError(f"NAME: expected letters, digits, - and _, found {args.name!r}")
+        ending = ", without .yaml, which is added" if args.name.endswith((".yaml", ".yml")) else ""
+        raise ConfigError(f"NAME: expected letters, digits, - and _{ending}, found {args.name!r}")
     file = Path(f"{args.name}.yaml")
     if file.exists():
         raise ConfigError(f"{file}: expected a new file, found one that exists")
-    ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() else _take_default
-    answers = {each.name: _answer(each, args, ask) for each in QUESTIONS}
-    for name in ("host", "domain"):
-        if not re.fullmatch(r"[A-Za-z0-9._:-]+", answers[name]):
-            raise ConfigError(f"--{name}: expected letters, digits and the signs - . : _, found {answers[name]!r}")
-    if answers["profile"] not in known("profiles") and not Path(answers["profile"]).is_file():
-        raise ConfigError(
-            f"--profile: expected one of {', '.join(known('profiles'))}, or a file, found {answers['profile']!r}"
-        )
+    answers = _answers(args)
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
     answers["user"] = json.dumps(answers["user"])  # quoted, which YAML reads, too
     text = TEMPLATE.format(
@@ -112,44 +164,65 @@ def run_new(args: argparse.Namespace) -> int:
         allow=_allow(answers["host"]),
         **answers,
     )
-    _write_checked(file, text)
+    scenario = _write_checked(file, text)
     also = "" if args.no_schema else f", and {write_schema('scenarios', file)} for editors"
     print(f"Wrote {file}{also}. Next:")
     print(f"  export {PASSWORD_VARIABLE}=...      # the password of all users")
     print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
     for step in steps:
         print(f"  {step}")
+    for reason in quick_forecast(scenario):
+        print(f"loadsim: warning: {reason}", file=sys.stderr)
     return 0
 
 
-def _answer(question: Question, args: argparse.Namespace, ask: Callable[[Question], str]) -> str:
-    given = getattr(args, question.name)
-    return ask(question) if given is None else str(given)
+def _answers(args: argparse.Namespace) -> dict[str, str]:
+    """Return the answers by the names of their questions. Raises `ConfigError` for an option, before it asks."""
+    given = {each.name: str(getattr(args, each.name)) for each in QUESTIONS if getattr(args, each.name) is not None}
+    for question in QUESTIONS:
+        if question.name in given:
+            try:
+                question.check(given[question.name])
+            except ConfigError as failure:
+                raise ConfigError(f"{question.option}: {failure}") from None
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    answers: dict[str, str] = {}
+    for question in QUESTIONS:
+        default = question.answer_by_default(answers)
+        if question.name in given:
+            answers[question.name] = given[question.name]
+        else:
+            answers[question.name] = _ask(question, default) if terminal else default
+    return answers
 
 
-def _take_default(question: Question) -> str:
-    return question.default
-
-
-def _ask(question: Question) -> str:
-    print(f"{question.text} [{question.default}]: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() or question.default
+def _ask(question: Question, default: str) -> str:
+    """Ask until an answer can be used. The end of the input takes the default."""
+    while True:
+        print(f"{question.text} [{default}]: ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline().strip()
+        if not answer:
+            return default
+        try:
+            question.check(answer)
+        except ConfigError as failure:
+            print(f"  {printable(str(failure))}", file=sys.stderr)
+        else:
+            return answer
 
 
 def _allow(host: str) -> str:
     """Return the key that permits load on a host; "" for loopback, which needs none."""
-    try:
-        loopback = ip_address(host).is_loopback
-    except ValueError:
-        loopback = host == "localhost"
-    return "" if loopback else f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
+    if is_loopback(host):
+        return ""
+    return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
 
 
-def _write_checked(file: Path, text: str) -> None:
-    """Write a scenario that can be read. Raises `ConfigError` and removes it otherwise."""
+def _write_checked(file: Path, text: str) -> Scenario:
+    """Write a scenario that can be read, and return it. Raises `ConfigError` and removes it otherwise."""
     write_new(file, text)
     try:
-        load_scenario(str(file), passwords=False)
+        return load_scenario(str(file), passwords=False)
     except ConfigError:
         file.unlink()
         raise

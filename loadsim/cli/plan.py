@@ -30,7 +30,8 @@ def run_plan(args: argparse.Namespace) -> int:
         with shown_share("Planning") as progress:
             found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
-        print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs))
+        lists = scenario.lists.count != 0
+        print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs, lists=lists))
         for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
             print(f"loadsim: warning: {reason}", file=sys.stderr)
     return 0

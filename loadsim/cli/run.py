@@ -14,6 +14,7 @@ from pathlib import Path
 
 from loadsim.cli.junit import junit_file
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
+from loadsim.cli.new import PASSWORD_VARIABLE
 from loadsim.cli.options import add_cluster, add_scenario, cluster_access, given_scenario, needs_dask
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
@@ -165,6 +166,7 @@ def next_steps(result: RunResult) -> list[str]:
         "",
         "Next, with a mail server of your own (docs/tutorial.md starts one here):",
         f"  {program} new my-server",
+        f"  export {PASSWORD_VARIABLE}=...      # the password of all its users",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml",
     ]

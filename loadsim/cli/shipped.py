@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
+from loadsim.model.schema import with_nearest
 from loadsim.model.yaml_reader import known, shipped
 from loadsim.plugins import Plugin, plugins
 from loadsim.users import tasks
@@ -104,7 +105,7 @@ def write_new(file: Path, text: str) -> None:
 
 def _text(kind: str, name: str) -> str:
     if name not in known(kind):
-        raise ConfigError(f"{kind}: expected one of {', '.join(known(kind))}, found {name!r}")
+        raise ConfigError(f"{kind}: expected one of {', '.join(known(kind))}, found {with_nearest(name, known(kind))}")
     return (shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8")
 
 

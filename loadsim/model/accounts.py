@@ -114,11 +114,15 @@ class AccountPattern:
     password: str = field(default="secret-{index}", repr=False)
     manifest_key: str | None = field(default=None, repr=False)
     identity: Identity = OWN
+    password_source: str = field(default="", compare=False)
 
     def account(self, index: int, domain: str) -> Account:
         """Return the account of user `index`."""
         login = _fill(self.user, index)
-        account = Account(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key)
+        account = Account(
+            *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
+            password_source=self.password_source,
+        )
         return account if self.identity == OWN else self.identity.of(account)
 
     def number(self, address: str, domain: str) -> int | None:
@@ -295,7 +299,7 @@ def resolve_accounts(
             raise origin.error_saying(("accounts", "csv"), f"a row for each of {users} users", found)
         return table
     password = _password(section, origin, directory, passwords)
-    pattern = AccountPattern(section.user or "", password, section.manifest_key, identity)
+    pattern = AccountPattern(section.user or "", password, section.manifest_key, identity, _source_of(section))
     if problem := pattern.problem(domain, users):
         raise origin.error(("accounts", "user"), problem, pattern.user)
     return pattern
@@ -335,6 +339,13 @@ def _password(section: AccountsSection, origin: Origin, directory: Path, fetched
     if section.password_env is not None:
         return from_environment(section.password_env, origin.where(("accounts", "password_env")))
     return from_command(section.password_command or "", origin.where(("accounts", "password_command")))
+
+
+def _source_of(section: AccountsSection) -> str:
+    """Return the key that says where the password comes from, with the variable; "" if a key has the password."""
+    if section.password_env is not None:
+        return f"accounts.password_env, the variable {section.password_env}"
+    return next((f"accounts.{key}" for key in PASSWORDS[1:] if getattr(section, key) is not None), "")
 
 
 def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[str, ...]:

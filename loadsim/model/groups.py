@@ -15,6 +15,7 @@ from loadsim.model.programs import expected_program, load_program
 from loadsim.model.run_times import seconds
 from loadsim.model.scenario_sections import Client, GroupSection, ListsSection
 from loadsim.model.scenario_server import Server
+from loadsim.model.schema import with_nearest
 from loadsim.model.yaml_reader import Origin, known, locate, show
 
 
@@ -70,7 +71,8 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
     with problems:
         found = locate("profiles", shape.profile, directory)
         if found is None:
-            raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
+            found_name = with_nearest(shape.profile, known("profiles"))
+            raise origin.error_saying(("topology", at, "profile"), expected_profile(), found_name)
         reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
         profile = load_profile(shape.profile, directory)
     for each in shape.program:
@@ -93,7 +95,8 @@ def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[
     """Return the mail program with this name or path, and its name or absolute path."""
     found = locate("programs", reference, directory)
     if found is None:
-        raise origin.error(("topology", at, "program"), expected_program(), reference)
+        found_name = with_nearest(reference, known("programs"))
+        raise origin.error_saying(("topology", at, "program"), expected_program(), found_name)
     program = load_program(reference, directory)
     return program, reference if reference in known("programs") else str(found[0].resolve())
 

@@ -8,7 +8,7 @@ has no clock either: it reports its commands to an `Observer`, which has one. Ea
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -74,6 +74,7 @@ class Account:
     `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
     name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
     if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
+    `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
     """
 
     number: int
@@ -84,6 +85,7 @@ class Account:
     authcid: str | None = None
     authzid: str | None = None
     token: TokenSource | None = None
+    password_source: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:

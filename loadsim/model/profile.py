@@ -289,7 +289,7 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
     """
     found = locate("profiles", reference, relative_to)
     if found is None:
-        raise ConfigError(f"profile: expected {expected_profile()}, found {show(reference)}")
+        raise ConfigError(f"profile: expected {expected_profile()}, found {with_nearest(reference, known('profiles'))}")
     return _shipped(*found) if reference in known("profiles") else _load(*found, ())[0]
 
 
@@ -327,7 +327,7 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
     """Return the document of the profile that a file starts from; `above` are the files that start from that file."""
     found = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
     if found is None:
-        raise origin.error(("from",), expected_profile(), reference)
+        raise origin.error_saying(("from",), expected_profile(), with_nearest(reference, known("profiles")))
     above = (*above, path.resolve())
     if found[0].resolve() in above:
         raise origin.error(("from",), "a profile that does not start from this one", reference)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, TypeAdapter
 
@@ -103,6 +103,14 @@ def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
+    MISPLACED: ClassVar[Mapping[str, str]] = {
+        **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
+        **{
+            key: f"run.{key}"
+            for key in ("day_length", "days", "duration", "ramp_up", "warm_up", "window", "seed", "mode")
+        },
+    }
+
     name: Text | None = None
     server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
     folders: Folders = OF_SERVER
@@ -373,8 +381,10 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """
     found = locate("scenarios", reference, None)
     if found is None:
-        names = ", ".join(known("scenarios"))
-        raise ConfigError(f"scenario: expected one of {names}, or the path of a .yaml file, found {show(reference)}")
+        names = known("scenarios")
+        beside = next((f"{reference}{end}" for end in (".yaml", ".yml") if Path(f"{reference}{end}").is_file()), None)
+        shown = f"{show(reference)} (perhaps {beside})" if beside else with_nearest(reference, names)
+        raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
     path, name = found
     document, origin = read_document(path, name)
     problems = Problems()

@@ -41,10 +41,10 @@ from loadsim.model.yaml_reader import Origin, mismatch, mismatches, resolve_path
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]
 
-_IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
+IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
 """RFC 9051 section 2.1 and RFC 8314 section 3.2."""
 
-_SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
+SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
 """RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
 
 
@@ -207,7 +207,7 @@ def _endpoint(section: _Imap | _Smtp, ports: Mapping[str, int]) -> Endpoint:
 
 def _imap(section: _Imap) -> Endpoint:
     return replace(
-        _endpoint(section, _IMAP_PORTS),
+        _endpoint(section, IMAP_PORTS),
         methods=section.auth,
         preparation_connections=section.preparation_connections,
         ignored=frozenset(section.ignore_capabilities),
@@ -216,7 +216,7 @@ def _imap(section: _Imap) -> Endpoint:
 
 def _smtp(section: _Smtp) -> Endpoint:
     methods = () if isinstance(section.auth, bool) else section.auth
-    endpoint = _endpoint(section, _SMTP_PORTS)
+    endpoint = _endpoint(section, SMTP_PORTS)
     return replace(endpoint, connection=section.connection, auth=section.auth is not False, methods=methods)
 
 
@@ -258,7 +258,8 @@ def resolve_server(
         with problems:
             if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
                 expected = "a loopback address, or a host in allow_hosts"
-                raise origin.error(("server", service, "host"), expected, endpoint.host)
+                found_host = f"{show(endpoint.host)}; add allow_hosts: [{show(endpoint.host)}]"
+                raise origin.error_saying(("server", service, "host"), expected, found_host)
         with problems:
             found[service] = _with_authority(endpoint, service, origin, directory)
         with problems:

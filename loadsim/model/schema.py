@@ -27,12 +27,15 @@ T = TypeVar("T")
 
 
 def strict(cls: type[T]) -> type[T]:
-    """Decorate a dataclass that is read from a mapping with its keys and no others."""
+    """Decorate a dataclass that is read from a mapping with its keys and no others.
+
+    Its attribute `MISPLACED`, if it has one, maps keys of other sections to their full paths, for errors.
+    """
 
     def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(_only(tuple(keys.values())), handler(source))
+        return core_schema.no_info_wrap_validator_function(_only(tuple(keys.values()), misplaced), handler(source))
 
-    keys = _keys(cls)
+    keys, misplaced = _keys(cls), getattr(cls, "MISPLACED", {})
     vars_of: Any = cls
     aliases = AliasGenerator(validation_alias=lambda name: keys[name])
     vars_of.__pydantic_config__ = ConfigDict(extra="forbid", alias_generator=aliases)
@@ -44,7 +47,9 @@ def _keys(cls: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
 
 
-def _only(keys: tuple[str, ...]) -> Callable[[object, Callable[[object], object]], object]:
+def _only(
+    keys: tuple[str, ...], misplaced: Mapping[str, str]
+) -> Callable[[object, Callable[[object], object]], object]:
     """Return a check that rejects unknown keys, together with the errors of the others."""
 
     def read(value: object, inner: Callable[[object], object]) -> object:
@@ -53,7 +58,7 @@ def _only(keys: tuple[str, ...]) -> Callable[[object, Callable[[object], object]
         strange = [key for key in value if key not in keys]
         if not strange:
             return inner(value)
-        meant = {key: nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
+        meant = {key: misplaced.get(key) or nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
         unknown = [_unknown(key, keys, meant.get(key)) for key in strange]
         failures = [InitErrorDetails(type=each, input=value) for each in unknown]
         try:
@@ -80,9 +85,19 @@ def nearest(name: object, names: Iterable[str]) -> str | None:
     return folded[near[0]] if near else None
 
 
+def nearest_path(name: object, names: Iterable[str]) -> str | None:
+    """Return the name such as loadsim-5.5/medium that is most similar to this one, also to its last part, or None.
+
+    Of several names with the same last part, it is the last one.
+    """
+    names = list(names)
+    last_parts = {each.rpartition("/")[2]: each for each in names}
+    return nearest(name, names) or last_parts.get(nearest(name, last_parts) or "")
+
+
 def with_nearest(name: object, names: Iterable[str]) -> str:
     """Return a wrong name as errors show it, with the name that is probably meant."""
-    near = nearest(name, names)
+    near = nearest_path(name, names)
     return show(name) + (f" (perhaps {near})" if near else "")
 
 
@@ -285,7 +300,7 @@ def word(*words: str) -> Reads:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
-            raise mismatch(" or ".join(words))
+            raise mismatch(" or ".join(words), with_nearest(value, words) if isinstance(value, str) else None)
         return value
 
     return Reads(read, one_of(*words))

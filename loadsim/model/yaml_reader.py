@@ -344,7 +344,9 @@ def _set(document: Any, setting: str) -> Key:
         if isinstance(container, list):
             if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(container):
                 indices = f"an index from 0 to {len(container) - 1}" if container else "no index into an empty list"
-                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
+                meant = ".".join((*parts[:at], "0", *parts[at:])) if _is_key_of_first(container, part) else ""
+                found = f"{show(part)} (perhaps {meant})" if meant else show(part)
+                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {found}")
             step = int(part)
         elif not isinstance(container, dict):
             raise ConfigError(f"{name}: expected a mapping or a list at {path_text(key)}, found a single value")
@@ -356,6 +358,11 @@ def _set(document: Any, setting: str) -> Key:
                 container[step] = {}
             container = container[step]
     return key
+
+
+def _is_key_of_first(container: list[Any], part: str) -> bool:
+    """Return whether the first value of a list has this key."""
+    return bool(container) and isinstance(container[0], dict) and part in container[0]
 
 
 # --- files and names ---------------------------------------------------------------------------------------------

@@ -23,6 +23,9 @@ SHORTAGES: Mapping[int, str] = {
 }
 """Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
 
+SMTP_GREETING = "expected an IMAP greeting, found one of SMTP"
+"""The line of the failure of an IMAP session at the port of an SMTP server."""
+
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 NO_MEMORY = SHORTAGES[errno.ENOMEM]

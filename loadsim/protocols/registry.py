@@ -11,8 +11,9 @@ from loadsim.model.mail_program import OUTLOOK_LIKE, program_names
 from loadsim.model.plugin_reports import CheckedDriver
 from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.schema import with_nearest
 from loadsim.model.workload import Workload
-from loadsim.plugins import names, plugin
+from loadsim.plugins import names, plugin, plugins
 
 IN_THE_ENGINE = "fake"
 """The driver whose mail system is in the engine: users in other engines cannot reach it."""
@@ -61,8 +62,9 @@ def check_protocols(scenario: Scenario) -> None:
     """Raise `ConfigError` for a group without a driver. Nothing is loaded or started."""
     for at, group in enumerate(scenario.topology):
         if plugin("driver", group.protocol) is None:
+            shown = with_nearest(group.protocol, [each.name for each in plugins("driver")])
             raise ConfigError(
-                f"{scenario.name}: topology[{at}].protocol: expected one of {names('driver')}, found {group.protocol!r}"
+                f"{scenario.name}: topology[{at}].protocol: expected one of {names('driver')}, found {shown}"
             )
         if group.programs != (OUTLOOK_LIKE,) and group.protocol in ONE_PROGRAM:
             raise _without_programs(scenario, at)

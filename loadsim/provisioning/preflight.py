@@ -20,7 +20,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
 from loadsim.provisioning.check_state import probe
 from loadsim.provisioning.findings import Severity, refused_recipient
-from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_access
+from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_submission
 from loadsim.provisioning.user_connections import user_connections
 
 
@@ -34,7 +34,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
         try:
             await submission.check()
         except TaskFailed as failure:
-            raise no_access("smtp", services.smtp, account, "submit mail", failure) from None
+            raise await no_submission(services, account, failure) from None
 
 
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:

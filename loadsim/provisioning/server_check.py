@@ -46,6 +46,7 @@ from loadsim.provisioning.sessions import (
     all_done,
     name_of,
     no_access,
+    no_submission,
     visit,
 )
 from loadsim.provisioning.user_connections import log_off, user_connections
@@ -125,7 +126,7 @@ async def _check_submission(check: Check) -> None:
     try:
         await submission.check()
     except TaskFailed as failure:
-        raise no_access("smtp", check.services.smtp, account, "submit mail", failure) from None
+        raise await no_submission(check.services, account, failure) from None
     with suppress(TaskFailed):  # the tasks send to this user, too, and report it
         check.smtp = await submission.ask(account.address, check.accounts[1].address)
 

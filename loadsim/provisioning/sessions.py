@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
-from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import (
+    ConfigError,
+    ProtocolError,
+    ServerLost,
+    ServerRefused,
+    ServerSilent,
+    TaskFailed,
+    together,
+)
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
-from loadsim.protocols.error_mapping import internal
+from loadsim.protocols.connect import connected_socket
+from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
 from loadsim.provisioning.connection_gate import ConnectionGate, about_limit
@@ -24,6 +34,12 @@ Progress = Callable[[str, int, int], None]
 
 DRIVER = "imap"
 """The driver of `init`, `clean` and `check`, also for users of other drivers."""
+
+REFUSED = "connection refused"
+"""The kind of failure of a port where no program listens."""
+
+SECOND_LOOK_S = 2.0
+"""The longest time for a connection to the other service, after one is down."""
 
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
@@ -192,6 +208,32 @@ _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH b
 """Kinds of failure of a port that does not do TLS as the scenario states."""
 
 
+_ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$")
+"""Kinds of failure after a wrong password."""
+
+
+def _swapped(service: str, failure: ProtocolError) -> str:
+    """Return the question for a greeting of the other service; "" for any other failure."""
+    other = {"imap": "SMTP", "smtp": "IMAP"}[service]
+    greeting = SMTP_GREETING if service == "imap" else ": * OK"
+    return f"; this is an {other} server: are the ports swapped?" if greeting in failure.line else ""
+
+
+async def no_submission(services: Services, account: Account, failure: TaskFailed) -> ConfigError:
+    """Return the error for an account that cannot submit mail. If both services are down, it names both."""
+    problem = no_access("smtp", services.smtp, account, "submit mail", failure)
+    if failure.kind != REFUSED:
+        return problem
+    try:
+        async with asyncio.timeout(SECOND_LOOK_S):
+            (await connected_socket(services.imap, services.imap.source(account.number))).close()
+    except ConnectionRefusedError:
+        return together([no_access("imap", services.imap, account, "log on", ServerLost(REFUSED)), problem])
+    except OSError:  # a TimeoutError is one, too
+        pass
+    return problem
+
+
 def no_access(service: str, endpoint: Endpoint, account: Account, action: str, failure: TaskFailed) -> ConfigError:
     """Return the error, with advice, for an account that failed to do `action` at a service (imap or smtp)."""
     advice = ""
@@ -201,6 +243,15 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
+    elif (
+        account.password_source
+        and account.token is None
+        and _ABOUT_PASSWORD.match(failure.kind)
+        and not about_limit(failure)
+    ):
+        advice = f"; the password is from {account.password_source}"
+    elif isinstance(failure, ProtocolError):
+        advice = _swapped(service, failure)
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":

@@ -37,8 +37,15 @@ HOURS_ACROSS = 8
 """The most hours in a row of the table."""
 
 
-def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = ()) -> str:
-    """Return the output of `loadsim plan --json` as text, with the needs of the run as further lines."""
+LITTLE_MAIL = 0.9
+"""The share of the published mail below which a plan without lists says so."""
+
+
+def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True) -> str:
+    """Return the output of `loadsim plan --json` as text, with the needs of the run as further lines.
+
+    `lists` says that the scenario has distribution lists.
+    """
     totals, rates = figures["totals"], figures["rates_per_s"]
     lines = [
         _headline(figures),
@@ -52,10 +59,20 @@ def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = ()) -> str:
             if rates[key] is not None
         ),
     ]
+    share = None if lists else _received_share(figures)
+    if share is not None and share < LITTLE_MAIL:
+        lines.insert(2, f"Without lists, users receive {share:.0%} of the published mail.".replace("%", " %"))
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
     lines += [*needs, "", *_per_user(figures), *_by_hour(figures), "", f"Plan digest: {figures['plan_digest']}"]
     return "\n".join(lines)
+
+
+def _received_share(figures: Mapping[str, Any]) -> float | None:
+    """Return the planned share of the published received mail; None without published figures."""
+    known = [each for each in figures["by_profile"].values() if each["calculated"] is not None]
+    published = sum(each["users"] * each["calculated"]["received"] for each in known)
+    return sum(each["users"] * each["per_user"]["received"] for each in known) / published if published else None
 
 
 def _headline(figures: Mapping[str, Any]) -> str:

@@ -174,11 +174,30 @@ def test_all_lists_are_named(lab: Lab) -> None:
 
 
 def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0]]) == 0
+    assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
+    assert document["not_valid"] == []
     assert document["verdict"] == CAN_RUN
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
+
+
+def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server lacks nothing, and so the exit status is 0; the last sentence says what `plan` warns of."""
+    hits = ("--set", "limits.hits=1000", "--set", NO_LISTS[0])
+    assert main(["check", str(lab.path), *hits]) == 0
+    out = capsys.readouterr().out
+    assert CAN_RUN not in out
+    said = " ".join(out.split("\n\n")[-1].split())
+    assert said.startswith(
+        "The server is ready for this scenario, but a run of it cannot become valid: planned in its window are "
+    )
+    assert max(map(len, out.splitlines())) <= 80
+    assert main(["check", str(lab.path), *hits, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["can_run"] is True
+    assert document["verdict"].startswith("The server is ready for this scenario, but ")
+    assert [reason.partition(" are ")[0] for reason in document["not_valid"]] == ["planned in its window"]
 
 
 def test_the_embedded_server_is_started(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,10 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("fly",), "loadsim: argument COMMAND: invalid choice: 'fly'"),
         (("run",), "loadsim run: the following arguments are required: SCENARIO; see loadsim run --help"),
         (("run", "a", "b\x1b[2J"), "unrecognized arguments: b\\x1b[2J"),
+        (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check; choose from 'run', "),
+        (("log", "answr"), "loadsim log: argument VERB: invalid choice: 'answr' (perhaps answer; choose from "),
+        (("run", "a", "--users", "50"), "loadsim run: unrecognized arguments: --users 50; see loadsim run --help"),
+        (("log", "answer", "--foo", "a"), "unrecognized arguments: --foo; see loadsim log answer --help"),
         (("run", "quickstart", "--set"), "argument --set: expected one argument"),
         (("topology", "export", "quickstart"), "required: --format"),
         (("topology", "export", "quickstart", "--format", "ldap"), "invalid choice: 'ldap'"),
@@ -189,6 +193,13 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
     ("setting", "says"),
     [
         ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-4.0/heavy, "),
+        ("topology.0.profile=midium", "found 'midium' (perhaps loadsim-5.5/medium)"),
+        ("topology.0.profile=loadsim-4.0/midium", "found 'loadsim-4.0/midium' (perhaps loadsim-4.0/medium)"),
+        ("topology.0.program=thunderbrid", "found 'thunderbrid' (perhaps thunderbird)"),
+        ("initialise=allways", "found 'allways' (perhaps always)"),
+        ("users=50", "found 'users' (perhaps topology.0.users)"),
+        ("window=50s", "found 'window' (perhaps run.window)"),
+        ("topology.users=50", "found 'users' (perhaps topology.0.users)"),
         ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
         ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
         ("topology.0.protocol=3", "expected the name of a driver such as imap, found 3"),
@@ -239,6 +250,8 @@ def test_an_unknown_protocol(capsys: Capture, verb: str) -> None:
     path = on(1, 1, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "pop3"}])
     expected = "loadsim: own: topology[0].protocol: expected one of aioimaplib, fake, imap, found 'pop3'"
     assert refusal(capsys, verb, path) == expected
+    near = refusal(capsys, verb, path, "--set", "topology.0.protocol=imp")
+    assert near == expected.replace("'pop3'", "'imp' (perhaps imap)")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "127.0.0.1.example.com", "localhost.example.com", "0.0.0.0", "mail"])
@@ -246,7 +259,10 @@ def test_an_unknown_protocol(capsys: Capture, verb: str) -> None:
 def test_a_host_that_is_not_allowed(capsys: Capture, host: str, service: str) -> None:
     """What is neither loopback nor in `allow_hosts` is refused before a single packet is sent."""
     line = refusal(capsys, "run", on(1, 1, endpoints={service: {"host": host}}))
-    expected = f"server.{service}.host: expected a loopback address, or a host in allow_hosts, found '{host}'"
+    expected = (
+        f"server.{service}.host: expected a loopback address, or a host in allow_hosts, found '{host}';"
+        f" add allow_hosts: ['{host}']"
+    )
     assert line == f"loadsim: own.yaml: {expected}"
 
 
@@ -393,6 +409,13 @@ def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -
     Path("text.tlog").write_text("hello\x1b[2J\n")
     Path("directory").mkdir()
     assert refusal(capsys, "log", *verb, log).startswith(f"loadsim: {log}: {says}")
+
+
+def test_a_scenario_beside_its_name(capsys: Capture) -> None:
+    """A name without its ending is not found, and the file is named."""
+    written()
+    assert refusal(capsys, "plan", "own").endswith(", found 'own' (perhaps own.yaml)")
+    assert refusal(capsys, "plan", "quikstart").endswith(", found 'quikstart' (perhaps quickstart)")
 
 
 # --- servers ----------------------------------------------------------------------------------------------------
@@ -579,6 +602,49 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
         port = taken.getsockname()[1]
         line = refusal(capsys, verb, on(port, port))
     assert line == f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused"
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
+    """One line for each."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        port = taken.getsockname()[1]
+        assert main([verb, on(port, port)]) == BAD_INPUT
+    found = f"expected a mail server at 127.0.0.1:{port}, found: connection refused"
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Planning")]
+    assert lines == [f"loadsim: server: {service}: {found}" for service in ("imap", "smtp")]
+
+
+@pytest.mark.parametrize(("verb", "service", "other"), [("check", "smtp", "IMAP"), ("init", "imap", "SMTP")])
+@pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
+def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, submission: str) -> None:
+    """The greeting of the other service is recognised."""
+    with serving((smtp, None), (imap, None)) as ports:
+        line = refusal(capsys, verb, on(*ports, client={"submission": submission}))
+    assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
+    assert line.endswith(f"; this is an {other} server: are the ports swapped?")
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"password_env": "OF_THE_TEST"}, "; the password is from accounts.password_env, the variable OF_THE_TEST"),
+        ({"password_command": "echo hunter2"}, "; the password is from accounts.password_command"),
+        ({"password": PASSWORD}, ""),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "init"])
+def test_the_source_of_a_wrong_password(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str, source: dict[str, str], named: str
+) -> None:
+    """It is named, unlike the password, on a refused log-on at either service."""
+    monkeypatch.setenv("OF_THE_TEST", PASSWORD)
+    refuses_imap = partial(imap, log_on=lambda _: b"NO [AUTHENTICATIONFAILED] wrong")
+    refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
+    with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
+        line = refusal(capsys, verb, on(*ports, accounts={"user": "user{index}", **source}))
+    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{named}")
 
 
 def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server: StartEmbedded) -> None:

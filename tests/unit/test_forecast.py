@@ -40,6 +40,15 @@ def test_too_few_tasks_are_counted_in_the_window() -> None:
         assert [reason[: len(expected)] for reason in reasons] == [expected] * few
 
 
+@pytest.mark.parametrize(("planned", "needed", "users"), [(19, 20, 64), (1, 3, 180), (7, 20, 180), (19, 400, "1,300")])
+def test_users_that_suffice_are_named(planned: int, needed: int, users: int | str) -> None:
+    """In proportion to the scarcest task, of the 60 users of the scenario, rounded up to two digits."""
+    load = PlannedLoad(100.0, {"READ": (1,) * 100, "SEND": (*((0,) * 20), *((1,) * planned), *((0,) * (80 - planned)))})
+    own = scenario(f"limits.hits={needed}", "topology=[{profile: loadsim-5.5/light, users: 60}]")
+    (reason,) = forecast(own, load)
+    assert reason.endswith(f"or about {users} users")
+
+
 def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
     """Also if the load is unknown; in stress mode only the window counts."""
     expected = [f"{NOT_VALID}its window is 40 s long, at least 41 s needed (limits.window)"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def made(*words: str) -> Scenario:
 def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> None:
     """Nothing is asked without a terminal. The next commands are printed, and nothing secret is written."""
     scenario = made()
-    assert (scenario.name, scenario.users, scenario.domain) == ("own", 20, "loadsim.test")
+    assert (scenario.name, scenario.users, scenario.domain) == ("own", 50, "loadsim.test")
     assert isinstance(scenario.server, Server)
     assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == ("127.0.0.1", 143, 25)
     assert (scenario.account(7).login, scenario.account(7).password) == ("user00007", "hidden-7")
@@ -64,11 +65,12 @@ def test_options_are_in_the_scenario() -> None:
     ("words", "says"),
     [
         (["../own"], "NAME: expected letters, digits, - and _, found '../own'"),
+        (["own.yaml"], "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own.yaml'"),
         (["own", "--host", "a b"], "--host: expected letters, digits and the signs - . : _, found 'a b'"),
         (["own", "--domain", "x}"], "--domain: expected letters, digits and the signs - . : _, found 'x}'"),
         (["own", "--profile", "medium"], "--profile: expected one of loadsim-4.0/heavy, "),
-        (["own", "--day-length", "soon"], "own.yaml: run.day_length: expected "),
-        (["own", "--user", "everybody"], "own.yaml: accounts.user: expected "),
+        (["own", "--day-length", "soon"], "--day-length: expected "),
+        (["own", "--user", "everybody"], "--user: expected "),
     ],
 )
 def test_bad_answers_are_one_line_and_write_nothing(place: Path, capsys: Capture, words: list[str], says: str) -> None:
@@ -88,15 +90,17 @@ def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
     assert Path("own.yaml").read_text(encoding="utf-8") == "mine"
 
 
+class Terminal(io.StringIO):
+    """A text that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the questions; an empty answer takes the default, and so does the end of the input."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     asked = Terminal()
-    monkeypatch.setattr(sys, "stdin", Terminal("mail.test\n\nexample.test\n"))
+    monkeypatch.setattr(sys, "stdin", Terminal("mail.test\n\n1143\n\nexample.test\n"))
     monkeypatch.setattr(sys, "stderr", asked)
     scenario = made("--users", "30")
     assert isinstance(scenario.server, Server)
@@ -105,6 +109,49 @@ def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPat
         "none",
         "example.test",
     )
+    assert (scenario.server.imap.port, scenario.server.smtp.port) == (1143, 25)
     assert scenario.users == 30
     assert asked.getvalue().count("]: ") == len(QUESTIONS) - 1
     assert "The number of users" not in asked.getvalue()
+
+
+def test_an_answer_that_cannot_be_used_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is checked at once, and the answers before it stay. The message names no option."""
+    answers = (
+        *("a b", "mail.test", "ssl", "implicit", "70000", "", "", "x}", "", "everybody", "u{index}"),
+        *("one", "60", "midium", "loadsim-5.5/heavy", "soon", "30m"),
+    )
+    asked = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
+    monkeypatch.setattr(sys, "stderr", asked)
+    scenario = made()
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == ("mail.test", 993, 465)
+    assert (scenario.account(3).login, scenario.users) == ("u3", 60)
+    assert (scenario.topology[0].profile_name, scenario.run.day_length_s) == ("loadsim-5.5/heavy", 1800)
+    said = asked.getvalue()
+    assert said.count("]: ") == len(answers)
+    for wrong in ("'a b'", "'ssl'", "'70000'", "'x}'", "'everybody'", "'one'", "'midium'", "'soon'"):
+        assert f"found {wrong}" in said
+    assert "--" not in said
+
+
+def test_ports_are_in_the_scenario() -> None:
+    """As those of a private server of the tutorial."""
+    scenario = made("--imap-port", "10143", "--smtp-port", "10025")
+    assert isinstance(scenario.server, Server)
+    assert (scenario.server.imap.port, scenario.server.smtp.port) == (10143, 10025)
+
+
+def test_the_defaults_can_become_valid_and_fewer_users_cannot(capsys: Capture) -> None:
+    """`new` warns as `plan` does, of a scenario of too few users only, with a number that suffices."""
+    made()
+    assert main(["plan", "own.yaml"]) == 0
+    assert "cannot become valid" not in capsys.readouterr().err
+    Path("own.yaml").unlink()
+    made("--users", "20")
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith("loadsim: warning: this run cannot become valid: planned in its window are ")
+    (sufficient,) = re.findall(r"or about (\d+) users$", warning)
+    assert main(["plan", "own.yaml", "--set", f"topology.0.users={sufficient}"]) == 0
+    assert "cannot become valid" not in capsys.readouterr().err

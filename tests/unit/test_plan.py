@@ -335,6 +335,32 @@ def test_the_text_tells_how_long_it_lasts(days: float, headline: str) -> None:
     assert plan_text({**mixed(), "days": days}).splitlines()[0] == headline
 
 
+def test_the_text_says_what_users_without_lists_receive() -> None:
+    """Of the published mail, weighted by users; with lists, or from 90 % on, the line is missing."""
+    figures = mixed()
+    by_profile = {
+        name: {
+            "users": users,
+            "per_user": {**figures["per_user"], "received": got},
+            "calculated": {**figures["by_profile"]["loadsim-5.5/light"]["calculated"], "received": published},
+        }
+        for name, users, got, published in (("light", 30, 4.0, 10.0), ("heavy", 10, 24.0, 30.0))
+    }
+    figures = {**figures, "by_profile": by_profile}
+    line = "Without lists, users receive 60 % of the published mail."
+    assert plan_text(figures, lists=False).splitlines()[2] == line
+    assert line not in plan_text(figures)
+    by_profile["light"]["per_user"]["received"] = 10.0
+    assert "Without lists" not in plan_text(figures, lists=False)
+    by_profile["light"]["calculated"] = by_profile["heavy"]["calculated"] = None
+    assert "Without lists" not in plan_text(figures, lists=False)
+
+
+def test_plan_without_lists_says_so() -> None:
+    assert "\nWithout lists, users receive " in said("quickstart", "--set", "lists.count=0")
+    assert "Without lists" not in said("quickstart")
+
+
 def test_the_text_has_every_hour() -> None:
     """Eight hours across, the second day below; totals stand in the last table."""
     figures = mixed()

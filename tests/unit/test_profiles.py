@@ -591,7 +591,7 @@ def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(ConfigError) as refusal:
         load_profile("loadsim-5.5/hevy")
     expected = f"expected one of {KNOWN_TEXT}, or the path of a .yaml file"
-    assert str(refusal.value) == f"profile: {expected}, found 'loadsim-5.5/hevy'"
+    assert str(refusal.value) == f"profile: {expected}, found 'loadsim-5.5/hevy' (perhaps loadsim-5.5/heavy)"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

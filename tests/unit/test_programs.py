@@ -240,7 +240,9 @@ def test_other_drivers_reject_programs(tmp_path: Path, protocol: str) -> None:
 
 def test_an_unknown_program_is_one_line(tmp_path: Path) -> None:
     """It names the shipped ones."""
-    with pytest.raises(ConfigError, match=r"topology\[0\].program: expected one of .*outlook-like.*, found 'pine'$"):
+    with pytest.raises(
+        ConfigError, match=r"topology\[0\].program: expected one of .*outlook-like.*, found 'pine' \(perhaps phone\)$"
+    ):
         scenario(tmp_path, "pine")
 
 

@@ -601,15 +601,15 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ),
         (
             "server: {imap: {host: mail.example.org}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
-            f"server.imap.host: {LOOPBACK}, found 'mail.example.org'",
+            f"server.imap.host: {LOOPBACK}, found 'mail.example.org'; add allow_hosts: ['mail.example.org']",
         ),
         (
             "server: {imap: {host: '::1'}, smtp: {host: 128.0.0.1}}\nallow_hosts: [128.0.0.2]\n" + PATTERN + FEW,
-            f"server.smtp.host: {LOOPBACK}, found '128.0.0.1'",
+            f"server.smtp.host: {LOOPBACK}, found '128.0.0.1'; add allow_hosts: ['128.0.0.1']",
         ),
         (
             "server: {imap: {host: localhost.example.org}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
-            f"server.imap.host: {LOOPBACK}, found 'localhost.example.org'",
+            f"server.imap.host: {LOOPBACK}, found 'localhost.example.org'; add allow_hosts: ['localhost.example.org']",
         ),
         (LOCAL + FEW, "accounts: expected the accounts of a server that is not embedded, found nothing"),
         (
@@ -671,7 +671,7 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ("server: embedded\nclient: pipelining\n" + FEW, "client: expected a mapping, found 'pipelining'"),
         (
             "server: embedded\nclient: {submission: smtplib}\n" + FEW,
-            "client.submission: expected aiosmtplib or pipelining, found 'smtplib'",
+            "client.submission: expected aiosmtplib or pipelining, found 'smtplib' (perhaps aiosmtplib)",
         ),
         (
             "server: embedded\nclient: {source_addresses: 127.0.0.2}\n" + FEW,
@@ -773,9 +773,9 @@ def test_an_unknown_profile_or_scenario_names_the_known_ones(file: Path) -> None
     )
     file.write_text("server: embedded\ntopology: [{profile: loadsim-5.5/large, users: 5}]\n")
     expected = f"expected one of {profiles}, or the path of a .yaml file, found 'loadsim-5.5/large'"
-    assert refusal(file) == f"{file}: topology[0].profile: {expected}"
+    assert refusal(file) == f"{file}: topology[0].profile: {expected} (perhaps loadsim-5.5/light)"
     expected = "expected one of dovecot-postfix, medium, mixed, quickstart, or the path of a .yaml file, found 'quick'"
-    assert refusal("quick") == f"scenario: {expected}"
+    assert refusal("quick") == f"scenario: {expected} (perhaps quickstart)"
     assert refusal("no.yaml") == "no.yaml: expected a file that can be read, found: No such file or directory"
 
 
@@ -804,7 +804,9 @@ def test_hosts_that_need_permission(host: str) -> None:
     """Anything else needs its name in allow_hosts, and then is taken."""
     setting = f"server.imap.host='{host}'"
     expected = "expected a loopback address, or a host in allow_hosts"
-    assert refusal("mixed", setting) == f"--set server.imap.host: {expected}, found '{host}'"
+    assert (
+        refusal("mixed", setting) == f"--set server.imap.host: {expected}, found '{host}'; add allow_hosts: ['{host}']"
+    )
     assert load_scenario("mixed", [setting, f"allow_hosts=['{host}']"]).users == 400
 
 

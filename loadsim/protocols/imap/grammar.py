@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from loadsim.errors import ProtocolError
+from loadsim.protocols.error_mapping import SMTP_GREETING
 from loadsim.protocols.imap.names import decode_name
 from loadsim.protocols.imap.responses import (
     Address,
@@ -93,6 +94,8 @@ def parse(raw: bytes) -> Response | None:
         return Continuation(decoded(raw[2:]))
     match = _TAGGED.match(raw)
     if match is None:
+        if raw[:4] in (b"220 ", b"220-"):  # RFC 5321 section 4.2.3; loadsim's tags are others
+            raise ProtocolError("IMAP syntax", SMTP_GREETING)
         raise malformed("a response", "a tag and OK, NO or BAD", 0)
     tag, status, code, arguments, text = match.groups(b"")
     return Tagged(
