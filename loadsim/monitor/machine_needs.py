@@ -46,7 +46,7 @@ LOG_BYTES_PER_TASK = 400
 """A planned task's share of the timing logs, with its commands, SYNC, and the samples of each second."""
 
 RESULT_BYTES = 1 << 20
-"""The files beside the logs: score, answer, events, report."""
+"""The other files of a run directory: score, answer, events, report."""
 
 FILLED_PER_S = 1400
 """Messages per second that loadsim puts into the mailboxes of a Dovecot on two cores."""
