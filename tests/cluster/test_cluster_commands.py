@@ -98,7 +98,10 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
     ("command", "said"),
     [
         ("cluster up --listen tls://0.0.0.0", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
-        ("cluster up --listen 0.0.0.0", "tcp://0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes the bundles)"),
+        (
+            "cluster up --listen 0.0.0.0",
+            "tcp://0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes the bundles)",
+        ),
         ("cluster up --listen tcp://127.0.0.1:x", "--listen: expected HOST, HOST:PORT or PORT"),
         ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
         ("client --cluster tcp://127.0.0.1:1", "--name: expected a client name, found none"),
