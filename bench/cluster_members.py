@@ -23,6 +23,7 @@ from bench.nullserver import pinned
 from bench.processes import LONGEST_S
 from bench.runs import loadsim
 from loadsim.errors import ConfigError
+from loadsim.model.run_times import PARTS
 
 LOOK_S = 0.1
 JOIN_LIMIT_S = 300.0
@@ -267,7 +268,9 @@ def _look(seen: Watched, pid: int, said: Path, interface_of: int, roots: Sequenc
     seen.traffics.append((time.monotonic(), traffic(interface_of)))
     for line in said.read_text(errors="replace").splitlines():
         phase = line.partition(":")[0]
-        if re.fullmatch("log-on|work|finish|drain|log-off|over|Waiting.*", phase):
+        if phase in PARTS:
+            seen.phases.setdefault("work", time.monotonic())
+        elif re.fullmatch("log-on|finish|drain|log-off|over|Waiting.*", phase):
             seen.phases.setdefault(phase, time.monotonic())
     if "work" in seen.phases and len(seen.at_work) < 2:
         share = (0.2, 0.8)[len(seen.at_work)]

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.nullserver import HOST
 from bench.processes import LONGEST_S
-from bench.runs import loadsim, scored, written
+from bench.runs import AT_WORK, loadsim, scored, written
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Account
@@ -106,7 +106,7 @@ async def _run(
         try:
             # Wait for the start of the work, then kill and restart the servers at each instant.
             assert process.stderr is not None
-            while (said := await process.stderr.readline()) and not said.startswith(b"work: "):
+            while (said := await process.stderr.readline()) and not said.startswith(AT_WORK):
                 pass
             answer = asyncio.create_task(process.communicate())
             began_s = asyncio.get_running_loop().time()

@@ -21,7 +21,7 @@ from bench.crimes import Row, document
 from bench.misdeeds import LASTING, LENGTHS_S, NONE, Crime
 from bench.nullserver import HOST
 from bench.outage import OutageProxy
-from bench.runs import loadsim, scored, written
+from bench.runs import AT_WORK, loadsim, scored, written
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.scenario import load_scenario
@@ -84,7 +84,7 @@ async def _run(crime: Crime, times: Times, scenario: Path, proxies: Sequence[Out
     assert process.stderr is not None
     try:
         said = b" "
-        while said and not said.startswith(b"work: "):
+        while said and not said.startswith(AT_WORK):
             said = await process.stderr.readline()
         async with asyncio.TaskGroup() as group:
             answer = group.create_task(process.communicate())

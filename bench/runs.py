@@ -13,10 +13,15 @@ from typing import Any
 from bench.processes import LONGEST_S
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.model.run_times import PARTS
 
 USERS = 300
 DAY = "7m"
 """Of Medium users: some 90 tasks a second, of every scored kind more than the 20 that are needed in 35 s."""
+
+
+AT_WORK = tuple(f"{part}: ".encode() for part in PARTS)
+"""The beginnings of the plain lines of a run between its start and its end."""
 
 
 def loadsim(*arguments: str | Path) -> list[str]:

@@ -10,6 +10,9 @@ from loadsim.model.schema import LONGEST_S
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.yaml_reader import Origin
 
+PARTS = ("warm-up", "window", "work")
+"""The parts of the work in their order; the last one is what is left after the window, if anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

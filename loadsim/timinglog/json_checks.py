@@ -50,7 +50,10 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
     if not levels:
         raise LogError(f"{name}: expected at most {MOST_LEVELS} levels, found more")
     if isinstance(value, dict):
-        return {printable(key): harmless(name, one, levels - 1) for key, one in value.items()}
+        return {
+            printable(key) if isinstance(key, str) else key: harmless(name, one, levels - 1)
+            for key, one in value.items()
+        }
     return [harmless(name, one, levels - 1) for one in value]
 
 

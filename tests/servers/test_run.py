@@ -20,7 +20,7 @@ import pytest
 from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
-from small_runs import AFTER_TEN_S, await_line, loadsim, on, population_of, written
+from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 
 from loadsim.cli.run_view import Warnings
 from loadsim.model.ports import Endpoint, Services
@@ -320,7 +320,7 @@ def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_pa
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        await_line(process, "work")
+        await_line(process, AT_WORK)
         shutil.rmtree(tmp_path / "out")
         _, complaints = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
@@ -339,7 +339,7 @@ def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("work"):
+            if re.match(AT_WORK, line):
                 break
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 0
@@ -426,13 +426,12 @@ def test_a_soft_limit_of_open_files_is_raised() -> None:
 
 
 def test_an_unreachable_server_is_refused(tmp_path: Path) -> None:
-    """Where nobody listens, the run is refused in one line that says where, before there is any load."""
+    """Where nobody listens, the run is refused in a line for each service that says where, before there is any load."""
     nobody = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
     run = loadsim("run", written(tmp_path / "small.yaml", **on(nobody)), "--out", tmp_path / "out")
     assert run.returncode == 2
-    assert run.stderr.startswith("loadsim: server: ")
-    assert "127.0.0.1:1" in run.stderr
-    assert run.stderr.count("\n") == 1
+    said = [re.match(r"loadsim: server: (imap|smtp): .* 127\.0\.0\.1:1,", line) for line in run.stderr.splitlines()]
+    assert [one and one[1] for one in said] == ["imap", "smtp"]
     assert not (tmp_path / "out").exists()
 
 

@@ -81,7 +81,10 @@ def test_each_error_is_a_line_with_its_line_in_the_file(capsys: Capture) -> None
         ("line 5: accounts.pasword: expected one of the keys user, ", ", found 'pasword' (perhaps password)"),
         ("line 7: topology[0].usres: expected one of the keys profile, users, ", ", found 'usres' (perhaps users)"),
         (f"line 7: topology[0].profile: {PROFILE}", ", found 'loadsim-5.5/medum' (perhaps loadsim-5.5/medium)"),
-        ("line 10: topology[1].program: expected one of apple-mail, outlook-like, ", ", found 'thunderbrid'"),
+        (
+            "line 10: topology[1].program: expected one of apple-mail, outlook-like, ",
+            ", found 'thunderbrid' (perhaps thunderbird)",
+        ),
         ("line 11: run: expected either days or duration, found both", ""),
         ("line 14: weights.SEND: expected a weight of at least 0, found -1", ""),
         ("line 17: limits.generator.cpu: expected a share such as 30% or 0.3, from 0% to 100%, found 700", ""),
