@@ -55,8 +55,9 @@ class ProcessChannel:
 
     def send(self, line: bytes) -> None:
         assert self._process.stdin is not None
-        with suppress(ConnectionError, RuntimeError):
-            self._process.stdin.write(line)
+        if not self._process.stdin.is_closing():  # else asyncio would warn; the process has ended
+            with suppress(ConnectionError, RuntimeError):
+                self._process.stdin.write(line)
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start unconverted: processes of a machine share its clock."""
