@@ -67,15 +67,16 @@ class EngineHealth:
 class MachineHealth:
     """One machine over the window; None stands for figures that were not observed.
 
-    Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test runs on it.
-    `shares_cpus`: the server runs on cores of the generator. `pinned`: they were kept on separate cores.
-    `unobserved_s` has begin and end of each gap between its samples while its engines took theirs.
+    Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`: the
+    server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were kept on
+    separate cores. `unobserved_s` has begin and end of each gap between its samples while its engines took theirs.
     """
 
     name: str
     cores: int | None = None
     cpu_share: float | None = None
     stolen_share: float | None = None
+    engines_share: float | None = None
     memory_available_bytes: int | None = None
     segments_sent: int = 0
     segments_sent_again: int = 0
@@ -114,7 +115,7 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
             _machine(log, source),
             source,
             samples[_maker(source)],
-            [one for engine in log.sources if _on(engine, source) for one in samples[_maker(engine)]],
+            [samples[_maker(engine)] for engine in log.sources if _on(engine, source)],
             window_s,
         )
         for source in log.sources
@@ -214,7 +215,7 @@ def _machine_health(
     name: str,
     source: Source,
     all_samples: Sequence[_Sample],
-    of_engines: Sequence[_Sample],
+    by_engine: Sequence[Sequence[_Sample]],
     window_s: Window,
 ) -> MachineHealth:
     samples = [one.found for one in all_samples if one.ended_in(window_s) and "core_shares" in one.found]
@@ -222,18 +223,22 @@ def _machine_health(
     def mean(name: str) -> float | None:
         return float(np.mean([sample[name] for sample in samples])) if samples else None
 
+    cores = len(samples[0]["core_shares"]) if samples else None
+    of_engines = [_mean([one for one in each if one.ended_in(window_s)], "cpu_share") for each in by_engine]
+    known = [share for share in of_engines if share is not None]
     return MachineHealth(
         name=name,
-        cores=len(samples[0]["core_shares"]) if samples else None,
+        cores=cores,
         cpu_share=mean("cpu_share"),
         stolen_share=mean("stolen_share"),
+        engines_share=sum(known) / cores if cores and known and len(known) == len(of_engines) else None,
         memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
         segments_sent=sum(sample["segments_sent"] for sample in samples),
         segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
         server_here=source.facts.get("server_here"),
         shares_cpus=source.facts.get("shares_cpus"),
         pinned=bool(source.facts.get("pinned")),
-        unobserved_s=_gaps(all_samples, of_engines, window_s),
+        unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
     )
 
 

@@ -122,7 +122,7 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
                 " apart, another machine does it better"
             )
         if _above(machine.cpu_share, BUSY_SHARE):
-            warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken")
+            warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken{_takers(machine)}")
         if _above(machine.stolen_share, STOLEN_SHARE):
             warnings.append(f"others on the same hardware took {machine.stolen_share:.0%} of the CPU of {machine.name}")
         again, sent = machine.segments_sent_again, machine.segments_sent
@@ -134,6 +134,14 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
             for at_s, by_ms in steps
         ]
     return warnings
+
+
+def _takers(machine: MachineHealth) -> str:
+    """Return who took the cores of a machine: a busy program that nobody thought of looks like a slow server."""
+    if machine.engines_share is None:
+        return ""
+    others = "the server and other programs" if machine.server_here else "other programs"
+    return f", {machine.engines_share:.0%} by loadsim's engines, the rest by {others}"
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:

@@ -340,6 +340,14 @@ def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: li
         (replace(SHARED, shares_cpus=False, pinned=True), None),
         (replace(SHARED, shares_cpus=None), None),
         (MachineHealth("c1", 8, 0.91, 0.0), "91% of the cores of c1 were taken"),
+        (
+            MachineHealth("c1", 8, 0.91, 0.0, 0.12, server_here=True),
+            "91% of the cores of c1 were taken, 12% by loadsim's engines, the rest by the server and other programs",
+        ),
+        (
+            MachineHealth("c1", 8, 0.91, 0.0, 0.12, server_here=False),
+            "91% of the cores of c1 were taken, 12% by loadsim's engines, the rest by other programs",
+        ),
         (MachineHealth("c1", 8, 0.9, 0.05, segments_sent=100, segments_sent_again=1), None),
         (MachineHealth("c1", 8, 0.5, 0.06), "others on the same hardware took 6% of the CPU of c1"),
         (
@@ -354,20 +362,18 @@ def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str
     assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
 
 
-def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
-    """Engine and machine look at themselves at other instants; what was taken in the late seconds is what counts."""
-    lags_us = {5: [90_000] * 10 + [50] * 90, 6: [90_000] * 10 + [50] * 90}
-    engine = [sample(at_s, lags_us.get(at_s, [50] * 100)) for at_s in range(1, 11)]
+def write_machine(place: Path, cpu_share: float = 0.1, stolen: Mapping[int, float] | None = None) -> None:
+    """The log of a machine with two cores over ten seconds; `stolen` has shares by second."""
     header = {**HEADER, "engine": "machine", "engine_users": 0, "users": 2, "criteria": {"score_ms": {"below": 1000}}}
-    machine = TimingLogWriter(tmp_path / "machine.tlog", header, EPOCH_NS)
+    machine = TimingLogWriter(place / "machine.tlog", header, EPOCH_NS)
     machine.facts(ENDED)
     for at_s in range(1, 11):
         machine.health(
             {
                 "at_ns": ms(at_s * 1000 + 400),
-                "core_shares": [0.1, 0.1],
-                "cpu_share": 0.1,
-                "stolen_share": {4: 0.06, 5: 0.06, 6: 0.12}.get(at_s, 0.0),
+                "core_shares": [cpu_share] * 2,
+                "cpu_share": cpu_share,
+                "stolen_share": (stolen or {}).get(at_s, 0.0),
                 "load_1min": 0.1,
                 "memory_available_bytes": 10**9,
                 "tcp_sockets": 3,
@@ -376,6 +382,28 @@ def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
             }
         )
     machine.close()
+
+
+def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
+    """Two engines with 0.2 and 0.4 of a core took 30% of two cores; of an engine without samples, nothing is said."""
+    busy = "93% of the cores of c1 were taken"
+    for engines, expected in (
+        ([0.2, 0.4], f"{busy}, 30% by loadsim's engines, the rest by other programs"),
+        ([0.2, None], busy),
+    ):
+        samples = [[] if share is None else [sample(at_s, cpu_share=share) for at_s in (1, 2)] for share in engines]
+        place = tmp_path / f"{engines}"
+        place.mkdir()
+        write_machine(place, 0.93)
+        run_of(place, *samples)
+        assert expected in summarise([place]).score["warnings"]
+
+
+def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
+    """Engine and machine look at themselves at other instants; what was taken in the late seconds is what counts."""
+    lags_us = {5: [90_000] * 10 + [50] * 90, 6: [90_000] * 10 + [50] * 90}
+    engine = [sample(at_s, lags_us.get(at_s, [50] * 100)) for at_s in range(1, 11)]
+    write_machine(tmp_path, stolen={4: 0.06, 5: 0.06, 6: 0.12})
     run_of(tmp_path, engine)
     reasons = summarise([tmp_path]).score["verdict"]["reasons"]
     late = [reason for reason in reasons if "event loop" in reason]
