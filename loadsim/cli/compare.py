@@ -20,7 +20,7 @@ from loadsim.report.junit import compare_junit
 
 REPORT = "--report"
 
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,8 +40,8 @@ from loadsim.timinglog.streams import EVER
 DAMAGED = 1
 """The exit status of `check` if a log is incomplete or damaged."""
 
-_CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
-_SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?")
+_CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
 _PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
 _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}

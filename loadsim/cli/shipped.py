@@ -13,7 +13,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
 from loadsim.model.schema import with_nearest
 from loadsim.model.yaml_reader import known, shipped
-from loadsim.plugins import Plugin, plugins
+from loadsim.plugins import Plugin, plugins, printing_to_stderr
 from loadsim.users import tasks
 from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
 
 
 def run_list(kind: str, _: argparse.Namespace) -> int:
-    """List what is installed. Raises `ConfigError` for a plug-in that cannot be imported."""
+    """List what is installed; a plug-in that cannot be used has its fault in place of its words."""
     print("\n".join(_list(_drivers() if kind == "drivers" else _tasks())))
     return 0
 
@@ -131,20 +131,28 @@ def _drivers() -> list[Row]:
 
 
 def _words(found: Plugin) -> str:
-    """Return the words for a plug-in. Raises `ConfigError` if it cannot be imported."""
-    module = sys.modules[found.load().__module__]
-    words = (module.__doc__ or "").partition("\n")[0].removeprefix(f"The {found.kind} `{found.name}`: ")
+    """Return the words for a driver or task of a package."""
+    try:
+        with printing_to_stderr():
+            words = task_of(found).about if found.kind == "task" else _first_words(found)
+    except ConfigError as fault:
+        words = f"cannot be used: {fault}"
     return words if found.is_own else f"{words} ({found.origin})".strip()
 
 
+def _first_words(driver: Plugin) -> str:
+    module = sys.modules[driver.load().__module__]
+    return (module.__doc__ or "").partition("\n")[0].removeprefix(f"The driver `{driver.name}`: ")
+
+
 def _tasks() -> list[Row]:
-    """Return each task with its words, and its weight or its package. Raises `ConfigError` for a plug-in's fault."""
+    """Return each task with its words, and its weight or its package."""
     weights = load_weights()
     found = [each for each in vars(tasks).values() if isinstance(each, Task)]
     return [
         (each.name, each.about + (f" (weight {weights[each.name]:g})" if weights.get(each.name) else ""))
         for each in found
-    ] + [(each.name, f"{task_of(each).about} ({each.origin})".strip()) for each in plugins("task")]
+    ] + [(each.name, _words(each)) for each in plugins("task")]
 
 
 def _list(rows: Sequence[Row]) -> list[str]:

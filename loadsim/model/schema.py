@@ -227,7 +227,7 @@ def _amount(value: object) -> float:
     return number
 
 
-_PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,300})?)\s*%")
+_PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,300})?)\s*%", re.ASCII)
 
 
 def _share(value: object) -> float:
@@ -238,7 +238,9 @@ def _share(value: object) -> float:
     return share
 
 
-_DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_DURATION = re.compile(
+    r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?", re.ASCII
+)
 
 
 LONGEST_S = 366 * 24 * 3600.0
@@ -263,7 +265,7 @@ def _positive_duration(value: object) -> float:
     return seconds
 
 
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KM]?)")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KM]?)", re.ASCII)
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 
 

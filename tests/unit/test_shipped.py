@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from example_plugins import package_of, python_with
 
 from loadsim.cli import main
 from loadsim.cli.shipped import FILES, WIDTH
@@ -73,3 +74,16 @@ def test_drivers_and_tasks_are_listed(said: Callable[..., str]) -> None:
         assert f"{task} " in text
         assert f"(weight {weight:g})" in text
     assert text.count("(weight ") == len(load_weights())
+
+
+def test_a_plugin_that_cannot_be_used_is_listed_with_its_fault(tmp_path: Path) -> None:
+    """One has the name of loadsim's own task, one is not there. The others are listed; no print is in the answer."""
+    tasks = "READ = other:Task\nTIDY = other:missing"
+    place = package_of(tmp_path, "print('hello')\nclass Task: pass\n", tasks=tasks, protocols="odd = other:no")
+    for kind, names, faults in (("tasks", {"READ", "TIDY", "SEND"}, 2), ("drivers", {"odd", "imap"}, 1)):
+        done = python_with(place, "-m", "loadsim", kind)
+        assert (done.returncode, done.stderr) == (0, "hello\n")
+        assert names <= {line.split()[0] for line in done.stdout.splitlines() if line[0] != " "}
+        words = " ".join(done.stdout.split())
+        assert (words.count("cannot be used: "), words.count("(other 1)")) == (faults, faults)
+        assert "hello" not in words
