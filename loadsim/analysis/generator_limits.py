@@ -137,7 +137,7 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
 
 
 def _takers(machine: MachineHealth) -> str:
-    """Return who took the cores of a machine: a busy program that nobody thought of looks like a slow server."""
+    """Return who took the cores of a machine: a busy program that is no part of the test looks like a slow server."""
     if machine.engines_share is None:
         return ""
     others = "the server and other programs" if machine.server_here else "other programs"
