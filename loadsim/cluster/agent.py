@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import shutil
 import subprocess
 import time
@@ -28,6 +27,7 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.cluster.worker_directory import connect, digest_of, in_use, left_files, start_worker
+from loadsim.control_groups import usable_cores
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
@@ -78,7 +78,7 @@ class Agent(WorkerPlugin):
 
         `runs` has the runs with a directory here, by name, and if a process still works on each.
         """
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         return {
             "software": build_fingerprint(),
             "cores": cores,

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from threading import Thread
 
+from loadsim.control_groups import usable_cores
 from loadsim.dryrun.plan import engines_for, make_plan
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.dryrun.rounds import Progress
@@ -126,7 +127,7 @@ def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
 
 def _plan_in_child(scenario: Scenario, show: Show, limit_s: float | None, progress: Progress) -> PlannedLoad | str:
     """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
-    engines = engines_for(scenario.users, os.cpu_count() or 1)
+    engines = engines_for(scenario.users, usable_cores())
     ours, theirs = Pipe()
     with ours:
         with theirs:

@@ -6,7 +6,6 @@ warn of a run that this machine cannot make; only the run itself shows whether i
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 from collections.abc import Collection
@@ -17,6 +16,7 @@ from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 
+from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.model.population import further_connections
@@ -128,7 +128,7 @@ def _busiest_per_s(load: PlannedLoad) -> float:
 
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
     """Return the resources of this machine for a run with its logs in `directory`, which need not exist yet."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     at_once = min(engines, max(1, cores // 2) if _server_is_here(scenario) else cores)
     tasks_per_s = at_once * ENGINE_TASKS_PER_S
     memory = _memory()
@@ -156,20 +156,18 @@ def _server_is_here(scenario: Scenario) -> bool:
 
 
 def _memory() -> dict[str, int]:
-    """Return the total and the available memory in bytes, at most those of this process's control group.
-
-    Source: proc_meminfo(5); memory.max and memory.current of the kernel's cgroup-v2 documentation.
-    """
+    """Return the total and the available memory in bytes, at most those of our control groups (proc_meminfo(5))."""
     found: dict[str, int] = {}
     with suppress(OSError, ValueError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(":")
             if name in ("MemTotal", "MemAvailable"):
                 found[name] = int(value.split()[0]) << 10
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup") / Path("/proc/self/cgroup").read_text().strip().rpartition("::/")[2]
-        most, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        found = {"MemTotal": min(found["MemTotal"], most), "MemAvailable": min(found["MemAvailable"], most - used)}
+    limits = memory_limits()
+    if found and limits:
+        found = {
+            name: min(found[name], limit) for name, limit in zip(("MemTotal", "MemAvailable"), limits, strict=True)
+        }
     return found
 
 

@@ -18,6 +18,7 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
+from loadsim.control_groups import usable_cores
 from loadsim.errors import ConfigError
 from loadsim.model.mailboxes import LEVEL
 from loadsim.model.ports import INBOX, Account, Flag
@@ -132,7 +133,7 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
     numbers = [account.number for account in accounts]
     chunks = (numbers[at : at + size] for at in range(0, len(numbers), size))
     done = Exported()
-    processes = processes or len(os.sched_getaffinity(0))
+    processes = processes or usable_cores()
     progress(EXPORT, 0, len(accounts))
     for exported in _in_processes(scenario, target, chunks, min(processes, -(-len(numbers) // size))):
         done += exported

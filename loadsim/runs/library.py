@@ -17,6 +17,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.score import METHODS
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.control_groups import usable_cores
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
@@ -82,7 +83,7 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     check_plugin_tasks(scenario)
     most = min(scenario.users, MOST_ENGINES)
     if engines is None:
-        engines = engines_for(scenario.users, os.cpu_count() or 1)
+        engines = engines_for(scenario.users, usable_cores())
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     planned = make_plan(scenario, engines, progress)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadsim.control_groups import usable_cores
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator, engines_for
@@ -149,7 +149,7 @@ def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) 
     """
     in_memory = needs_one_engine(scenario)
     if wanted is None:
-        cores = os.cpu_count() or 1
+        cores = usable_cores()
         return 1 if in_memory else engines_for(users, cores // 2 if pin else cores)
     most = 1 if in_memory else users
     if not 1 <= wanted <= most:

@@ -1,0 +1,57 @@
+"""The cores and the memory that this process may use: affinity, and the limits of its control groups.
+
+Source: cgroups(7), and the kernel's documentation of control groups, versions 2 (`cpu.max`, `memory.max`) and 1
+(`cpu.cfs_quota_us`, `memory.limit_in_bytes`). A limit of a group above ours is ours, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MOUNTED = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+
+
+def usable_cores(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> int:
+    """Return how many cores this process may keep busy, at least 1: a quota of 2.5 cores is 2."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for group in _groups("cpu", mounted, own_groups):
+        with suppress(OSError, ValueError):  # no limit: "max", or no such file
+            quota_us, period_us = map(int, (group / "cpu.max").read_text().split())
+            cores = min(cores, quota_us // period_us)
+        with suppress(OSError, ValueError):
+            quota_us, period_us = (int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            if quota_us > 0:  # -1: no limit
+                cores = min(cores, quota_us // period_us)
+    return max(1, cores)
+
+
+def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tuple[int, int] | None:
+    """Return the least limit of memory in bytes, and the least that is left below a limit; None without a limit."""
+    limits, left = [], []
+    for group in _groups("memory", mounted, own_groups):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            with suppress(OSError, ValueError):
+                most = int((group / limit).read_text())
+                limits.append(most)
+                left.append(max(0, most - int((group / used).read_text())))
+    return (min(limits), min(left)) if left else None
+
+
+def _groups(controller: str, mounted: Path, own_groups: Path) -> Iterator[Path]:
+    """Yield the directories of our control group and of those above it, of the hierarchy with this controller.
+
+    In a container, the directory of our own group may be the highest one that is mounted.
+    """
+    with suppress(OSError, ValueError):
+        for line in own_groups.read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            top = mounted / controllers  # version 2: no controllers, and mounted alone
+            group = top / path.lstrip("/")
+            if ".." not in group.parts:
+                yield from (each for each in (group, *group.parents) if each.is_relative_to(top))

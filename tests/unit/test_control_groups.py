@@ -1,0 +1,86 @@
+"""Limits of control groups, which a container has: engines beyond its quota would only wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from loadsim.control_groups import memory_limits, usable_cores
+
+MI = 1 << 20
+
+
+def written(place: Path, own: str, files: Mapping[str, str]) -> tuple[Path, Path]:
+    """Where control groups are mounted, and /proc/self/cgroup."""
+    mounted, own_groups = place / "mounted", place / "cgroup"
+    for name, text in files.items():
+        file = mounted / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    own_groups.write_text(own)
+    return mounted, own_groups
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "250000 100000\n"}, 2),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "300000 100000\n"}, 3),
+        ("0::/a/b\n", {"a/b/cpu.max": "300000 100000\n", "a/cpu.max": "100000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
+        ("0::/\n", {"cpu.max": "900000 100000\n"}, 8),
+        ("0::/../other\n", {"cpu.max": "100000 100000\n"}, 8),
+        (
+            "4:memory:/\n1:cpu:/a\n0::/\n",
+            {"cpu/a/cpu.cfs_quota_us": "150000\n", "cpu/a/cpu.cfs_period_us": "50000\n"},
+            3,
+        ),
+        ("1:cpu:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        (
+            "2:cpu,cpuacct:/docker/1f\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "200000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            2,
+        ),
+        ("", {}, 8),
+        ("odd\n", {"cpu.max": "100000 100000\n"}, 8),
+    ],
+)
+def test_cores_by_quota(
+    own: str, files: Mapping[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight by affinity: the least quota of our group and of those above, in whole cores, and never none."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert usable_cores(*written(tmp_path, own, files)) == cores
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/a\n", {"a/memory.max": f"{9 * MI}\n", "a/memory.current": f"{2 * MI}\n"}, (9 * MI, 7 * MI)),
+        (
+            "0::/a\n",
+            {
+                "a/memory.max": f"{9 * MI}\n",
+                "a/memory.current": f"{2 * MI}\n",
+                "memory.max": f"{20 * MI}\n",
+                "memory.current": f"{19 * MI}\n",
+            },
+            (9 * MI, MI),
+        ),
+        ("0::/a\n", {"a/memory.max": f"{MI}\n", "a/memory.current": f"{2 * MI}\n"}, (MI, 0)),
+        ("0::/a\n", {"a/memory.max": "max\n", "a/memory.current": f"{2 * MI}\n"}, None),
+        (
+            "4:memory:/x\n",
+            {"memory/memory.limit_in_bytes": f"{5 * MI}\n", "memory/memory.usage_in_bytes": f"{MI}\n"},
+            (5 * MI, 4 * MI),
+        ),
+    ],
+)
+def test_memory_by_limit(own: str, files: Mapping[str, str], expected: tuple[int, int] | None, tmp_path: Path) -> None:
+    """The least limit, and the least that is left: those may be of different groups."""
+    assert memory_limits(*written(tmp_path, own, files)) == expected
