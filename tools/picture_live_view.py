@@ -1,4 +1,4 @@
-"""Make the picture of the live view in the documentation: an SVG of the terminal in the middle of a run.
+"""Make the pictures of the live view in the documentation: SVGs of terminals in the middle of a run.
 
     python tools/picture_live_view.py quickstart
 
@@ -21,9 +21,10 @@ from loadsim.cli.live_view import LATELY_S, Recent, Screenful
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import Scenario
 
-PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures" / "live-view.svg"
+PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 
-COLUMNS, LINES = 80, 24
+PICTURES = {"live-view.svg": (80, 24), "live-view-wide.svg": (200, 50)}
+"""Columns and lines of the terminal of each picture."""
 
 
 class Camera(loadsim.Watcher):
@@ -42,9 +43,9 @@ class Camera(loadsim.Watcher):
             self.screen = Screenful(snapshot, self._recent.stretch, self._scenario, dict(clients))
 
 
-def drawn(screen: Screenful, title: str) -> str:
+def drawn(screen: Screenful, title: str, columns: int, lines: int) -> str:
     """Return the SVG of a screen. It names fonts, and loads none."""
-    console = Console(record=True, force_terminal=True, width=COLUMNS, height=LINES, file=io.StringIO())
+    console = Console(record=True, force_terminal=True, width=columns, height=lines, file=io.StringIO())
     console.print(screen)
     return re.sub(r"@font-face \{.*?\}\n?", "", console.export_svg(title=title), flags=re.DOTALL)
 
@@ -53,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", metavar="SCENARIO")
     parser.add_argument("--at", type=float, default=35.0, metavar="S")
-    parser.add_argument("--out", type=Path, default=PLACE, metavar="FILE")
+    parser.add_argument("--into", type=Path, default=PLACE, metavar="DIR")
     args = parser.parse_args()
     scenario = loadsim.load_scenario(args.scenario)
     camera = Camera(scenario, args.at)
@@ -61,9 +62,11 @@ def main() -> None:
         loadsim.run(scenario, Path(place) / "run", watcher=camera)
     if camera.screen is None:
         raise SystemExit(f"--at {args.at:g}: expected an instant after the first second of the load")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(drawn(camera.screen, f"loadsim run {args.scenario}"), encoding="utf-8")
-    print(f"{args.out}: {args.out.stat().st_size:,} bytes")
+    args.into.mkdir(parents=True, exist_ok=True)
+    for name, (columns, lines) in PICTURES.items():
+        picture = args.into / name
+        picture.write_text(drawn(camera.screen, f"loadsim run {args.scenario}", columns, lines), encoding="utf-8")
+        print(f"{picture}: {picture.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
