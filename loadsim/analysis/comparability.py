@@ -12,6 +12,7 @@ from loadsim.timinglog.header_words import WORDS, differences
 SAME = (
     "users",
     "day_s",
+    "day_shape",
     "window_s",
     "duration_s",
     "submission",

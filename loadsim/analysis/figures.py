@@ -214,6 +214,8 @@ class Figures:
     profile_day_s: float
     day_s: float
     night_s: float
+    day_shape: tuple[float, ...]
+    window_factor: float
     compression: float
     load_equivalent_users: float | None
     offered_per_s: float | None

@@ -38,6 +38,7 @@ from loadsim.analysis.score import (
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
+from loadsim.model.day_shape import factor_of_window
 from loadsim.model.partition import Slice
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.profile import load_weights
@@ -243,6 +244,9 @@ def _figures(
 
     # 2. The day, and the load-equivalent in users with a day of 8 h.
     day_s = float(header.get("day_s") or FULL_DAY_S)
+    night_s = float(header.get("night_s") or 0)
+    day_shape = tuple(header.get("day_shape") or ())
+    window_factor = factor_of_window(day_shape, window_s, day_s, night_s)
     compression = float(header.get("compression") or FULL_DAY_S / day_s)
     load = facts.load
     made = 1.0 if load is None or load.share is None else min(1.0, load.share)
@@ -271,9 +275,11 @@ def _figures(
         submission=header.get("submission"),
         profile_day_s=float(header.get("profile_day_s") or round(day_s * compression, 6)),
         day_s=day_s,
-        night_s=float(header.get("night_s") or 0),
+        night_s=night_s,
+        day_shape=day_shape,
+        window_factor=window_factor,
         compression=compression,
-        load_equivalent_users=None if facts.stress else round(facts.users * FULL_DAY_S / day_s * made),
+        load_equivalent_users=None if facts.stress else round(facts.users * FULL_DAY_S / day_s * made * window_factor),
         offered_per_s=None if facts.stress else totals.planned / length_s,
         achieved_per_s=totals.hits / length_s,
         tasks_per_s=totals.hits / length_s,

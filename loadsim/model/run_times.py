@@ -20,7 +20,8 @@ class Run:
 
     A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
     the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do the
-    activities of their plans one after the other, without pauses and nights.
+    activities of their plans one after the other, without pauses and nights. `day_shape` has the weights of equal parts
+    of each day; none is a flat day.
     """
 
     day_length_s: float
@@ -31,6 +32,7 @@ class Run:
     seed: int = 1
     mode: str = CANONICAL
     night_length_s: float = 0.0
+    day_shape: tuple[float, ...] = ()
 
     @property
     def cycles(self) -> float:
@@ -104,4 +106,5 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         seed=shape.seed,
         mode=shape.mode,
         night_length_s=night_length_s,
+        day_shape=shape.day_shape,
     )

@@ -107,7 +107,17 @@ class _Document:
         **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
         **{
             key: f"run.{key}"
-            for key in ("day_length", "days", "duration", "ramp_up", "warm_up", "window", "seed", "mode")
+            for key in (
+                "day_length",
+                "day_shape",
+                "days",
+                "duration",
+                "ramp_up",
+                "warm_up",
+                "window",
+                "seed",
+                "mode",
+            )
         },
     }
 
@@ -290,6 +300,8 @@ class Scenario:
         run = {key: value for key, value in asdict(self.run).items() if key not in apart}
         if run["mode"] == CANONICAL:  # keeps the digests of versions without modes
             del run["mode"]
+        if not run["day_shape"]:  # as above, without shapes
+            del run["day_shape"]
         load = {
             "groups": groups,
             "lists": asdict(self.lists),
@@ -349,6 +361,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "window": seconds(run.window_s),
             "seed": run.seed,
             "mode": run.mode,
+            **({"day_shape": list(run.day_shape)} if run.day_shape else {}),
         },
         "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,

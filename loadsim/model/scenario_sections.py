@@ -208,6 +208,31 @@ class ListsSection:
             raise mismatch("lists of at least 1 member", show(self.size.min), at=("size", "min"))
 
 
+FLAT = "flat"
+MOST_PARTS = 24 * 60
+"""The most parts of a day's shape: one for each minute of 24 h."""
+
+
+def _day_shape(value: object) -> tuple[float, ...]:
+    """Read the weights of a day's parts; none is a flat day."""
+    if value == FLAT:
+        return ()
+    weights: list[Any] = value if isinstance(value, list) and 1 < len(value) <= MOST_PARTS else [None]
+    if any(isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1e6 for one in weights):
+        raise mismatch(f"{FLAT}, or a list of 2 to {MOST_PARTS:,} weights from 0 to 1e6")
+    if not any(weights):
+        raise mismatch("a weight above 0")
+    return tuple(float(one) for one in weights)
+
+
+_WEIGHTS_JSON: Json = {
+    "type": "array",
+    "items": {"type": "number", "minimum": 0, "maximum": 1e6},
+    "minItems": 2,
+    "maxItems": MOST_PARTS,
+}
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class RunSection:
@@ -219,10 +244,13 @@ class RunSection:
     window_s: PositiveDuration | None = None
     seed: Count = 1
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
+    day_shape: Annotated[tuple[float, ...], Reads(_day_shape, any_of(one_of(FLAT), _WEIGHTS_JSON))] = ()
 
     def __post_init__(self) -> None:
         if self.days is not None and self.duration_s is not None:
             raise mismatch("either days or duration", "both")
+        if self.day_shape and self.mode == STRESS:
+            raise mismatch(f"{FLAT} with run.mode {STRESS}, in which nothing is due", at=("day_shape",))
 
 
 # --- limits, and the loss of machines ---------------------------------------------------------------------------------

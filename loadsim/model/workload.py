@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
+from loadsim.model.day_shape import DayShape
 from loadsim.model.distribution import Distribution
 from loadsim.model.draws import draw, gap_s, pick, weighted
 from loadsim.model.mailboxes import PROFILES, folder_names
@@ -68,7 +69,7 @@ class Plan:
     Engines hold one for each user, so it stores only the next activity of each kind.
     """
 
-    __slots__ = ("_cycle_us", "_end_us", "_next", "_rates_per_s", "_seed", "_user")
+    __slots__ = ("_cycle_us", "_end_us", "_next", "_rates_per_s", "_seed", "_shape", "_user")
 
     def __init__(
         self,
@@ -77,16 +78,18 @@ class Plan:
         rates_per_s: Mapping[str, float],
         end_us: float,
         day_and_night_us: tuple[int, int] = (0, 0),
+        shape: DayShape | None = None,
     ) -> None:
         """Plan each kind at its mean rate, until `end_us` after the common start, which may be infinite.
 
-        A night above 0 follows each day, and has no activities.
+        A night above 0 follows each day, and has no activities. `shape` distributes those of a day over its time.
         """
         self._seed = seed
         self._user = user
         self._rates_per_s = rates_per_s
         self._end_us = end_us
         self._cycle_us = day_and_night_us
+        self._shape = shape
         firsts = [self._following(kind, 0, 0.0) for kind in rates_per_s]
         self._next = [each for each in firsts if each[0] < end_us]
         heapify(self._next)
@@ -108,8 +111,8 @@ class Plan:
     def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
         """Return the `number`th of a kind, after one at `at_s`: the values of the activity, and its exact time."""
         at_s = min(at_s + gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number), NEVER_S)
-        due_us = round(at_s * 1e6)
         day_us, night_us = self._cycle_us
+        due_us = round(at_s * 1e6) if self._shape is None else self._shape.due_us(at_s, day_us)
         if night_us:  # `at_s` counts the time of days only
             due_us += due_us // day_us * night_us
         return due_us, kind, number, at_s
@@ -150,6 +153,7 @@ class Workload:
         self.compression = scenario.compression
         run = scenario.run
         self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
+        self._shape = DayShape(run.day_shape) if run.day_shape else None
         self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
         self._counts = lru_cache(MAILBOXES)(self._messages_by_folder)
         self._check_activities()
@@ -196,7 +200,8 @@ class Workload:
     def activities(self, user: int, *, endless: bool = False) -> Plan:
         """Return the activities of a user, until the end of the run or without end, in order of due time."""
         end_us = math.inf if endless else self.duration_us
-        return Plan(self.seed, user, self._rates_per_s[id(self.profile(user))], end_us, self._day_and_night_us)
+        rates_per_s = self._rates_per_s[id(self.profile(user))]
+        return Plan(self.seed, user, rates_per_s, end_us, self._day_and_night_us, self._shape)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
         """Draw the kind of a message of this profile."""

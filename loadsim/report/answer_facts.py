@@ -9,7 +9,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import duration, percent
-from loadsim.timinglog.header_words import length
+from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import LEFT_OUT
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
@@ -82,6 +82,8 @@ def _day(figures: Figures) -> str:
     else:
         changed = "compressed" if pace > 1 else "stretched"
         words = f"Day: {changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x)"
+    if figures.day_shape:
+        words += f"; {shape_words(figures.day_shape)}; {figures.window_factor:.3g} times in the window"
     if figures.load_equivalent_users == figures.users:
         return words
     return f"{words}; same task rate as {figures.load_equivalent_users:,} users with a day of 8 h"

@@ -14,7 +14,7 @@ from loadsim.report.criterion_words import wanted
 from loadsim.report.digits import percent
 from loadsim.report.document import Column, Table
 from loadsim.report.figure_words import LIMITS, named, of_task
-from loadsim.timinglog.header_words import length
+from loadsim.timinglog.header_words import length, shape_words
 
 UNKNOWN = "not known to loadsim"
 
@@ -142,10 +142,11 @@ def _day(figures: Figures) -> str:
     if figures.mode == "stress":
         return "none: a closed loop, without pauses"
     day, pace = length(figures.day_s) + night_words(figures), figures.compression
+    shape = f"; {shape_words(figures.day_shape)}" if figures.day_shape else ""
     if pace == 1:
-        return f"{day}, not compressed"
+        return f"{day}, not compressed{shape}"
     changed = f"compressed {pace:g}" if pace > 1 else f"stretched {1 / pace:g}"
-    return f"{length(figures.profile_day_s)} in {day}, {changed} times"
+    return f"{length(figures.profile_day_s)} in {day}, {changed} times{shape}"
 
 
 def _apart(facts: Mapping[str, Any]) -> str:

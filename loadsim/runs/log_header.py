@@ -80,6 +80,7 @@ def run_header(
         "profile_day_s": scenario.topology[0].profile.day_s,
         "day_s": scenario.run.day_length_s,
         "night_s": scenario.run.night_length_s,
+        **({"day_shape": scenario.run.day_shape} if scenario.run.day_shape else {}),
         "compression": scenario.compression,
         "duration_s": scenario.duration_s,
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],

@@ -12,7 +12,7 @@ from loadsim.timinglog.reader import Source, TimingLog
 LOAD = ("submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest")
 """Header keys of the load."""
 
-TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compression")
+TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "day_shape", "compression")
 """Header keys of score and verdict: a merged log has one set of them for all of its runs."""
 
 SAME_IN_SLICES = ("software", "start_at", "start_state_digest", "duration_s")

@@ -43,6 +43,15 @@ def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else _plain(value)
 
 
+def shape_words(weights: Any) -> str:
+    """Return the shape of a day in words; anything but a list of weights is a flat day."""
+    if not isinstance(weights, list | tuple) or not sum(weights):
+        return "flat"
+    mean = sum(weights) / len(weights)
+    most, least = max(weights) / mean, min(weights) / mean
+    return f"{len(weights)} parts, the busiest at {most:.3g} times the mean rate, the quietest at {least:.3g} times"
+
+
 def _plain(value: Any) -> str:
     """Return a value in words. None stands for a default, such as the default mail program."""
     if value is None or value == ABSENT:
@@ -58,6 +67,7 @@ WORDS: Mapping[str, HeaderKey] = {
     "users": HeaderKey("number of users", "numbers of users", "topology", _count),
     "profiles": HeaderKey("set of profiles", "profiles", "topology", _plain),
     "day_s": HeaderKey("day", "days", "run.day_length", _length),
+    "day_shape": HeaderKey("shape of the day", "shapes of the day", "run.day_shape", shape_words),
     "window_s": HeaderKey("window", "windows", "run.warm_up, run.window", _window),
     "duration_s": HeaderKey("duration", "durations", "run.duration", _length),
     "submission": HeaderKey("submission", "submissions", "client.submission", _plain),

@@ -205,6 +205,7 @@ _HEADER: Mapping[str, Check] = {
     "groups": or_none(_groups),
     **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(SHORTEST_DAY_S, LONGEST_S))),
     **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
+    "day_shape": each_of(_AMOUNT, 2),
     "compression": or_none(_FACTOR),
     **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
     "weights": or_none(each_in(_AMOUNT)),

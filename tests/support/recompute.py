@@ -422,6 +422,8 @@ def recompute(run: Exports) -> Figures:
         "profile_day_s": run.profile_day_s,
         "day_s": day_s,
         "night_s": 0,
+        "day_shape": [],
+        "window_factor": 1,
         "compression": run.profile_day_s / day_s,
         "load_equivalent_users": round(users * PUBLISHED_DAY_S / day_s * min(made, 1)),
         "offered_per_s": counts["planned"] / window_s,

@@ -1006,6 +1006,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         "server",
         "topology",
         "weights",
+        "run.day_shape",
         "run.duration",
         *(f"mailbox.{field.name}" for field in fields(Mailbox)),
     }

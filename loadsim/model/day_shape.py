@@ -1,0 +1,64 @@
+"""The distribution of a day's activities over its time: `run.day_shape` of a scenario."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from loadsim.model.terms import Window
+
+
+class DayShape:
+    """Equal parts of a day, each with a weight: the rates in a part are the mean rates times its share of the mean.
+
+    A Poisson process at the mean rate is drawn first; its clock then runs at the speed of the shape (a
+    non-homogeneous Poisson process by inversion of the cumulative rate: Cinlar, Introduction to Stochastic Processes,
+    1975). A whole day has the same activities in any shape, and they are in the same order.
+    """
+
+    __slots__ = ("_edges",)
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        """Take at least one weight; none is negative, and one is above 0."""
+        sums = tuple(accumulate(weights))
+        self._edges = (0.0, *(each / sums[-1] for each in sums))
+
+    def due_us(self, at_s: float, day_us: int) -> int:
+        """Return the due time of what would be due at `at_s` at the mean rate. Both are without nights.
+
+        All machines round these operations alike.
+        """
+        day, share = divmod(at_s * 1e6 / day_us, 1.0)
+        part = min(bisect_right(self._edges, share), len(self._edges) - 1) - 1
+        begin, end = self._edges[part], self._edges[part + 1]
+        inside = (share - begin) / (end - begin) if end > begin else 0.0
+        return round((day + (part + inside) / (len(self._edges) - 1)) * day_us)
+
+    def share(self, begin_days: float, end_days: float) -> float:
+        """Return how many days' activities are due between two moments, in days since the begin of a day."""
+        return self._until(end_days) - self._until(begin_days)
+
+    def _until(self, moment_days: float) -> float:
+        day, inside = divmod(moment_days, 1.0)
+        parts = len(self._edges) - 1
+        part = min(int(inside * parts), parts - 1)
+        return day + self._edges[part] + (self._edges[part + 1] - self._edges[part]) * (inside * parts - part)
+
+
+def factor_of_window(weights: Sequence[float], window_s: Window, day_s: float, night_s: float) -> float:
+    """Return the rate of activities in a window divided by the mean rate of a day; 1 for a flat day.
+
+    The window's nights do not count.
+    """
+    if not any(weights):
+        return 1.0
+    begin_days, end_days = (_days(at_s, day_s, night_s) for at_s in (window_s.begin_s, window_s.end_s))
+    passed = end_days - begin_days
+    return DayShape(weights).share(begin_days, end_days) / passed if passed > 0 else 1.0
+
+
+def _days(at_s: float, day_s: float, night_s: float) -> float:
+    """Return the days until an instant, without nights."""
+    cycles, rest_s = divmod(at_s, day_s + night_s)
+    return cycles + min(rest_s / day_s, 1.0)
