@@ -136,6 +136,6 @@ def executed(script: str, binaries: Path, place: Path) -> subprocess.CompletedPr
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=3 * PATIENCE_S,  # ten runs
         check=False,
     )
