@@ -136,6 +136,16 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
     return warnings
 
 
+def full_machines(generator: Generator) -> list[str]:
+    """Return what to look at on full machines on which the server ran, before the server is blamed."""
+    return [
+        f"find out what took the processor of {machine.name}: it was {machine.cpu_share:.0%} busy, and loadsim's"
+        f" engines took {machine.engines_share:.0%}. If it was not the server, end it and run again"
+        for machine in generator.machines
+        if machine.server_here and machine.engines_share is not None and _above(machine.cpu_share, BUSY_SHARE)
+    ]
+
+
 def _takers(machine: MachineHealth) -> str:
     """Return who took the cores of a machine: a busy program that is no part of the test looks like a slow server."""
     if machine.engines_share is None:

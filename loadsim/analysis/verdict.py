@@ -13,7 +13,7 @@ from typing import Any
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
+from loadsim.analysis.generator_limits import Generator, advice, exceeded, full_machines, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model.records import GENERATOR
@@ -132,8 +132,8 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, or a slow
-    server left users with less to do than the plan expects.
+    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, a slow server
+    left users with less to do than the plan expects, or the server's machine was full.
     """
 
     validity: str
@@ -190,6 +190,8 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     if any(task.planned < limits["hits"] for _, task in few):  # others failed, or were not done
         ways.append(MORE_HITS)
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
+    if invalid or degraded or missed or missed_runs:
+        ways = [*full_machines(facts.generator), *ways]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not (missed or missed_runs) if whole else None,

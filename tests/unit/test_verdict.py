@@ -11,6 +11,7 @@ import pytest
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
@@ -20,6 +21,7 @@ from loadsim.model.terms import Window
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
+FULL = MachineHealth("c1", 2, 0.97, 0.0, 0.08, server_here=True)
 MISSED = Result("delivery.undelivered_at_end", {"max": 0}, 1)
 
 
@@ -380,3 +382,25 @@ def test_one_missed_criterion_is_enough_and_invalid_goes_before_it(
 def test_no_score_does_not_pass_as_valid_with_all_criteria_off() -> None:
     """A run without a hit is invalid whatever is asked of it."""
     assert judge(replace(FINE, protocols=()), (), LIMITS).exit_status == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (FULL, True),
+        (replace(FULL, cpu_share=0.9), False),
+        (replace(FULL, server_here=False), False),
+        (replace(FULL, engines_share=None), False),
+    ],
+)
+def test_a_full_machine_is_looked_at_before_the_server_is_blamed(machine: MachineHealth, said: bool) -> None:
+    """After a miss, or a degraded run; a run that is valid and meets its criteria needs no advice."""
+    facts = replace(FINE, generator=replace(FINE.generator, machines=(machine,)))
+    advice = (
+        "find out what took the processor of c1: it was 97% busy, and loadsim's engines took 8%. If it was not the"
+        " server, end it and run again"
+    )
+    expected = advice if said else None
+    assert judge(facts, (MET,), LIMITS).advice is None
+    assert judge(facts, (MISSED,), LIMITS).advice == expected
+    assert judge(replace(facts, lost_users=1), (MET,), LIMITS).advice == expected
