@@ -29,8 +29,8 @@ class Counters:
     def increase(self, counters: Mapping[str, float], at_s: float, era: Hashable = None) -> Increase | None:
         """Return the increase since the last sample; `at_s` is of the monotonic clock.
 
-        None for the first sample, and after a reset: a counter fell or is gone, or the `era` changed, which is
-        anything that a server has anew with each start. One reset counter is enough: a server resets all of them.
+        None for the first sample, and after a reset: a counter fell or is gone, or the `era` changed. That is anything
+        that changes with each start of a server. One reset counter is enough: a server resets all of them.
         """
         before, before_s, before_era = self._before, self._at_s, self._era
         self._before, self._at_s, self._era = dict(counters), at_s, era
