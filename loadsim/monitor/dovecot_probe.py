@@ -127,15 +127,10 @@ def imap_sessions(answer: str) -> int:
 
     Raises `ValueError` for another format.
     """
-    sessions = 0
-    for line in answer.split("\n"):
-        service, *_ = line.split("/", 1)
-        if service == "imap":
-            count = line.rpartition("\t")[2]
-            if not re.fullmatch("[0-9]{1,9}", count):
-                raise ValueError("expected lines of anvil with a number of sessions, found another")
-            sessions += int(count)
-    return sessions
+    counts = [line.rpartition("\t")[2] for line in answer.split("\n") if line.startswith("imap/")]
+    if not all(count.isascii() and count.isdigit() and len(count) < 10 for count in counts):
+        raise ValueError("expected lines of anvil with a number of sessions, found another")
+    return sum(map(int, counts))
 
 
 def metrics_of_dump(answer: str) -> dict[str, Total]:

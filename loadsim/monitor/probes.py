@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from loadsim.analysis.probes import FIGURES, PROBE
@@ -22,6 +23,7 @@ from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock, Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.schema import with_nearest
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
@@ -122,7 +124,9 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
     """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
     expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
     try:
-        sample = found.load()(services, **settings)
+        opener = found.load()
+        _check_names(opener, settings)
+        sample = opener(services, **settings)
     except ConfigError as error:
         line = str(error).removeprefix(f"probe {found.name}: ")
         raise ConfigError(f"probe {name}: {line}") from None
@@ -131,6 +135,21 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
     if not callable(sample):
         raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
     return Probe(name, found.origin, sample)
+
+
+def _check_names(opener: Callable[..., Sample], settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a setting that the function of a probe does not have."""
+    try:
+        parameters = list(signature(opener).parameters.values())[1:]
+    except (TypeError, ValueError):  # it cannot be called, or is written in C
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    for name in settings:
+        if name not in known:
+            expected = f"one of the settings {', '.join(known)}" if known else "no settings"
+            raise ConfigError(f"expected {expected}, found {with_nearest(name, known)}")
 
 
 def _text(error: BaseException) -> str:

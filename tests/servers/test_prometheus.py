@@ -145,7 +145,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def test_the_probe_reads_a_real_prometheus(tmp_path: Path) -> None:
-    """Its own page, with summaries, histograms and counters of each status: this page is fetched once more by each sample."""
+    """Its own page, with summaries, histograms and counters of each status. Each sample fetches it once more."""
     metrics = metrics_of(tmp_path, WORK)
     with (
         served_metrics("127.0.0.1:0", lambda: metrics.state) as port,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -141,6 +142,22 @@ def await_ended(*processes: int) -> None:
             while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z":
                 assert time.monotonic() < until
                 os.sched_yield()
+
+
+def test_the_end_of_the_process_ends_the_command(tmp_path: Path) -> None:
+    """A sample under way in a thread, which nothing waits for."""
+    started = tmp_path / "started"
+    program = f"""
+import threading, time
+from pathlib import Path
+from loadsim.monitor.bounded_command import output_of
+command = ["sh", "-c", "echo $$ > {started}; sleep {2 * PATIENCE_S:.0f}"]
+threading.Thread(target=output_of, args=(command, {2 * PATIENCE_S}, 1000), daemon=True).start()
+while not (Path("{started}").exists() and Path("{started}").read_text()):
+    time.sleep(0.01)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
+    await_ended(int(started.read_text()))
 
 
 def test_output_arrives_whole() -> None:

@@ -201,7 +201,7 @@ def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -
     ("code", "says"),
     [
         ("import nothing_of_this_name", "found ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        ("def open_probe(services): pass", "to take its settings, found TypeError: "),
+        ("def open_probe(services, start, end): pass", "to take its settings, found TypeError: "),
         ("def open_probe(services, start): pass", "to return a function, found None"),
         ("def open_probe(services, start): raise SystemExit(3)", "to take its settings, found SystemExit: 3"),
     ],
@@ -214,6 +214,31 @@ def test_a_probe_that_cannot_be_used_is_one_line(code: str, says: str, install: 
     assert str(refusal.value).startswith("probe count: expected other:open_probe of ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("signature", "says"),
+    [
+        ("services", "expected no settings, found 'start'"),
+        ("services, begin, end=1, *more", "expected one of the settings begin, end, found 'start'"),
+        ("services, *, state", "expected one of the settings state, found 'start' (perhaps state)"),
+    ],
+)
+def test_a_setting_that_a_probe_does_not_have_is_one_line(
+    signature: str, says: str, install: Install, tmp_path: Path
+) -> None:
+    """With those that it has."""
+    install(f"def open_probe({signature}): raise SystemExit(3)")
+    with pytest.raises(ConfigError) as refusal:
+        opened(counting(tmp_path / "scenario"))
+    assert str(refusal.value) == f"probe count: {says}"
+
+
+def test_a_probe_may_take_any_settings(install: Install, tmp_path: Path) -> None:
+    """As a function that passes them on."""
+    install("def open_probe(services, **settings): return lambda: {'start_count': settings['start']}")
+    (probe,) = opened(counting(tmp_path / "scenario"))
+    assert probe.sample() == {"start_count": 5}
 
 
 def test_a_probe_that_blocks_is_one_line(install: Install, tmp_path: Path) -> None:
