@@ -51,26 +51,10 @@ def open_probe(
     if config_directory is not None:
         options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
     old_s = number_of("older_than_s", older_than_s, 0, 1e9)
-    postqueue = (found_command("postqueue"), *options, "-j")
+    listing = Listing((found_command("postqueue"), *options, "-j"), old_s)
     syslog_name = _syslog_name((found_command("postconf"), *options))
     rates = None if log is None else _Rates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
-    listing_due_s = 0.0
-
-    def sample() -> dict[str, float]:
-        nonlocal listing_due_s
-        figures = rates.sample() if rates else {}
-        began_s = time.monotonic()
-        if began_s < listing_due_s:
-            return figures
-        try:
-            with closing(output_chunks(postqueue, LONGEST_LISTING_S, MOST_LISTING_BYTES)) as output:
-                figures |= queue_figures(lines_of(output), time.time(), old_s)
-        finally:
-            ended_s = time.monotonic()
-            listing_due_s = ended_s + REST_FACTOR * (ended_s - began_s)
-        return figures
-
-    return sample
+    return lambda: (rates.sample() if rates else {}) | listing.sample()
 
 
 def _syslog_name(postconf: Sequence[str]) -> str:
@@ -85,6 +69,28 @@ def _syslog_name(postconf: Sequence[str]) -> str:
 
 
 # --- the queue ----------------------------------------------------------------------------------------------------
+
+
+class Listing:
+    """Lists the queue by a command, and pauses after it for `rest_factor` times as long, in which it has no figures."""
+
+    def __init__(self, command: Sequence[str], old_s: float, rest_factor: float = REST_FACTOR) -> None:
+        self._command = command
+        self._old_s = old_s
+        self._rest_factor = rest_factor
+        self._due_s = 0.0
+
+    def sample(self) -> dict[str, float]:
+        """Return the figures; none in the pause. Raises `OSError` and `ValueError`."""
+        began_s = time.monotonic()
+        if began_s < self._due_s:
+            return {}
+        try:
+            with closing(output_chunks(self._command, LONGEST_LISTING_S, MOST_LISTING_BYTES)) as output:
+                return queue_figures(lines_of(output), time.time(), self._old_s)
+        finally:
+            ended_s = time.monotonic()
+            self._due_s = ended_s + self._rest_factor * (ended_s - began_s)
 
 
 def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[str, float]:

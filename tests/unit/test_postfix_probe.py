@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +15,15 @@ from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
 from loadsim.monitor.log_tail import LogTail
-from loadsim.monitor.postfix_probe import LONGEST_MESSAGE_BYTES, QUEUES, LogCounter, lines_of, open_probe, queue_figures
+from loadsim.monitor.postfix_probe import (
+    LONGEST_MESSAGE_BYTES,
+    QUEUES,
+    Listing,
+    LogCounter,
+    lines_of,
+    open_probe,
+    queue_figures,
+)
 
 NOW_S = 1_795_450_000
 
@@ -77,6 +86,29 @@ def test_another_listing_is_a_failed_sample(line: str) -> None:
     assert queue_figures([json.dumps(GOOD).encode()], NOW_S, 60)["hold_messages"] == 1
     with pytest.raises(ValueError, match=r"^expected .* as postqueue -j prints them, found something else$"):
         queue_figures([line.encode()], NOW_S, 60)
+
+
+def test_an_age_at_the_limit_is_not_older() -> None:
+    """To the second."""
+    found = queue_figures(
+        [json.dumps(GOOD | {"arrival_time": NOW_S - age_s}).encode() for age_s in (59, 60, 61)], NOW_S, 60
+    )
+    assert (found["oldest_message_s"], found["older_messages"]) == (61, 1)
+
+
+def test_a_listing_is_followed_by_a_pause() -> None:
+    """Without figures, and also after a listing that failed: neither takes the server's time again at once."""
+    line = json.dumps(GOOD | {"recipients": [{}, {}]})
+    command = [sys.executable, "-Sc", f"print({line!r})"]
+    without = Listing(command, 60, rest_factor=0)
+    assert [without.sample()["recipients"] for _ in range(2)] == [2, 2]
+    having = Listing(command, 60, rest_factor=1e9)
+    assert having.sample()["recipients"] == 2
+    assert [having.sample() for _ in range(3)] == [{}, {}, {}]
+    failing = Listing(["false"], 60, rest_factor=1e9)
+    with pytest.raises(OSError, match="exit status 1"):
+        failing.sample()
+    assert failing.sample() == {}
 
 
 def test_a_line_has_a_limit() -> None:
