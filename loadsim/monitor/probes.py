@@ -1,4 +1,4 @@
-"""Probes of plug-ins (entry points of the group `loadsim.probes`): figures sampled each second of a run.
+"""Probes (entry points of the group `loadsim.probes`): figures sampled each second of a run.
 
 A probe runs in a thread of its own, in the process that coordinates the engines of a machine. It may block or fail:
 then its samples are missing, and nothing else. A thread opens it, too, with a time limit. Its figures are in the
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from loadsim.analysis.probes import FIGURES, PROBE
@@ -22,6 +23,7 @@ from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock, Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.schema import with_nearest
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
@@ -37,7 +39,8 @@ MOST_FIGURES = 50
 LONGEST_TEXT = 200
 FIRST_USER = 1
 
-_FIGURE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 Sample = Callable[[], Mapping[str, float]]
 """Returns the figures of this moment by name; each name ends with its unit, such as `_bytes`."""
@@ -45,7 +48,7 @@ Sample = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe that is ready to be sampled, and the package that it comes from."""
+    """A probe that is ready to be sampled, by its key in the scenario, and the package that it comes from."""
 
     name: str
     origin: str
@@ -65,20 +68,27 @@ async def open_probes(scenario: Scenario, services: Services, limit_s: float = L
     """
     return tuple(
         [
-            await _opened_in_time(_found(scenario, name), services, each, limit_s)
+            await _opened_in_time(name, _found(scenario, name), services, each, limit_s)
             for name, each in scenario.probes.items()
         ]
     )
 
 
 def _found(scenario: Scenario, name: str) -> Plugin:
-    found = plugin("probe", name)
+    """Return the probe of a key: `NAME`, or `NAME/LABEL` for several of one name."""
+    kind, slash, label = name.partition("/")
+    if slash and not _LABEL.fullmatch(label):
+        expected = f"a label of a-z, 0-9, _ and - behind {kind}/"
+        raise ConfigError(f"{scenario.name}: probes: expected {expected}, found {label!r:.60}")
+    found = plugin("probe", kind)
     if found is None:
-        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({names('probe')}), found {name!r}")
+        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({names('probe')}), found {kind!r}")
     return found
 
 
-async def _opened_in_time(found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float) -> Probe:
+async def _opened_in_time(
+    name: str, found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float
+) -> Probe:
     """Open a probe in a thread: one that blocks would keep the event loop from signals."""
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[Probe] = loop.create_future()
@@ -94,34 +104,52 @@ async def _opened_in_time(found: Plugin, services: Services, settings: Mapping[s
     def open_it() -> None:
         probe, wrong = None, None
         try:
-            probe = _opened(found, services, settings)
+            probe = _opened(name, found, services, settings)
         except ConfigError as error:
             wrong = error
         with suppress(RuntimeError):  # the loop is closed: nothing waits
             loop.call_soon_threadsafe(settle, probe, wrong)
 
     # A daemon, as below.
-    threading.Thread(target=open_it, name=f"opening of probe {found.name}", daemon=True).start()
+    threading.Thread(target=open_it, name=f"opening of probe {name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
             return await opened
     except TimeoutError:
         expected = f"{found.entry.value} of {found.origin} to open within {limit_s:.0f} s"
-        raise ConfigError(f"probe {found.name}: expected {expected}, found it still at work") from None
+        raise ConfigError(f"probe {name}: expected {expected}, found it still at work") from None
 
 
-def _opened(found: Plugin, services: Services, settings: Mapping[str, Any]) -> Probe:
+def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str, Any]) -> Probe:
     """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
-    expected = f"probe {found.name}: expected {found.entry.value} of {found.origin}"
+    expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
     try:
-        sample = found.load()(services, **settings)
-    except ConfigError:
-        raise
+        opener = found.load()
+        _check_names(opener, settings)
+        sample = opener(services, **settings)
+    except ConfigError as error:
+        line = str(error).removeprefix(f"probe {found.name}: ")
+        raise ConfigError(f"probe {name}: {line}") from None
     except BaseException as error:  # noqa: BLE001 - a package of others may raise anything
         raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
     if not callable(sample):
         raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
-    return Probe(found.name, found.origin, sample)
+    return Probe(name, found.origin, sample)
+
+
+def _check_names(opener: Callable[..., Sample], settings: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a setting that the function of a probe does not have."""
+    try:
+        parameters = list(signature(opener).parameters.values())[1:]
+    except (TypeError, ValueError):  # it cannot be called, or is written in C
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    for name in settings:
+        if name not in known:
+            expected = f"one of the settings {', '.join(known)}" if known else "no settings"
+            raise ConfigError(f"expected {expected}, found {with_nearest(name, known)}")
 
 
 def _text(error: BaseException) -> str:
@@ -133,7 +161,7 @@ def checked(figures: object) -> dict[str, float]:
     if not isinstance(figures, Mapping) or len(figures) > MOST_FIGURES:
         raise ValueError(f"expected a mapping of at most {MOST_FIGURES} figures")
     for name, figure in figures.items():
-        if not isinstance(name, str) or not _FIGURE.fullmatch(name):
+        if not isinstance(name, str) or not FIGURE_NAME.fullmatch(name):
             raise ValueError(f"expected names of a-z, 0-9 and _, found {name!r:.60}")
         if isinstance(figure, bool) or not isinstance(figure, int | float) or not math.isfinite(figure):
             raise ValueError(f"{name}: expected a finite number, found {figure!r:.60}")

@@ -21,10 +21,12 @@ from live_snapshots import WORK
 from paths import ROOT
 from patience import PATIENCE_S
 from run_states import metrics_of, summary_of
+from virtual_runs import NOWHERE
 
 pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
 
 from loadsim.cli.metrics.prometheus import served_metrics
+from loadsim.monitor.prometheus_probe import open_probe
 
 pytestmark = pytest.mark.nightly
 
@@ -140,3 +142,21 @@ def rules() -> list[dict[str, Any]]:
     """The alerts."""
     found: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
     return found
+
+
+def test_the_probe_reads_a_real_prometheus(tmp_path: Path) -> None:
+    """Its own page, with summaries, histograms and counters of each status. Each sample fetches it once more."""
+    metrics = metrics_of(tmp_path, WORK)
+    with (
+        served_metrics("127.0.0.1:0", lambda: metrics.state) as port,
+        prometheus(tmp_path, f"127.0.0.1:{port}") as url,
+    ):
+        await_points(url, "up == 1")
+        page = url.removesuffix("/api/v1") + "/metrics"
+        asked = 'asked_per_s=rate(promhttp_metric_handler_requests_total{code="200"})'
+        wanted = f"jobs=prometheus_target_scrape_pools_total, {asked}, prometheus_ready"
+        sample = open_probe(NOWHERE, url=page, metrics=wanted)
+        assert sample() == {"jobs": 1, "prometheus_ready": 1}
+        assert sample()["asked_per_s"] > 0
+        with pytest.raises(ValueError, match="found several: name more of its labels"):
+            open_probe(NOWHERE, url=page, metrics="promhttp_metric_handler_requests_total")()

@@ -1,4 +1,4 @@
-"""Probes of plug-ins: sampled beside a run, shown in its report, and without any effect on its score."""
+"""Probes: sampled beside a run, shown in its report, and without any effect on its score."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.probes import Probe, check_probes, checked, open_probes, sampled
+from loadsim.plugins import plugins
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -200,7 +201,7 @@ def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -
     ("code", "says"),
     [
         ("import nothing_of_this_name", "found ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        ("def open_probe(services): pass", "to take its settings, found TypeError: "),
+        ("def open_probe(services, start, end): pass", "to take its settings, found TypeError: "),
         ("def open_probe(services, start): pass", "to return a function, found None"),
         ("def open_probe(services, start): raise SystemExit(3)", "to take its settings, found SystemExit: 3"),
     ],
@@ -213,6 +214,31 @@ def test_a_probe_that_cannot_be_used_is_one_line(code: str, says: str, install: 
     assert str(refusal.value).startswith("probe count: expected other:open_probe of ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("signature", "says"),
+    [
+        ("services", "expected no settings, found 'start'"),
+        ("services, begin, end=1, *more", "expected one of the settings begin, end, found 'start'"),
+        ("services, *, state", "expected one of the settings state, found 'start' (perhaps state)"),
+    ],
+)
+def test_a_setting_that_a_probe_does_not_have_is_one_line(
+    signature: str, says: str, install: Install, tmp_path: Path
+) -> None:
+    """With those that it has."""
+    install(f"def open_probe({signature}): raise SystemExit(3)")
+    with pytest.raises(ConfigError) as refusal:
+        opened(counting(tmp_path / "scenario"))
+    assert str(refusal.value) == f"probe count: {says}"
+
+
+def test_a_probe_may_take_any_settings(install: Install, tmp_path: Path) -> None:
+    """As a function that passes them on."""
+    install("def open_probe(services, **settings): return lambda: {'start_count': settings['start']}")
+    (probe,) = opened(counting(tmp_path / "scenario"))
+    assert probe.sample() == {"start_count": 5}
 
 
 def test_a_probe_that_blocks_is_one_line(install: Install, tmp_path: Path) -> None:
@@ -236,7 +262,41 @@ def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With those that are."""
     with pytest.raises(ConfigError) as refusal:
         check_probes(counting(tmp_path / "scenario"))
-    assert str(refusal.value) == "virtual: probes: expected installed probes (none), found 'count'"
+    own = ", ".join(each.name for each in plugins("probe"))
+    assert str(refusal.value) == f"virtual: probes: expected installed probes ({own}), found 'count'"
+
+
+def test_two_probes_of_a_name_have_labels(install: Install, tmp_path: Path) -> None:
+    """Each has its own settings and samples, and its whole key in the log."""
+    install(PROBE)
+    probes = {"count/a": {"start": 10}, "count/b-2": {"start": 20}, "count": {"start": 30}}
+    scenario = scenario_of(tmp_path / "scenario", (quiet(), 2), probes=probes)
+    check_probes(scenario)
+    found = opened(scenario)
+    assert {probe.name: probe.sample()["taken_count"] for probe in found} == {
+        "count/a": 11,
+        "count/b-2": 21,
+        "count": 31,
+    }
+    assert {probe.origin for probe in found} == {"other 1"}
+
+
+@pytest.mark.parametrize("label", ["", "A", "a b", "a/b", "\x1b[0m", "a" * 41, "-a"])
+def test_other_labels_are_one_line(label: str, install: Install, tmp_path: Path) -> None:
+    """They are shown in tables and on terminals."""
+    install(PROBE)
+    with pytest.raises(ConfigError) as refusal:
+        check_probes(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={f"count/{label}": {}}))
+    expected = "virtual: probes: expected a label of a-z, 0-9, _ and - behind count/, found "
+    assert str(refusal.value) == f"{expected}{label!r:.60}"
+
+
+@pytest.mark.parametrize("said", ["probe count: start: expected 5, found 6", "start: expected 5, found 6"])
+def test_a_line_of_a_probe_has_its_key(said: str, install: Install, tmp_path: Path) -> None:
+    """Of several probes of a name, it says which."""
+    install(f"from loadsim.errors import ConfigError\ndef open_probe(services): raise ConfigError({said!r})")
+    with pytest.raises(ConfigError, match=r"^probe count/two: start: expected 5, found 6$"):
+        opened(scenario_of(tmp_path / "scenario", (quiet(), 2), probes={"count/two": {}}))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +368,7 @@ def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.Capt
     sample_log(tmp_path / "logs" / "c1.1.tlog", [done("READ", 1000, 40)], health=probe, facts=facts)
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0, capsys.readouterr().err
     page = (tmp_path / "r.html").read_text()
-    assert "Probes: figures of plug-ins in the window, which are in no score" in page
+    assert "Probes: figures in the window, which are in no score" in page
     assert "&lt;b&gt;: a_count" in page
     assert "<b>: " not in page
     assert "OSError: &lt;i&gt;" in page

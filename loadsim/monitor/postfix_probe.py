@@ -1,0 +1,188 @@
+"""The probe `postfix`: the queue of a Postfix on this machine, and the deliveries in its log.
+
+The queue is that of `postqueue -j` (postqueue(1)), the deliveries are the lines of its delivery agents, as bounce(8)
+and pflogsumm read them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Services
+from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
+from loadsim.monitor.counter_increase import Counters
+from loadsim.monitor.log_tail import LogTail
+from loadsim.monitor.probe_values import number_of, text_of
+from loadsim.monitor.probes import Sample
+
+QUEUES = ("incoming", "active", "deferred", "hold", "maildrop")
+
+LONGEST_LISTING_S = 30.0
+REST_FACTOR = 20
+"""The pause after a listing, in times of the listing: a large queue takes at most 5 % of a core."""
+
+LONGEST_MESSAGE_BYTES = 16 << 20
+"""The longest line of a listing: a message with 100,000 recipients, each with a reason."""
+MOST_LISTING_BYTES = 1 << 30
+MOST_LOG_BYTES = 16 << 20
+"""The most new bytes of the log in a sample: about 10,000 deliveries."""
+
+LOG_COUNTERS = ("queued", "sent", "deferred", "bounced")
+MOST_PROCESSES = 10_000
+"""The most cleanup processes whose last message is known."""
+
+_STAMP = rb"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d[T ]\S+) \S+ "
+_SYSLOG = re.compile(rb"\s*" + _STAMP)
+_ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
+
+
+def open_probe(
+    services: Services, config_directory: object = None, log: object = None, older_than_s: object = 60
+) -> Sample:
+    """Return a function that lists the queue, and reads what is new in the file `log`. Raises `ConfigError`."""
+    options: tuple[str, ...] = ()
+    if config_directory is not None:
+        options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
+    old_s = number_of("older_than_s", older_than_s, 0, 1e9)
+    listing = Listing((found_command("postqueue"), *options, "-j"), old_s)
+    syslog_name = _syslog_name((found_command("postconf"), *options))
+    rates = None if log is None else _Rates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
+    return lambda: (rates.sample() if rates else {}) | listing.sample()
+
+
+def _syslog_name(postconf: Sequence[str]) -> str:
+    """Return the name of an instance in its log. Raises `ConfigError` if its configuration cannot be read."""
+    try:
+        name = output_of([*postconf, "-x", "-h", "syslog_name"], LONGEST_LISTING_S, 1 << 16).decode().strip()
+    except (OSError, ValueError):
+        raise ConfigError("config_directory: expected a main.cf that postconf can read, found that it failed") from None
+    if not re.fullmatch(r"[!-~]{1,100}", name):
+        raise ConfigError(f"config_directory: expected a syslog_name without blanks, found {name!r:.60}")
+    return name
+
+
+# --- the queue ----------------------------------------------------------------------------------------------------
+
+
+class Listing:
+    """Lists the queue by a command, and pauses after it for `rest_factor` times as long, in which it has no figures."""
+
+    def __init__(self, command: Sequence[str], old_s: float, rest_factor: float = REST_FACTOR) -> None:
+        self._command = command
+        self._old_s = old_s
+        self._rest_factor = rest_factor
+        self._due_s = 0.0
+
+    def sample(self) -> dict[str, float]:
+        """Return the figures; none in the pause. Raises `OSError` and `ValueError`."""
+        began_s = time.monotonic()
+        if began_s < self._due_s:
+            return {}
+        try:
+            with closing(output_chunks(self._command, LONGEST_LISTING_S, MOST_LISTING_BYTES)) as output:
+                return queue_figures(lines_of(output), time.time(), self._old_s)
+        finally:
+            ended_s = time.monotonic()
+            self._due_s = ended_s + self._rest_factor * (ended_s - began_s)
+
+
+def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[str, float]:
+    """Return the figures of a listing at the wall-clock instant `now_s`. Raises `ValueError` for another format."""
+    messages, recipients, size_bytes, older, oldest_s = dict.fromkeys(QUEUES, 0), 0, 0, 0, 0.0
+    for line in lines:
+        try:
+            entry = json.loads(line.decode("utf-8", "replace"))
+            arrived_s, entry_bytes, to = entry["arrival_time"], entry["message_size"], entry["recipients"]
+            messages[entry["queue_name"]] += 1
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise ValueError("expected messages as postqueue -j prints them, found something else") from None
+        if type(arrived_s) is not int or type(entry_bytes) is not int or not isinstance(to, list):
+            raise ValueError("expected time, size and recipients as postqueue -j prints them, found something else")
+        recipients += len(to)
+        size_bytes += entry_bytes
+        age_s = max(0.0, now_s - arrived_s)
+        oldest_s = max(oldest_s, age_s)
+        older += age_s > old_s
+    return {f"{queue}_messages": count for queue, count in messages.items()} | {
+        "recipients": recipients,
+        "queue_bytes": size_bytes,
+        "oldest_message_s": oldest_s,
+        "older_messages": older,
+    }
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of an output, without blank ones. Raises `ValueError` for one that is too long."""
+    parts: list[bytes] = []
+    length = 0
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        length += len(first)
+        if length > LONGEST_MESSAGE_BYTES:
+            raise ValueError(f"expected lines of at most {LONGEST_MESSAGE_BYTES} bytes, found a longer one")
+        if others:
+            yield from filter(None, (b"".join(parts), *others[:-1]))
+            parts, length = [others[-1]], len(others[-1])
+    if last := b"".join(parts):
+        yield last
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+
+class _Rates:
+    """Rates of the messages and deliveries in a log, from its present end on."""
+
+    def __init__(self, path: Path, syslog_name: str) -> None:
+        self._tail = LogTail(path, "log", MOST_LOG_BYTES)
+        self._counter = LogCounter(syslog_name)
+        self._totals: Counter[str] = Counter(dict.fromkeys(LOG_COUNTERS, 0))
+        self._counters = Counters()
+
+    def sample(self) -> dict[str, float]:
+        lines = self._tail.new_lines()
+        at_s = time.monotonic()
+        self._totals.update(self._counter.counts(lines))
+        increase = self._counters.increase(self._totals, at_s, self._tail.skips)
+        return {f"{name}_per_s": rate for name, rate in increase.rates().items()} if increase else {}
+
+
+class LogCounter:
+    """Counts the messages and deliveries of one instance in lines of syslog(3), in RFC 3164's or ISO 8601's time.
+
+    `queued` are the messages for which cleanup(8) logs a `message-id=`; it logs each of several in a message. `sent`,
+    `deferred` and `bounced` are the `status=` of delivery agents, one for each recipient and attempt.
+    """
+
+    def __init__(self, syslog_name: str) -> None:
+        agent = re.escape(syslog_name.encode()) + rb"(?:/[^/\s\[]+)*/"
+        self._pattern = re.compile(
+            rb"^" + _STAMP + agent + rb"(?:cleanup\[(\d+)\]: ([0-9A-Za-z]+): message-id=|"
+            rb"[a-z]+\[\d+\]: [0-9A-Za-z]+: to=" + _ADDRESS + rb", (?:orig_to=" + _ADDRESS + rb", )?"
+            rb"(?:[a-z_]+=[^,\n]*, )*?status=(sent|deferred|bounced) )",
+            re.MULTILINE,
+        )
+        self._last_messages: dict[bytes, bytes] = {}  # the last message of each cleanup process
+
+    def counts(self, lines: bytes) -> Counter[str]:
+        """Return the counts of complete lines. Raises `ValueError` if they are not those of a syslog."""
+        if lines.strip() and not _SYSLOG.match(lines):
+            raise ValueError("expected lines of a syslog, with time and host, found others")
+        counts: Counter[str] = Counter()
+        for process, message, status in self._pattern.findall(lines):
+            if status:
+                counts[status.decode()] += 1
+            elif self._last_messages.get(process) != message:
+                if len(self._last_messages) >= MOST_PROCESSES:
+                    self._last_messages.clear()
+                self._last_messages[process] = message
+                counts["queued"] += 1
+        return counts

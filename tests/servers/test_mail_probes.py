@@ -1,0 +1,392 @@
+"""The probes `postfix` and `dovecot` on real servers: their figures are those that other programs find there."""
+
+from __future__ import annotations
+
+import imaplib
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from mailservers import DOMAIN, logged_on, numbered_accounts, short_directory, submit
+from patience import PATIENCE_S
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.analysis.probes import probe_facts, probe_figures
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import Window
+from loadsim.monitor.bounded_command import output_of
+from loadsim.monitor.counter_increase import Counters
+from loadsim.monitor.dovecot_probe import (
+    COMMANDS,
+    DUMP_METRICS,
+    LOG_INS,
+    Total,
+    answer_of,
+    counters_of,
+    metrics_of_dump,
+)
+from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
+from loadsim.monitor.postfix_probe import QUEUES, LogCounter
+from loadsim.monitor.postfix_probe import open_probe as open_postfix
+from loadsim.monitor.probes import Sample
+from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
+from loadsim.servers.private import free_port
+from loadsim.timinglog.merge import read_logs
+
+pytestmark = pytest.mark.servers
+
+ACCOUNTS = numbered_accounts(4)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "probes.md"
+
+
+def metrics_of_the_page(port: int) -> str:
+    """The configuration that the page recommends, and a listener for OpenMetrics."""
+    shown = PAGE.read_text().partition("```dovecot\n")[2].partition("```")[0]
+    assert shown.count("metric ") == 3
+    return f"{shown}\nservice stats {{\n  inet_listener http {{\n    address = 127.0.0.1\n    port = {port}\n  }}\n}}\n"
+
+
+@pytest.fixture(scope="module")
+def metrics_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def server(metrics_port: int) -> Iterator[DovecotPostfix]:
+    """An instance whose Dovecot has metrics."""
+    with short_directory() as directory:
+        (directory / "dovecot").mkdir()
+        (directory / "dovecot" / "extra.conf").write_text(metrics_of_the_page(metrics_port))
+        with start_dovecot_postfix(ACCOUNTS, {}, directory) as started:
+            yield started
+
+
+def await_equal(expected: object, found: Callable[[], object]) -> None:
+    """Wait until a server, which works in the background, has got there."""
+    until = time.monotonic() + PATIENCE_S
+    while (now := found()) != expected:
+        assert time.monotonic() < until, f"expected {expected}, found {now}"
+        time.sleep(0.05)
+
+
+def events_between(sample: Sample, work: Callable[[], None]) -> tuple[Mapping[str, float], float, float]:
+    """The figures of a sample after some work, and the least and most seconds since the one before."""
+    begun_s = time.monotonic()
+    sample()
+    sampled_s = time.monotonic()
+    work()
+    asked_s = time.monotonic()
+    figures = sample()
+    return figures, asked_s - sampled_s, time.monotonic() - begun_s
+
+
+def assert_rate(figures: Mapping[str, float], name: str, events: float, least_s: float, most_s: float) -> None:
+    """The rate is that of so many events in the time that passed."""
+    assert figures[name] * least_s <= events * 1.000001, name
+    assert figures[name] * most_s >= events * 0.999999, name
+
+
+# --- Postfix ------------------------------------------------------------------------------------------------------
+
+
+def postfix_probe(server: DovecotPostfix, **settings: object) -> Sample:
+    return open_postfix(server.services, config_directory=str(server.postfix.conf), **settings)
+
+
+def postfix(server: DovecotPostfix, command: str, *arguments: str) -> str:
+    """The output of one of Postfix's commands on this instance."""
+    words = [f"/usr/sbin/{command}", "-c", str(server.postfix.conf), *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
+
+
+def spooled(server: DovecotPostfix) -> dict[str, int]:
+    """The files of each queue."""
+    return {
+        f"{queue}_messages": sum(len(files) for _, _, files in os.walk(server.postfix.queue_files / queue))
+        for queue in QUEUES
+    }
+
+
+def send(server: DovecotPostfix, recipients: int, *headers: bytes) -> None:
+    to = [account.address for account in ACCOUNTS[:recipients]]
+    refused = submit(server.services, f"a@{DOMAIN}", to, b"\r\n".join((*headers, b"Subject: x", b"", b"hi", b"")))
+    assert not refused
+
+
+def test_deliveries_are_those_of_the_log(server: DovecotPostfix) -> None:
+    """Messages are counted once, whatever headers they have, and deliveries by recipient. The queue is empty after."""
+    sample = postfix_probe(server, log=str(server.postfix.log))
+    before = server.postfix.log.read_bytes()
+
+    def work() -> None:
+        send(server, 3)
+        send(server, 2, b"Message-ID: <a@b>", b"Message-ID: <c@d>")
+        send(server, 1, b"Message-ID: <a@b>")
+        await_equal([], server.queue)
+        await_equal(3, lambda: server.postfix.log.read_bytes()[len(before) :].count(b": removed\n"))
+
+    figures, least_s, most_s = events_between(sample, work)
+    for name, events in (("queued", 3), ("sent", 6), ("deferred", 0), ("bounced", 0)):
+        assert_rate(figures, f"{name}_per_s", events, least_s, most_s)
+    assert figures["sent_per_s"] == pytest.approx(2 * figures["queued_per_s"])
+    new = server.postfix.log.read_bytes()[len(before) :]
+    assert LogCounter("postfix").counts(new) == {"queued": 3, "sent": new.count(b" status=sent ")}
+
+
+def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
+    """Held and deferred messages, their recipients, sizes and ages; and in the listing that people read."""
+    postfix(server, "postconf", "-e", "smtpd_recipient_restrictions=check_client_access static:HOLD")
+    postfix(server, "postconf", "-e", "defer_transports=lmtp")
+    postfix(server, "postfix", "reload")
+    try:
+        first_s = time.time()
+        while spooled(server)["hold_messages"] < 4:  # until the settings have an effect
+            begun_s = time.time()
+            send(server, 3)
+        held = sorted(path.name for path in (server.postfix.queue_files / "hold").rglob("*"))
+        postfix(server, "postsuper", "-H", held[0])
+        found, listed = spooled(server), {}
+        while found != listed:  # until nothing moves meanwhile
+            listed = found
+            asked_s = time.time()
+            figures = postfix_probe(server, older_than_s=0)()
+            now_s = time.time()
+            listing = postfix(server, "postqueue", "-p").splitlines()
+            found = spooled(server)
+        assert found["hold_messages"] == 3
+        assert sum(found.values()) >= 4
+        assert {name: figures[name] for name in found} == found
+        messages = [line.split() for line in listing[1:-1] if line[:1].isalnum()]
+        assert figures["queue_bytes"] == sum(int(words[1]) for words in messages)
+        assert (
+            figures["recipients"] == sum("@" in line for line in listing if line.startswith(" ")) == 3 * len(messages)
+        )
+        assert figures["older_messages"] == len(messages)
+        # The oldest one arrived before the last one was sent, and after its queue file was made, or in the same second.
+        assert now_s - begun_s <= figures["oldest_message_s"] + (now_s - asked_s)
+        assert figures["oldest_message_s"] <= now_s - first_s + 1
+        assert postfix_probe(server, older_than_s=1e9)()["older_messages"] == 0
+    finally:
+        postfix(server, "postsuper", "-d", "ALL")
+        postfix(server, "postconf", "-X", "smtpd_recipient_restrictions", "defer_transports")
+        postfix(server, "postfix", "reload")
+    assert set(postfix_probe(server)().values()) == {0}
+
+
+def test_a_queue_that_may_not_be_listed_is_no_empty_one(server: DovecotPostfix) -> None:
+    """The command of the probe, run by a user whom Postfix does not allow this directory."""
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    command = ["/usr/sbin/postqueue", "-c", str(server.postfix.conf), "-j"]
+    assert output_of(command, PATIENCE_S, 1000) == b""
+    with pytest.raises(OSError, match=r"expected the command to succeed, found that it failed \(exit status \d+\)"):
+        output_of([*nobody, *command], PATIENCE_S, 1000)
+
+
+def test_a_log_that_may_not_be_read_is_one_line(server: DovecotPostfix, tmp_path: Path) -> None:
+    """Before the load."""
+    with pytest.raises(ConfigError, match=r"^log: expected a file that can be read, found: No such file or directory$"):
+        postfix_probe(server, log=str(tmp_path / "none.log"))
+
+
+# --- Dovecot ------------------------------------------------------------------------------------------------------
+
+
+def dovecot_metrics(server: DovecotPostfix) -> dict[str, Total]:
+    return metrics_of_dump(answer_of(server.layout.dovecot_run / "stats-reader", DUMP_METRICS))
+
+
+def by_doveadm(server: DovecotPostfix) -> dict[str, int]:
+    """The counts of all metrics, by Dovecot's own program."""
+    rows = [line.split("\t") for line in server.doveadm("-f", "tab", "stats", "dump").splitlines()]
+    return {row[0]: int(row[2]) for row in rows[1:] if row[1] == "duration"}
+
+
+def use(session: imaplib.IMAP4) -> None:
+    """Commands of which the expected numbers are known: 2 APPEND, 2 SELECT of which 1 fails, and so on."""
+    message = b"Subject: x\r\n\r\nhi\r\n"
+    for _ in range(2):
+        assert session.append("INBOX", "", "", message)[0] == "OK"
+    assert session.select("INBOX")[0] == "OK"
+    assert session.fetch("1", "(FLAGS)")[0] == "OK"
+    assert session.uid("FETCH", "1:*", "(FLAGS)")[0] == "OK"
+    assert session.uid("SEARCH", "ALL")[0] == "OK"
+    assert session.store("1", "+FLAGS", "(\\Deleted)")[0] == "OK"
+    assert session.copy("2", "INBOX")[0] == "OK"
+    assert session.expunge()[0] == "OK"
+    assert session.list()[0] == "OK"
+    for _ in range(3):
+        assert session.noop()[0] == "OK"
+    session.send(b"X1 IDLE\r\n")
+    assert session.readline().startswith(b"+")
+    session.send(b"DONE\r\nX2 XUNKNOWN\r\n")
+    while not session.readline().startswith(b"X2 BAD"):
+        pass
+    assert session.select("none of this name")[0] == "NO"
+
+
+USED = dict.fromkeys(COMMANDS, 1) | {"append": 2, "fetch": 2, "move": 0, "select": 2}
+OTHERS = {"noop": 3, "unknown": 1}
+FAILED = 2
+
+
+def test_commands_are_those_that_were_sent(server: DovecotPostfix, metrics_port: int) -> None:
+    """By name, with those that failed; by the socket, by the listener for OpenMetrics, and by doveadm."""
+    before = dovecot_metrics(server)
+    total = before["imap_command"].events
+    every = sum(USED.values()) + sum(OTHERS.values())
+    with logged_on(server, ACCOUNTS[0]) as session:
+        # A log-on may send CAPABILITY, too.
+        time_before = dovecot_metrics(server)["imap_command"].events
+        samples = [
+            open_dovecot(server.services, base_dir=str(server.layout.dovecot_run)),
+            open_dovecot(server.services, url=f"http://127.0.0.1:{metrics_port}/metrics"),
+        ]
+        samples[1]()
+
+        def work() -> None:
+            use(session)
+            await_equal(time_before + every, lambda: dovecot_metrics(server)["imap_command"].events)
+
+        figures, least_s, most_s = events_between(samples[0], work)
+        by_page = samples[1]()
+    assert total <= time_before
+    assert figures["imap_sessions"] == 1
+    for name, count in USED.items():
+        assert_rate(figures, f"{name}_per_s", count, least_s, most_s)
+        assert figures[f"{name}_per_s"] == pytest.approx(figures["commands_per_s"] * count / every)
+        assert by_page[f"{name}_per_s"] == pytest.approx(by_page["commands_per_s"] * count / every)
+        assert (f"{name}_mean_ms" in figures) == (count > 0 and name != "idle")
+    assert_rate(figures, "commands_per_s", every, least_s, most_s)
+    assert_rate(figures, "failed_commands_per_s", FAILED, least_s, most_s)
+    assert "imap_sessions" not in by_page
+    assert {name for name in figures if name.endswith("_ms")} == {name for name in by_page if name.endswith("_ms")}
+    for name in figures:
+        if name.endswith("_ms"):
+            assert figures[name] == pytest.approx(by_page[name], abs=0.002)  # microseconds are printed
+    # No command took longer than all of them did.
+    assert sum(count * figures.get(f"{name}_mean_ms", 0) for name, count in USED.items()) <= 1000 * most_s
+    await_equal({name: total.events for name, total in dovecot_metrics(server).items()}, lambda: by_doveadm(server))
+
+
+def test_log_ins_and_sessions(server: DovecotPostfix) -> None:
+    """Those of IMAP: also those that fail, and the sessions that doveadm lists."""
+    sample = open_dovecot(server.services, base_dir=str(server.layout.dovecot_run))
+    await_equal(0, lambda: sample()["imap_sessions"])
+    before = dovecot_metrics(server)
+    with ExitStack() as stack:
+
+        def work() -> None:
+            for account in (*ACCOUNTS, ACCOUNTS[0], ACCOUNTS[0]):
+                stack.enter_context(logged_on(server, account))
+            endpoint = server.services.imap
+            client = stack.enter_context(imaplib.IMAP4(endpoint.host, endpoint.port, timeout=PATIENCE_S))
+            with pytest.raises(imaplib.IMAP4.error):
+                client.login(ACCOUNTS[0].login, "wrong")
+            for metric, count in (("auth_success", 6), ("auth_failures", 1)):
+                await_equal(before[metric].events + count, lambda metric=metric: dovecot_metrics(server)[metric].events)
+
+        figures, least_s, most_s = events_between(sample, work)
+        assert_rate(figures, "logins_per_s", 6, least_s, most_s)
+        assert_rate(figures, "failed_logins_per_s", 1, least_s, most_s)
+        assert figures["imap_sessions"] == 6
+        listed = server.doveadm("-f", "tab", "who").splitlines()[1:]
+        assert sum(int(line.split("\t")[1]) for line in listed) == 6
+    await_equal(0, lambda: sample()["imap_sessions"])
+
+
+def test_a_reset_is_no_rate(server: DovecotPostfix) -> None:
+    """After a reload, a new stats process counts from 0."""
+    counters = Counters()
+    with logged_on(server, ACCOUNTS[0]) as session:
+        session.noop()
+    await_equal(True, lambda: dovecot_metrics(server)["imap_command"].events > 0)
+    sample = open_dovecot(server.services, base_dir=str(server.layout.dovecot_run))
+    sample()
+    assert counters.increase(counters_of(dovecot_metrics(server)), 1) is None
+    server.doveadm("reload")
+    await_equal(0, lambda: dovecot_metrics(server)["imap_command"].events)
+    assert sample() == {"imap_sessions": 0}
+    assert sample()["commands_per_s"] == 0
+    assert counters.increase(counters_of(dovecot_metrics(server)), 2) is None
+
+
+def test_a_dovecot_without_metrics(server_directory: Path) -> None:
+    """The sample fails with the missing setting, unless only sessions are asked for; or if the server is gone."""
+    with start_dovecot_postfix(ACCOUNTS, {}, server_directory) as plain:
+        base_dir = str(plain.layout.dovecot_run)
+        sample = open_dovecot(plain.services, base_dir=base_dir)
+        with pytest.raises(ValueError, match=r"expected the metric imap_command with .*, found it not configured"):
+            sample()
+        only_sessions = open_dovecot(plain.services, base_dir=base_dir, metrics=False)
+        with logged_on(plain, ACCOUNTS[0]):
+            assert only_sessions() == {"imap_sessions": 1}
+    with pytest.raises(OSError, match=r"^anvil: expected Dovecot's answer, found: "):
+        only_sessions()
+
+
+# --- in a run -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_with_all_of_them(tmp_path: Path) -> None:
+    """Dovecot's counters are the commands of the timing log, and the deliveries are those of the score."""
+    path = written(tmp_path / "small.yaml")
+    port = free_port()
+    with short_directory() as directory:
+        (directory / "dovecot").mkdir()
+        (directory / "dovecot" / "extra.conf").write_text(metrics_of_the_page(port))
+        with start_dovecot_postfix(*population_of(load_scenario(str(path))), directory) as server:
+            probes = {
+                "dovecot": {"base_dir": str(server.layout.dovecot_run)},
+                "postfix": {"config_directory": str(server.postfix.conf), "log": str(server.postfix.log)},
+                "prometheus": {
+                    "url": f"http://127.0.0.1:{port}/metrics",
+                    "metrics": "rate(dovecot_imap_command_count)",
+                },
+                "command/a": {"run": "echo 5"},
+                "command/b": {"run": "echo a_count 7"},
+            }
+            written(path, probes=probes, **on(server.services))
+            assert loadsim("init", path).returncode == 0
+            await_equal([], server.queue)
+            before = dovecot_metrics(server)
+            run = loadsim("run", "--no-report", path, "--out", tmp_path / "out", "--set", "initialise=never")
+            assert run.returncode == 0, run.stderr + run.stdout
+            log = read_logs([tmp_path / "out"])
+            sent = Counter(log.strings[command["command"]].removeprefix("IMAP ") for command in log.commands)
+
+            def made() -> dict[str, float]:
+                after = dovecot_metrics(server)
+                return {
+                    name: after[key].events - (before[key].events if key in before else 0)
+                    for name in sent
+                    if (key := f"imap_command_{name.replace(' ', '_')}") in after
+                }
+
+            # The preflight, which no log has, opens each Inbox and reads its manifest.
+            own = {"SELECT", "UID FETCH", "CAPABILITY", "NAMESPACE", "LIST", "LOGOUT"}
+            expected = {name: sent[name] for name in made() if name not in own}
+            assert {"APPEND", "IDLE", "UID STORE", "UID MOVE", "UID EXPUNGE"} <= set(expected)
+            await_equal(expected, lambda: {name: count for name, count in made().items() if name not in own})
+            assert all(0 <= made()[name] - sent[name] <= 2 * 6 + 10 for name in ("SELECT", "UID FETCH"))
+    (facts,) = (source.facts["probes"] for source in log.sources if "probes" in source.facts)
+    assert set(facts) == set(probes)
+    assert {each.probe: each.failures for each in probe_facts(log)} == dict.fromkeys(probes, 0)
+    assert all(each.package.startswith("loadsim ") for each in probe_facts(log))
+    figures = {(each.probe, each.figure): each for each in probe_figures(log, Window(0, 20))}
+    assert figures["command/a", "value"].mean == 5
+    assert figures["command/b", "a_count"].mean == 7
+    assert figures["dovecot", "imap_sessions"].most == 6
+    commands = figures["dovecot", "commands_per_s"]
+    assert 0 < commands.mean <= commands.most
+    assert figures["prometheus", "dovecot_imap_command_count_per_s"].mean == pytest.approx(commands.mean, rel=0.2)
+    assert figures["postfix", "sent_per_s"].mean > figures["postfix", "queued_per_s"].mean > 0
+    assert figures["dovecot", "failed_logins_per_s"].most == 0
+    of_dovecot = {figure for probe, figure in figures if probe == "dovecot"}
+    assert {f"{name}_per_s" for name in (*COMMANDS, *LOG_INS)} <= of_dovecot

@@ -1,0 +1,203 @@
+"""The probe `command`: its figures are what a real command prints, and it ends with all that it started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import PATIENCE_S
+from virtual_runs import NOWHERE
+
+from loadsim.errors import ConfigError
+from loadsim.monitor.bounded_command import output_of
+from loadsim.monitor.command_probe import MOST_BYTES, figures_of, open_probe
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,39}", fullmatch=True)
+
+
+def sampled(run: str, **settings: object) -> dict[str, float]:
+    return dict(open_probe(NOWHERE, run=run, **settings)())
+
+
+def python(code: str) -> str:
+    """A command that runs this code, which has no apostrophes."""
+    assert "'" not in code
+    return f"{sys.executable} -Sc '{code}'"
+
+
+# --- what it prints ------------------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(NAMES, FINITE, min_size=1, max_size=50))
+def test_lines_have_a_name_and_a_number(figures: dict[str, float]) -> None:
+    """As Python prints them."""
+    assert figures_of("".join(f"{name} {value!r}\n" for name, value in figures.items()).encode(), "value") == figures
+
+
+@given(FINITE)
+def test_a_single_number_has_the_name_of_the_settings(value: float) -> None:
+    """With any white space around it."""
+    assert figures_of(f"\n  {value!r} \r\n".encode(), "queue_length") == {"queue_length": value}
+
+
+@given(st.binary(max_size=200))
+def test_any_output_is_figures_or_one_line(output: bytes) -> None:
+    """The line shows at most names of figures."""
+    try:
+        found = figures_of(output, "value")
+    except ValueError as error:
+        assert "\n" not in str(error)
+    else:
+        assert found
+        assert all(abs(value) < float("inf") for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        ("", "expected a number, found no output"),
+        ("5\n6\n", "found another line"),
+        ("a_count 5 6\n", "found another line"),
+        ("A 5\n", "found another line"),
+        ("a_count 5\na_count 5\n", "expected a_count once, found it twice"),
+        ("nan\n", "value: expected a finite number, found NaN"),
+        ("a_count inf\n", "a_count: expected a finite number, found something else"),
+        ("1e999\n", "value: expected a finite number"),
+        ("1_000\n", "value: expected a finite number"),
+        ("٣\n", "value: expected a finite number"),
+        ("0x10\n", "value: expected a finite number"),
+        ("secret-1\n", "value: expected a finite number, found something else"),
+    ],
+)
+def test_other_output_is_a_failed_sample(output: str, says: str) -> None:
+    """A wrong number is worse than none."""
+    with pytest.raises(ValueError, match="expected") as failure:
+        figures_of(output.encode(), "value")
+    assert says in str(failure.value)
+    assert "secret" not in str(failure.value)
+
+
+def test_it_is_run_without_a_shell(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Quotation marks group words, and no sign of a shell has a meaning. Standard error is shown nowhere."""
+    (tmp_path / "a b; $HOME").write_text("x\n" * 7)
+    assert sampled(f"grep -c x '{tmp_path}/a b; $HOME'", name="lines_count") == {"lines_count": 7}
+    assert sampled(python("import sys; sys.stderr.write(chr(55)); print(sys.stdin.read() + chr(53))")) == {"value": 5}
+    assert capfd.readouterr() == ("", "")
+
+
+# --- its limits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        ("sh -c 'echo 5; exit 3'", r"failed \(exit status 3\)"),
+        ("sh -c 'echo 5; kill -9 $$'", r"failed \(signal 9\)"),
+        ("yes", f"expected at most {MOST_BYTES} bytes of output, found more"),
+        ("sh -c 'exec >&-; exit 4'", r"failed \(exit status 4\)"),
+    ],
+)
+def test_a_command_that_fails_has_no_figures(run: str, says: str) -> None:
+    """Its numbers may be those from before the failure."""
+    with pytest.raises(OSError, match=says):
+        sampled(run, timeout_s=60)
+
+
+@pytest.mark.parametrize("rest", ["sleep 1000", "exec >&-; sleep 1000", "exec sleep 1000"])
+def test_a_command_that_takes_too_long_ends_with_its_children(rest: str, tmp_path: Path) -> None:
+    """All processes of its group."""
+    started, numbers = tmp_path / "started", []
+    for limit_s in (0.3, 3, 30, 60):  # a busy machine may not have started them in the first ones
+        with pytest.raises(TimeoutError, match=rf"to end within {limit_s:g} s, found it still at work"):
+            sampled(f"sh -c 'sleep 1000 & echo $! $$ > {started}; {rest}'", timeout_s=limit_s)
+        numbers = started.read_text().split() if started.exists() else []
+        if len(numbers) == 2:
+            break
+    assert len(numbers) == 2
+    await_ended(*map(int, numbers))
+
+
+def test_a_child_that_keeps_the_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """The figures are there when the command itself has exited; the child ends with it."""
+    started = tmp_path / "started"
+    began = time.monotonic()
+    assert sampled(f"sh -c 'sleep {2 * PATIENCE_S:.0f} & echo $! > {started}; echo 5'", timeout_s=60) == {"value": 5}
+    assert time.monotonic() - began < 60  # else TimeoutError
+    await_ended(int(started.read_text()))
+
+
+def await_ended(*processes: int) -> None:
+    """Wait until these are gone, or wait for a parent that reads their status."""
+    until = time.monotonic() + PATIENCE_S
+    for process in processes:
+        with suppress(FileNotFoundError):
+            while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z":
+                assert time.monotonic() < until
+                os.sched_yield()
+
+
+def test_the_end_of_the_process_ends_the_command(tmp_path: Path) -> None:
+    """A sample under way in a thread, which nothing waits for."""
+    started = tmp_path / "started"
+    program = f"""
+import threading, time
+from pathlib import Path
+from loadsim.monitor.bounded_command import output_of
+command = ["sh", "-c", "echo $$ > {started}; sleep {2 * PATIENCE_S:.0f}"]
+threading.Thread(target=output_of, args=(command, {2 * PATIENCE_S}, 1000), daemon=True).start()
+while not (Path("{started}").exists() and Path("{started}").read_text()):
+    time.sleep(0.01)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
+    await_ended(int(started.read_text()))
+
+
+def test_output_arrives_whole() -> None:
+    """More than a pipe holds, up to its limit to the byte."""
+    written = output_of([sys.executable, "-Sc", "print('x' * 299_999)"], PATIENCE_S, 300_000)
+    assert written == b"x" * 299_999 + b"\n"
+    with pytest.raises(OSError, match="at most 299999 bytes"):
+        output_of([sys.executable, "-Sc", "print('x' * 299_999)"], PATIENCE_S, 299_999)
+
+
+def test_many_samples_leave_nothing_behind() -> None:
+    """Neither descriptors nor processes."""
+    sample = open_probe(NOWHERE, run="echo 5")
+    sample()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        sample()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "run: expected a command such as wc -l /var/log/mail.log, found nothing"),
+        ({"run": " "}, "run: expected a command such as wc -l /var/log/mail.log, found an empty text"),
+        ({"run": 5}, "run: expected a command such as wc -l /var/log/mail.log, found 5"),
+        ({"run": "echo '5"}, "run: expected a command, found quotation marks that are not closed"),
+        ({"run": "#"}, "run: expected the command '#' to be installed, found none"),
+        ({"run": "no-such-command -x"}, "run: expected the command 'no-such-command' to be installed, found none"),
+        ({"run": "echo 5", "name": "A"}, "name: expected a-z, 0-9 and _, found 'A'"),
+        ({"run": "echo 5", "timeout_s": 0}, "timeout_s: expected a number from 0.1 to 60, found 0"),
+        ({"run": "echo 5", "timeout_s": float("nan")}, "timeout_s: expected a number from 0.1 to 60, found nan"),
+        ({"run": "echo 5", "timeout_s": True}, "timeout_s: expected a number from 0.1 to 60, found yes"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+    """Before the load."""
+    with pytest.raises(ConfigError) as refusal:
+        open_probe(NOWHERE, **settings)
+    assert str(refusal.value) == says

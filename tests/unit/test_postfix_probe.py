@@ -1,0 +1,313 @@
+"""The readers of the probe `postfix`: listings of a queue, and logs that are written, rotated and cut meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual_runs import NOWHERE
+
+from loadsim.errors import ConfigError
+from loadsim.monitor.log_tail import LogTail
+from loadsim.monitor.postfix_probe import (
+    LONGEST_MESSAGE_BYTES,
+    QUEUES,
+    Listing,
+    LogCounter,
+    lines_of,
+    open_probe,
+    queue_figures,
+)
+
+NOW_S = 1_795_450_000
+
+# --- the queue ----------------------------------------------------------------------------------------------------
+
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "queue_name": st.sampled_from(QUEUES),
+            "queue_id": st.just("4T1"),
+            "arrival_time": st.integers(0, NOW_S + 10),
+            "message_size": st.integers(0, 10**9),
+            "sender": st.text(max_size=5),
+            "recipients": st.lists(st.fixed_dictionaries({"address": st.text(max_size=5)}), max_size=3),
+        }
+    ),
+    max_size=20,
+)
+
+
+@given(MESSAGES, st.integers(1, 50), st.integers(0, NOW_S))
+def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, old_s: int) -> None:
+    """The figures are those of the messages; an arrival in the future has the age 0."""
+    listing = "".join(f"{json.dumps(message)}\n" for message in messages).encode()
+    pieces = [listing[at : at + piece] for at in range(0, len(listing), piece)]
+    found = queue_figures(lines_of(pieces), NOW_S, old_s)
+    ages = [max(0, NOW_S - int(str(message["arrival_time"]))) for message in messages]
+    of_queue = Counter(message["queue_name"] for message in messages)
+    assert found == {f"{queue}_messages": of_queue[queue] for queue in QUEUES} | {
+        "recipients": sum(len(list(message["recipients"])) for message in messages),  # type: ignore[call-overload]
+        "queue_bytes": sum(int(str(message["message_size"])) for message in messages),
+        "oldest_message_s": max(ages, default=0),
+        "older_messages": sum(age > old_s for age in ages),
+    }
+
+
+GOOD = {"queue_name": "hold", "arrival_time": 1, "message_size": 1, "recipients": []}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-Queue ID-  --Size--",
+        "5",
+        "[]",
+        "[" * 100_000,
+        "{}",
+        *(json.dumps({name: value for name, value in GOOD.items() if name != missing}) for missing in GOOD),
+        json.dumps(GOOD | {"queue_name": "other"}),
+        json.dumps(GOOD | {"queue_name": []}),
+        json.dumps(GOOD | {"arrival_time": "1"}),
+        json.dumps(GOOD | {"arrival_time": float("nan")}),
+        json.dumps(GOOD | {"message_size": True}),
+        json.dumps(GOOD | {"recipients": 5}),
+    ],
+    ids=range(15),
+)
+def test_another_listing_is_a_failed_sample(line: str) -> None:
+    """It shows nothing of the addresses that it may have."""
+    assert queue_figures([json.dumps(GOOD).encode()], NOW_S, 60)["hold_messages"] == 1
+    with pytest.raises(ValueError, match=r"^expected .* as postqueue -j prints them, found something else$"):
+        queue_figures([line.encode()], NOW_S, 60)
+
+
+def test_an_age_at_the_limit_is_not_older() -> None:
+    """To the second."""
+    found = queue_figures(
+        [json.dumps(GOOD | {"arrival_time": NOW_S - age_s}).encode() for age_s in (59, 60, 61)], NOW_S, 60
+    )
+    assert (found["oldest_message_s"], found["older_messages"]) == (61, 1)
+
+
+def test_a_listing_is_followed_by_a_pause() -> None:
+    """Without figures, and also after a listing that failed: neither takes the server's time again at once."""
+    line = json.dumps(GOOD | {"recipients": [{}, {}]})
+    command = [sys.executable, "-Sc", f"print({line!r})"]
+    without = Listing(command, 60, rest_factor=0)
+    assert [without.sample()["recipients"] for _ in range(2)] == [2, 2]
+    having = Listing(command, 60, rest_factor=1e9)
+    assert having.sample()["recipients"] == 2
+    assert [having.sample() for _ in range(3)] == [{}, {}, {}]
+    failing = Listing(["false"], 60, rest_factor=1e9)
+    with pytest.raises(OSError, match="exit status 1"):
+        failing.sample()
+    assert failing.sample() == {}
+
+
+def test_a_line_has_a_limit() -> None:
+    """A program that prints one endless line does not fill the memory."""
+    with pytest.raises(ValueError, match="expected lines of at most"):
+        list(lines_of(b"x" * (1 << 20) for _ in range((LONGEST_MESSAGE_BYTES >> 20) + 1)))
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+SENT = (
+    "Nov  3 06:23:01 mail postfix/lmtp[7516]: 2E44B9A03F7: to=<a@b.test>, relay=mail[/run/lmtp], delay=0.07,"
+    " delays=0/0.02/0.02/0.03, dsn=2.0.0, status=sent (250 2.0.0 <a@b.test> Saved)"
+)
+STATUS = "dsn=2.0.0, status=sent "
+
+
+def counted(*lines: str, name: str = "postfix") -> dict[str, int]:
+    return dict(LogCounter(name).counts("".join(f"{line}\n" for line in lines).encode()))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (SENT, "sent"),
+        (SENT.replace("Nov  3 06:23:01", "2026-11-23T16:23:01.123456+01:00"), "sent"),
+        (SENT.replace("<a@b.test>, r", "<a@b.test>, orig_to=<list@b.test>, r"), "sent"),
+        (SENT.replace("delay=", "conn_use=5, delay="), "sent"),
+        (SENT.replace("a@b.test", '"a> b, c"@b.test', 1), "sent"),
+        (SENT.replace("lmtp[7516]", "submission/smtp[1]"), "sent"),
+        (SENT.replace("2E44B9A03F7", "4Sbqp51Q3nz1v5H"), "sent"),
+        (SENT.replace("status=sent (250", "status=deferred (450, status=sent (250"), "deferred"),
+        (SENT.replace("status=sent", "status=bounced").replace("lmtp", "error"), "bounced"),
+        (SENT.replace("relay=mail[/run/lmtp]", "relay=none"), "sent"),
+        (SENT.replace("status=sent", "status=undeliverable"), None),
+        (SENT.replace("postfix/", "postfix-out/"), None),
+        (SENT.replace("postfix/", "dovecot/"), None),
+        # Texts of clients within other lines, and within addresses.
+        (f"Nov  3 06:23:01 mail postfix/smtpd[1]: NOQUEUE: reject: RCPT from x: 550; helo=<{SENT}>", None),
+        (
+            SENT.replace("a@b.test", f'"x>, relay=x, {STATUS}("@b.test', 1).replace("sent (250", "bounced (250"),
+            "bounced",
+        ),
+        ("Nov  3 06:23:01 mail postfix/cleanup[7]: 2E44B9A03F7: message-id=<a@b>", "queued"),
+        ("Nov  3 06:23:01 mail postfix/cleanup[7]: 2E44B9A03F7: message-id=<>", "queued"),
+        ("Nov  3 06:23:01 mail postfix/cleanup[7]: 2E44B9A03F7: resent-message-id=<a@b>", None),
+        ("Nov  3 06:23:01 mail postfix/qmgr[7]: 2E44B9A03F7: from=<a@b>, size=5, nrcpt=1 (queue active)", None),
+        ("Nov  3 06:23:01 mail postfix/qmgr[7]: 2E44B9A03F7: from=<a@b>, status=expired, returned to sender", None),
+    ],
+)
+def test_a_line_is_counted_as_what_it_is(line: str, expected: str | None) -> None:
+    """Alone, and between others."""
+    assert counted(line) == ({expected: 1} if expected else {})
+    between = Counter(counted(SENT, line, SENT))
+    between.subtract({"sent": 2})
+    assert +between == ({expected: 1} if expected else {})
+
+
+def test_a_message_with_several_ids_is_one() -> None:
+    """Postfix logs each Message-ID header. Another process may work on another message meanwhile."""
+    first = "Nov  3 06:23:01 mail postfix/cleanup[7]: AAAA: message-id=<a@b>"
+    second = first.replace("[7]: AAAA", "[8]: BBBB")
+    counter = LogCounter("postfix")
+    assert counter.counts(f"{first}\n{second}\n{first}\n".encode()) == {"queued": 2}
+    assert counter.counts(f"{first}\n{first.replace('AAAA', 'CCCC')}\n".encode()) == {"queued": 1}
+
+
+def test_an_instance_has_its_name() -> None:
+    """Several instances may share a log."""
+    lines = (SENT, SENT.replace("postfix/", "postfix-out/"), SENT.replace("postfix/", "postfix-out/a/"))
+    assert counted(*lines) == {"sent": 1}
+    assert counted(*lines, name="postfix-out") == {"sent": 2}
+
+
+def test_another_log_is_a_failed_sample() -> None:
+    """0 deliveries in a log that is read wrongly would be a wrong number."""
+    with pytest.raises(ValueError, match="expected lines of a syslog, with time and host, found others"):
+        counted("{'time': 5}", SENT)
+    assert counted("", "") == {}
+
+
+@given(st.text(st.sampled_from(f'{SENT}\n"\\'), max_size=200), st.integers(0, len(SENT)))
+def test_any_log_has_at_most_one_event_in_a_line(noise: str, at: int) -> None:
+    """Whatever clients put into it."""
+    text = SENT[:at] + noise + SENT[at:]
+    try:
+        assert sum(LogCounter("postfix").counts(text.encode()).values()) <= text.count("\n") + 1
+    except ValueError:
+        assert not text.startswith("Nov  3 06:23:01 mail ")
+
+
+# --- following it -------------------------------------------------------------------------------------------------
+
+STEP = st.one_of(
+    st.tuples(st.just("write"), st.binary(max_size=30)),
+    st.tuples(st.sampled_from(["rename", "truncate", "read"]), st.just(b"")),
+)
+
+
+@given(steps=st.lists(STEP, max_size=30))
+def test_no_line_is_lost_or_read_twice(
+    steps: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A file that is renamed is read to its end first. One that is cut is read before, as by copytruncate."""
+    path = tmp_path_factory.mktemp("log") / "mail.log"
+    path.write_bytes(b"before\nbegun")
+    tail = LogTail(path, "log", 1 << 20)
+    expected, found = b"", b""
+    for number, (step, data) in enumerate(steps):
+        if step == "write":
+            with path.open("ab") as log:
+                log.write(data)
+            expected += data
+        elif step == "rename":
+            found += tail.new_lines()  # a rotation is seen before the next one
+            path.rename(path.with_name(f"mail.log.{number}"))
+            path.touch()
+            expected += b"\n"
+        elif step == "truncate":
+            found += tail.new_lines()
+            path.write_bytes(b"")
+            found += tail.new_lines()  # before it is longer again
+            expected = expected[: expected.rfind(b"\n") + 1]  # a line without its end is gone
+        else:
+            found += tail.new_lines()
+    found += tail.new_lines()
+    complete = expected[: expected.rfind(b"\n") + 1]
+    assert [line for line in found.split(b"\n") if line] == [line for line in complete.split(b"\n") if line]
+    assert tail.skips == 0
+
+
+def test_what_was_written_before_a_rotation_is_read(tmp_path: Path) -> None:
+    """Also if it is seen only afterwards."""
+    path = tmp_path / "mail.log"
+    path.write_bytes(b"old\n")
+    tail = LogTail(path, "log", 1000)
+    with path.open("ab") as log:
+        log.write(b"a\nb")
+        path.rename(tmp_path / "mail.log.1")
+        log.write(b"c\n")
+    path.write_bytes(b"d\ne")
+    assert tail.new_lines().split() == [b"a", b"bc", b"d"]
+    with path.open("ab") as log:
+        log.write(b"f\n")
+    assert tail.new_lines() == b"ef\n"
+
+
+def test_a_missing_log_is_a_failed_sample_and_loses_nothing(tmp_path: Path) -> None:
+    """Between the two steps of a rotation, and for good."""
+    path = tmp_path / "mail.log"
+    path.touch()
+    tail = LogTail(path, "log", 1000)
+    path.write_bytes(b"a\n")
+    path.rename(tmp_path / "mail.log.1")
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            tail.new_lines()
+    path.write_bytes(b"b\n")
+    assert tail.new_lines().split() == [b"a", b"b"]
+
+
+def test_too_many_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    """A part of them would be a rate that is too low."""
+    path = tmp_path / "mail.log"
+    path.touch()
+    tail = LogTail(path, "log", 100)
+    path.write_bytes(b"x\n" * 100_000)
+    with pytest.raises(OSError, match="expected at most 100 new bytes in the log, found more, and left them out"):
+        tail.new_lines()
+    assert tail.skips == 1
+    with path.open("ab") as log:
+        log.write(b"y\n")
+    assert tail.new_lines() == b"y\n"
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_no_log(tmp_path: Path) -> None:
+    """It would block."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=r"^log: expected a file that can be read, found: a pipe$"):
+        LogTail(tmp_path / "pipe", "log", 1000)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"config_directory": 5}, "config_directory: expected the directory of Postfix's main.cf, found 5"),
+        (
+            {"config_directory": "/no/such"},
+            "config_directory: expected a main.cf that postconf can read, found that it failed",
+        ),
+        ({"older_than_s": -1}, "older_than_s: expected a number from 0 to 1e+09, found -1"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+    """Before the load."""
+    with pytest.raises(ConfigError) as refusal:
+        open_probe(NOWHERE, **settings)
+    assert str(refusal.value) == says

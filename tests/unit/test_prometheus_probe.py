@@ -1,0 +1,400 @@
+"""The probe `prometheus`: its figures are those that Prometheus' own parser reads, or the sample fails."""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from http_answers import http_server, raw_server
+from hypothesis import given
+from hypothesis import strategies as st
+from imap_script import certificate
+from live_snapshots import WORK
+from metrics_pages import fetched, samples, value
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from run_states import metrics_of
+from virtual_runs import NOWHERE
+
+from loadsim.cli.metrics.prometheus import served_metrics
+from loadsim.errors import ConfigError
+from loadsim.monitor.metrics_endpoint import MOST_BYTES, samples_of
+from loadsim.monitor.probes import Sample
+from loadsim.monitor.prometheus_probe import metrics_of as wanted_of
+from loadsim.monitor.prometheus_probe import open_probe, value_of
+
+LABEL_NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,9}", fullmatch=True).filter(lambda name: name != "le")
+LABEL_VALUES = st.text(st.characters(codec="utf-8"), max_size=10)
+TOKEN = "s3cret-token"
+
+
+def page_of(text: str) -> Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]:
+    return lambda _: (200, {}, text)
+
+
+def opened(port: int, metrics: str, **settings: object) -> Sample:
+    return open_probe(NOWHERE, url=f"http://127.0.0.1:{port}/metrics", metrics=metrics, **settings)
+
+
+# --- a page --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", [generate_latest, openmetrics])
+@given(
+    names=st.lists(LABEL_NAMES, min_size=1, max_size=3, unique=True),
+    rows=st.dictionaries(
+        st.tuples(LABEL_VALUES, LABEL_VALUES, LABEL_VALUES),
+        st.floats(allow_nan=False, allow_infinity=False),
+        max_size=5,
+    ),
+)
+def test_a_page_of_prometheus_own_library(
+    written: Callable[[CollectorRegistry], bytes], names: list[str], rows: dict[tuple[str, ...], float]
+) -> None:
+    """All samples of a metric, in both formats, with any text as label."""
+    registry = CollectorRegistry()
+    gauge = Gauge("the_gauge", "Some\nhelp with the_gauge 5", names, registry=registry)
+    Gauge("the_gauge_of_another", "help", registry=registry).set(77)
+    expected = {}
+    for row, number in rows.items():
+        expected[row[: len(names)]] = number
+        gauge.labels(*row[: len(names)]).set(number)
+    found = samples_of("the_gauge", written(registry).decode())
+    assert len(found) == len(expected)
+    for labels, number in found:
+        assert expected[tuple(labels[name] for name in names)] == float(number)
+
+
+@given(st.text(st.sampled_from('up{}="\\, \n5#e+.NaInf_'), max_size=60))
+def test_any_page_is_a_number_or_one_line(page: str) -> None:
+    """A finite number, which is written there."""
+    (wanted,) = wanted_of("up")
+    try:
+        found = value_of(wanted, page)
+    except ValueError as error:
+        assert "\n" not in str(error)
+    else:
+        assert math.isfinite(found)
+        assert any(line.lstrip(" \t").startswith("up") for line in page.split("\n"))
+
+
+PAGE = """\
+# HELP up up 7
+# TYPE up gauge
+up 1
+up_too 2 1795450436000
+requests_total{code="200",method="GET"} 10 # {trace="x"} 0.5
+requests_total{code="200",method="PUT",} 20
+requests_total{code="500",method="a\\"b\\\\c\\nd, }"} 30
+  spaced { a = "1" , b = "2" }   4e1
+nothing NaN
+endless +Inf
+odd{a=1} 5
+empty
+"""
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("up", 1),
+        ("up_too", 2),
+        ('requests_total{method="PUT"}', 20),
+        ('requests_total{code="200", method="GET"}', 10),
+        ('requests_total{method="a\\"b\\\\c\\nd, }"}', 30),
+        ('spaced{b="2"}', 40),
+        ("up{}", 1),
+    ],
+)
+def test_one_sample_is_the_figure(metric: str, expected: float) -> None:
+    """By its name and some of its labels."""
+    (wanted,) = wanted_of(f"a={metric}")
+    assert value_of(wanted, PAGE) == expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("gone", "expected one sample of gone, found none"),
+        ("HELP", "expected one sample of HELP, found none"),
+        ("requests_total", "expected one sample of requests_total, found several: name more of its labels"),
+        ('requests_total{code="200"}', 'expected one sample of requests_total{code="200"}, found several'),
+        ('requests_total{code="20"}', "found none"),
+        ("nothing", "nothing: expected a finite number, found NaN"),
+        ("endless", "endless: expected a finite number, found something else"),
+        ("odd", "expected the samples of odd in the text format, found a line in another"),
+        ("empty", "expected one sample of empty, found none"),
+    ],
+)
+def test_anything_else_is_a_failed_sample(metric: str, says: str) -> None:
+    """The sum or the first of several would be a number, too, and a wrong one."""
+    (wanted,) = wanted_of(f"a={metric}")
+    with pytest.raises(ValueError, match="expected") as failure:
+        value_of(wanted, PAGE)
+    assert says in str(failure.value)
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_read() -> None:
+    """Commas, braces and quotation marks within labels end nothing."""
+    found = wanted_of(' up,b=x:y{a="1,}\\"" , c="2" }, rate(r_total) ,c = rate( r_total{d="e"} )')
+    assert [(each.figure, each.name, dict(each.labels), each.is_rate) for each in found] == [
+        ("up", "up", {}, False),
+        ("b", "x:y", {"a": '1,}"', "c": "2"}, False),
+        ("r_total_per_s", "r_total", {}, True),
+        ("c", "r_total", {"d": "e"}, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [
+        ("up,", "separated by commas, found ''"),
+        (",up", "found ',up'"),
+        ("up up", "found 'up up'"),
+        ("up, 5a", "found ' 5a'"),
+        ("rate(up", "found 'rate(up'"),
+        ("up)", "found 'up)'"),
+        ("sum(up)", "found 'sum(up)'"),
+        ("up{a=b}", "found 'up{a=b}'"),
+        ('up{a="b}', "found 'up{a=\"b}'"),
+        ("a=b=c", "found 'a=b=c'"),
+        ("up, up", "expected up once, found it twice: write NAME=METRIC"),
+        ("upTime", "as in NAME=METRIC, found 'upTime'"),
+        ("=up", "as in NAME=METRIC, found ''"),
+        ("x" * 41, "at most 40 characters"),
+        (", ".join(f"a{n}" for n in range(51)), "expected at most 50, found 51"),
+    ],
+)
+def test_other_metrics_are_one_line(metrics: str, says: str) -> None:
+    """With the place from which on they are wrong."""
+    with pytest.raises(ConfigError) as refusal:
+        wanted_of(metrics)
+    assert str(refusal.value).startswith("metrics: expected ")
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+URL = "url: expected an address such as http://127.0.0.1:9900/metrics, found "
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, URL + "nothing"),
+        ({"url": "ftp://127.0.0.1/"}, URL + "something else"),
+        ({"url": "file:///etc/passwd"}, URL + "something else"),
+        ({"url": "http:/user:s3cret@127.0.0.1/"}, URL + "something else"),
+        ({"url": "http://127.0.0.1:s3cret/"}, URL + "something else"),
+        ({"url": "http://127.0.0.1:99999/"}, URL + "something else"),
+        ({"url": "http://127.0.0.1/a b"}, URL + "something else"),
+        ({"url": "http://127.0.0.1/\r\nX: s3cret"}, URL + "characters that cannot be printed"),
+        (
+            {"url": "http://user:s3cret@127.0.0.1/"},
+            "url: expected an address without user and password, found one with them: use token_file",
+        ),
+        (
+            {"url": "http://127.0.0.1/"},
+            'metrics: expected metrics such as up, rate(requests_total{code="200"}), found nothing',
+        ),
+        (
+            {"url": "http://127.0.0.1/", "metrics": "up", "timeout_s": "5"},
+            "timeout_s: expected a number from 0.1 to 60, found '5'",
+        ),
+        (
+            {"url": "http://mail.example.com/", "metrics": "up", "token_file": "/etc/hostname"},
+            "token_file: expected an address with https, found http to another machine",
+        ),
+        (
+            {"url": "http://127.0.0.1/", "metrics": "up", "token_file": "/no/such/file"},
+            "token_file: expected a file that can be read, found: No such file or directory",
+        ),
+        (
+            {"url": "https://127.0.0.1/", "metrics": "up", "ca_file": "/no/such/file"},
+            "ca_file: expected a file with certificates, found none that can be read",
+        ),
+    ],
+)
+def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
+    """Before the load, and without the password that an address may have."""
+    with pytest.raises(ConfigError) as refusal:
+        open_probe(NOWHERE, **settings)
+    assert str(refusal.value) == says
+    assert "s3cret" not in str(refusal.value)
+
+
+# --- real endpoints ------------------------------------------------------------------------------------------------
+
+
+def test_loadsims_own_endpoint(tmp_path: Path) -> None:
+    """Its figures are those that Prometheus' parser finds on the same page."""
+    metrics = metrics_of(tmp_path, WORK)
+    with served_metrics("0", lambda: metrics.state, quiet=True) as port:
+        seen = samples(fetched("127.0.0.1", port))
+        sample = opened(
+            port,
+            'users=loadsim_users_on, refused=loadsim_tasks_total{task="SEND", outcome="refused"},'
+            ' p95=loadsim_task_seconds_bucket{task="READ", le="0.02"}, rate(loadsim_sessions_lost_total)',
+        )
+        assert sample() == {
+            "users": value(seen, "users_on"),
+            "refused": value(seen, "tasks_total", task="SEND", outcome="refused"),
+            "p95": value(seen, "task_seconds_bucket", task="READ", le="0.02"),
+        }
+        assert sample()["loadsim_sessions_lost_total_per_s"] == 0
+
+
+def test_rates_are_of_one_start() -> None:
+    """The increase over the time that passed; none first, and none after the counters were reset."""
+    registry = CollectorRegistry()
+    started = Gauge("process_start_time_seconds", "help", registry=registry)
+    counter = Counter("r", "help", registry=registry)
+    gauge = Gauge("g", "help", registry=registry)
+    with http_server(lambda _: (200, {}, generate_latest(registry).decode())) as port:
+        sample = opened(port, "rate(r_total), r_total, g")
+        counter.inc(1000)
+        assert sample() == {"r_total": 1000, "g": 0}
+        counter.inc(500)
+        found = sample()
+        assert found["r_total_per_s"] > 0
+        assert sample()["r_total_per_s"] == 0
+        # It grew beyond the old value after a restart.
+        started.set(5)
+        counter.inc(10_000)
+        assert "r_total_per_s" not in sample()
+        counter.reset()
+        assert "r_total_per_s" not in sample()
+        gauge.set(3)
+        assert sample() == {"r_total": 0, "g": 3, "r_total_per_s": 0}
+
+
+def test_it_is_asked_directly_and_with_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a proxy, by its path and query, and with the line that is in the file now."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    seen: list[tuple[str, str | None]] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], str]:
+        seen.append((request.path, request.headers["Authorization"]))
+        return 200, {}, "up 1\n"
+
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    with http_server(answer) as port:
+        url = f"http://127.0.0.1:{port}/a/b?match=up"
+        sample = open_probe(NOWHERE, url=url, metrics="up", token_file=str(token))
+        assert sample() == {"up": 1}
+        token.write_text("another\n")
+        sample()
+        assert opened(port, "up")() == {"up": 1}
+    assert seen == [("/a/b?match=up", f"Bearer {TOKEN}"), ("/a/b?match=up", "Bearer another"), ("/metrics", None)]
+
+
+def test_the_certificate_is_verified(tmp_path: Path) -> None:
+    """An authority that is not the system's is named."""
+    authority, tls = certificate(tmp_path, "IP:127.0.0.1")
+    with http_server(page_of("up 1\n"), tls) as port:
+        url = f"https://127.0.0.1:{port}/"
+        assert open_probe(NOWHERE, url=url, metrics="up", ca_file=str(authority))() == {"up": 1}
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            open_probe(NOWHERE, url=url, metrics="up")()
+        with pytest.raises(OSError, match="Hostname mismatch"):
+            open_probe(NOWHERE, url=url.replace("127.0.0.1", "localhost"), metrics="up", ca_file=str(authority))()
+
+
+# --- hostile ones --------------------------------------------------------------------------------------------------
+
+
+def test_redirections_are_not_followed() -> None:
+    """The token would go elsewhere."""
+    asked: list[str] = []
+
+    def elsewhere(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], str]:
+        asked.append(request.path)
+        return 200, {}, "up 1\n"
+
+    with http_server(elsewhere) as other:
+        redirection = (302, {"Location": f"http://127.0.0.1:{other}/"}, "up 1\n")
+        with (
+            http_server(lambda _: redirection) as port,
+            pytest.raises(OSError, match="expected HTTP status 200, found 302"),
+        ):
+            opened(port, "up")()
+    assert asked == []
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"", "found another or a part of it (RemoteDisconnected)"),
+        (b"up 1\n" + TOKEN.encode(), "found another or a part of it (BadStatusLine)"),
+        (b"HTTP/1.1 500 " + TOKEN.encode() + b"\r\n\r\n" + TOKEN.encode(), "expected HTTP status 200, found 500"),
+        (HEAD + b"Content-Length: 50\r\n\r\nup 1\n", "expected a whole page"),
+        (HEAD + b"\r\nother 1\nup 1", "expected a whole page, which ends with a line, found a part of it"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nFFFF\r\nup 1\n", "(IncompleteRead)"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + TOKEN.encode(), "expected an answer in HTTP"),
+        (HEAD + b"X: " + b"x" * 100_000, "(LineTooLong)"),
+        (HEAD + b"X: x\r\n" * 1000 + b"\r\n", "(HTTPException)"),
+        (HEAD + b"\r\n" + b"up 1\n" * (MOST_BYTES // 5 + 1), "expected at most 4 MiB, found more"),
+        (HEAD + b"\r\nup " + TOKEN.encode() + b"\n", "up: expected a finite number, found something else"),
+        (HEAD + b"\r\n\xff\xfe\x00\n", "expected one sample of up, found none"),
+    ],
+    ids=range(12),
+)
+def test_other_answers_are_a_failed_sample(answer: bytes, says: str, tmp_path: Path) -> None:
+    """One line, without the token that a server may send back."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with raw_server(lambda connection: connection.sendall(answer)) as port:
+        sample = opened(port, "up", token_file=str(token), timeout_s=60)
+        with pytest.raises((OSError, ValueError)) as failure:
+            sample()
+    assert says in str(failure.value)
+    assert TOKEN not in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("head", [b"", HEAD, HEAD + b"\r\nup "])
+def test_a_server_that_sends_single_bytes_has_the_time_limit_for_all(head: bytes) -> None:
+    """Each byte would renew the time limit of a socket."""
+    released = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(head)
+        while not released.wait(0.01):
+            connection.sendall(b"1")
+
+    with raw_server(drip) as port:
+        with pytest.raises(TimeoutError, match=re.escape("within 0.5 s, found none, or a part of it")):
+            opened(port, "up", timeout_s=0.5)()
+        released.set()
+
+
+def test_a_server_that_is_not_there_is_a_failed_sample() -> None:
+    """With the system's reason."""
+    with raw_server(lambda _: None) as port:
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        opened(port, "up")()
+
+
+@pytest.mark.parametrize("token", ["", "a\nb", "\x07", "geheim-für-alle"])
+def test_a_token_that_cannot_be_sent_is_one_line(token: str, tmp_path: Path) -> None:
+    """It is not shown."""
+    path = tmp_path / "token"
+    path.write_text(token)
+    with pytest.raises(ConfigError, match=r"^token_file: expected ") as refusal:
+        open_probe(NOWHERE, url="http://127.0.0.1/", metrics="up", token_file=str(path))
+    assert "geheim" not in str(refusal.value)
