@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
+from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import read_document
@@ -116,7 +116,10 @@ def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits |
     undone = {*load_weights(), *UNSCORED}.difference(*done.values())
     planned = {module: tasks | undone for module, tasks in done.items()}
     document, origin = read_document(path, str(path))
-    return documents(read_criteria(document.get("criteria", {}), planned, figures["throughput"] is not None, origin))
+    stated = document.get("probes")
+    probes = {*(figures.get("probes") or ()), *(stated if isinstance(stated, dict) else ())}
+    stress = figures["throughput"] is not None
+    return documents(read_criteria(document.get("criteria", {}), planned, stress, origin, probes))
 
 
 def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
@@ -201,6 +204,8 @@ def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
 
 def _unit(name: str) -> str:
     """Return the unit of a figure by its name; "" for a count."""
+    if name.startswith(PROBES):
+        name = name.rpartition(".")[0]  # without the kind of statistics
     *_, group, last = ("", *name.split("."))
     if last.endswith("_share") or last == "share":
         return "%"

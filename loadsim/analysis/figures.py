@@ -17,6 +17,7 @@ from loadsim.analysis.generator import EngineHealth, MachineHealth
 from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
 from loadsim.analysis.load import TaskLoad
 from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, Times
 from loadsim.analysis.throughput import Throughput
@@ -247,6 +248,7 @@ class Figures:
     generator: GeneratorFigures
     machines: Sequence[MachineHealth]
     per_client: Sequence[ClientFigures]
+    probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)
     by: Breakdown | None = field(default=None, metadata=OPTIONAL)
 

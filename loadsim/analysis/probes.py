@@ -1,17 +1,24 @@
-"""Figures of probes in a window, for the report: they are in no score and in no verdict."""
+"""Figures of probes in a window, for report and criteria: they are in no score."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from loadsim.analysis.score import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
 PROBE, FIGURES = "probe", "figures"
 """Keys of a sample of a probe: its name, and its figures by name."""
+
+MOST_UNOBSERVED_S = 30.0
+"""After a longer time without a sample, a figure counts as not measured: as for the samples of machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,40 @@ class ProbeFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeStatistics:
+    """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
+
+    `longest_gap_s` is the longest time of the window without a sample. If it is above `MOST_UNOBSERVED_S`, the others
+    are None: a probe that fails while the server is overloaded would show only its quiet times.
+    """
+
+    samples: int
+    longest_gap_s: float
+    mean: float | None
+    p50: float | None
+    p95: float | None
+    min: float | None
+    max: float | None
+
+    @classmethod
+    def of(cls, at_s: Sequence[float], values: Sequence[float], window_s: Window) -> ProbeStatistics:
+        """Return the statistics of samples at these rising instants of the window; there is at least one."""
+        gap_s = max(after - before for before, after in pairwise((window_s.begin_s, *at_s, window_s.end_s)))
+        if gap_s > MOST_UNOBSERVED_S:
+            return cls(len(values), gap_s, None, None, None, None, None)
+        ordered = np.sort(np.asarray(values, np.float64))
+        return cls(
+            samples=len(values),
+            longest_gap_s=gap_s,
+            mean=float(np.mean(ordered)),
+            p50=percentile(ordered, 50),
+            p95=percentile(ordered, 95),
+            min=float(ordered[0]),
+            max=float(ordered[-1]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFacts:
     """The package of a probe, its samples in the whole run, those that it failed to take, and the last reason."""
 
@@ -39,16 +80,31 @@ class ProbeFacts:
 
 def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     """Return each figure of each probe, in the order of their names."""
-    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    return tuple(
+        ProbeFigure(probe, figure, len(values), sum(values) / len(values), min(values), max(values))
+        for (probe, figure), samples in sorted(_samples(log, window_s).items())
+        for values in [[value for _, value in samples]]
+    )
+
+
+def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
+    """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
+    found: dict[str, dict[str, ProbeStatistics]] = {}
+    for (probe, figure), samples in sorted(_samples(log, window_s).items()):
+        at_s, values = zip(*sorted(samples), strict=True)
+        found.setdefault(probe, {})[figure] = ProbeStatistics.of(at_s, values, window_s)
+    return found or None
+
+
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+    """Return the instants and values of the window by probe and figure."""
+    found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for sample in log.health:
         at_s = sample.get("at_s")
         if PROBE in sample and at_s is not None and window_s.begin_s <= at_s < window_s.end_s:
             for figure, value in sample[FIGURES].items():
-                found[sample[PROBE], figure].append(float(value))
-    return tuple(
-        ProbeFigure(probe, figure, len(values), sum(values) / len(values), min(values), max(values))
-        for (probe, figure), values in sorted(found.items())
-    )
+                found[sample[PROBE], figure].append((at_s, float(value)))
+    return found
 
 
 def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:

@@ -28,6 +28,7 @@ from loadsim.analysis.intervals import Interval, Intervals
 from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
+from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.score import (
     MERGED,
@@ -309,6 +310,7 @@ def _figures(
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
+        probes=probe_statistics(log, window_s),
     )
 
 

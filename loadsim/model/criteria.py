@@ -6,7 +6,7 @@ mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -17,7 +17,7 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Key, Problems
 from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
-from loadsim.model.terms import SENDING, WITHOUT_WINDOW
+from loadsim.model.terms import FIGURE_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, parse, show
 
 
@@ -75,6 +75,9 @@ does not pass, however fast it is."""
 
 LIMITS = ("min", "max", "below")
 
+PROBES = "probes."
+"""The prefix of a criterion on a probe's figure: probes.postfix.active_messages.p95."""
+
 
 _LIMIT_JSON = any_of({"type": ["number", "null"], "minimum": 0}, {"type": "string", "pattern": r"^\d"})
 _BOUND_JSON = any_of(mapping_of(_LIMIT_JSON, LIMITS), NULL)
@@ -117,10 +120,29 @@ _GENERATOR = {
     "rss_bytes": _BYTES,
     **dict.fromkeys(("open_files", "clock_steps"), _COUNT),
 }
+_STATISTICS = dict.fromkeys(("mean", "p50", "p95", "min", "max"), _MS)
 _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
 
 
-def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
+class _ProbeFigures(Mapping[str, Tree]):
+    """The figures of a probe: any that could be one. Which there are is known when it is sampled."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and FIGURE_NAME.fullmatch(name) is not None
+
+    def __getitem__(self, name: str) -> Tree:
+        if name not in self:
+            raise KeyError(name)
+        return _STATISTICS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = ()) -> Tree:
     """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
     A closed loop has no due tasks and no figures about them, but throughput. The names of the default criteria are
@@ -162,6 +184,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
         **({"throughput": throughput} if stress else {}),
         "generator": _GENERATOR,
+        **({"probes": dict.fromkeys(sorted(probes), _ProbeFigures())} if probes else {}),
     }
 
 
@@ -231,13 +254,19 @@ def _twice(path: Key, origin: Origin) -> ConfigError:
     return origin.error_saying(("criteria", *path), "each criterion once", "it twice")
 
 
-def read_criteria(document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin) -> Criteria:
+def read_criteria(
+    document: object,
+    planned: Mapping[str, set[str]],
+    stress: bool,
+    origin: Origin,
+    probes: Collection[str] = (),
+) -> Criteria:
     """Return the criteria of a scenario, including the defaults, for the figures of `figures`.
 
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
     its own. Raises `ConfigError` for unknown figures, and for invalid limits.
     """
-    tree = figures(planned, stress)
+    tree = figures(planned, stress, probes)
     problems = Problems()
     given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin, problems))
     problems.check()
@@ -303,7 +332,9 @@ def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin)
     found = show(".".join(map(str, written[len(path) - 1 :])))
     key: Key = ("criteria", *path)
     key = next((setting for setting in origin.overridden if setting[: len(key)] == key), key)
-    return origin.error_saying(key, f"one of {what}{', '.join(within)}", f"{found}{meant}")
+    return origin.error_saying(
+        key, f"one of {what}{', '.join(within) or 'the figures of the probe'}", f"{found}{meant}"
+    )
 
 
 def _nearest(path: Sequence[object], names: Iterable[str]) -> str | None:

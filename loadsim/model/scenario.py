@@ -577,4 +577,4 @@ def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) ->
     planned: dict[str, set[str]] = {}
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
-    return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin)
+    return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)

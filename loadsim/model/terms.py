@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -34,3 +35,6 @@ SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
 
 MOST_USERS = 10_000_000
 """The most users of a scenario; each takes memory."""
+
+FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+"""The name of a probe's figure, which ends with its unit."""

@@ -6,9 +6,10 @@ import shlex
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.bounded_command import found_command, output_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
-from loadsim.monitor.probes import FIGURE_NAME, Sample
+from loadsim.monitor.probes import Sample
 
 MOST_BYTES = 1 << 16
 LONGEST_S = 60.0

@@ -24,6 +24,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.schema import with_nearest
+from loadsim.model.terms import FIGURE_NAME
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
@@ -39,7 +40,6 @@ MOST_FIGURES = 50
 LONGEST_TEXT = 200
 FIRST_USER = 1
 
-FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 Sample = Callable[[], Mapping[str, float]]

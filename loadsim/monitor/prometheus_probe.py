@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.metrics_endpoint import LABEL, Endpoint, Labels, labels_at, samples_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
-from loadsim.monitor.probes import FIGURE_NAME, MOST_FIGURES, Sample
+from loadsim.monitor.probes import MOST_FIGURES, Sample
 
 LONGEST_S = 60.0
 START = "process_start_time_seconds"

@@ -84,11 +84,23 @@ _FROM_DUE = "response_"
 """The prefix of a time that counts from when a task was due."""
 
 
+_STATISTICS = {
+    "mean": "mean",
+    "p50": "50th percentile",
+    "p95": "95th percentile",
+    "min": "minimum",
+    "max": "maximum",
+}
+
+
 def named(name: str) -> str:
     """Return the words for a figure; its name if there are none."""
     if name in NAMES:
         return NAMES[name]
     place, _, last = name.rpartition(".")
+    if place.startswith("probes."):
+        probe, _, figure = place.removeprefix("probes.").partition(".")
+        return f"{figure} of the probe {probe}, {_STATISTICS.get(last, last)}"
     if place.startswith("by_protocol."):
         driver, _, own = name.removeprefix("by_protocol.").partition(".")
         return f"{named(own)} through {driver}"

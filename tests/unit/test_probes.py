@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from example_plugins import SOURCE, package_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from patience import PATIENCE_S
 from timing_samples import ENDED, HEADER, done, sample_log
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.analysis.generator import engines_health, machines_health
-from loadsim.analysis.probes import ProbeFacts, ProbeFigure, probe_facts, probe_figures
+from loadsim.analysis.probes import (
+    ProbeFacts,
+    ProbeFigure,
+    ProbeStatistics,
+    probe_facts,
+    probe_figures,
+    probe_statistics,
+)
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
 from loadsim.engine.clock import MonotonicClock
@@ -354,7 +365,10 @@ def test_the_score_and_the_generators_health_are_those_without_probes(tmp_path: 
     window = Window(0, 8)
     assert machines_health(having, window) == machines_health(without, window)
     assert engines_health(having, window) == engines_health(without, window)
-    assert summarise([having], begin_s=0, end_s=8).score == summarise([without], begin_s=0, end_s=8).score
+    found = summarise([having], begin_s=0, end_s=8).score
+    statistics = found.pop("probes")
+    assert found == summarise([without], begin_s=0, end_s=8).score
+    assert statistics["count"]["a_count"]["samples"] == 8
     assert len(probe_figures(having, window)) == 1
 
 
@@ -426,3 +440,97 @@ def test_the_example_fails_where_it_may_not_look(monkeypatch: pytest.MonkeyPatch
             with unprivileged(), pytest.raises(PermissionError, match=name):
                 sample()
             place.chmod(0o755)
+
+
+def statistics_of(place: Path, samples: Iterable[tuple[float, float]], window: Window) -> ProbeStatistics:
+    """Of a log with these instants and values."""
+    health = [sample_at(at_s, probe="p", figures={"a_ms": value}) for at_s, value in samples]
+    log = sample_log(place / "a.tlog", [done("READ", 1000, 40)], health=health)
+    return (probe_statistics(log, window) or {})["p"]["a_ms"]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=60), st.integers(1, 8))
+def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float], eighths: int) -> None:
+    """The nearest rank, as of the tasks; samples before the window and from its end on do not count."""
+    each_s = eighths / 8
+    window = Window(10, 10 + len(values) * each_s)
+    inside = [(10 + n * each_s, value) for n, value in enumerate(values)]
+    with TemporaryDirectory() as place:
+        found = statistics_of(Path(place), [(9.875, 1e15), *inside, (window.end_s, 1e15)], window)
+    assert found.samples == len(values)
+    ranks = [float(np.percentile(values, percent, method="inverted_cdf")) for percent in (50, 95)]
+    assert [found.p50, found.p95] == ranks
+    assert (found.min, found.max) == (min(values), max(values))
+    assert found.mean == pytest.approx(np.mean(values))
+
+
+@pytest.mark.parametrize(
+    ("at_s", "gap_s"),
+    [((0, 30, 60), 30), ((0, 30.5, 60), None), ((31, 60), None), ((0, 28.5), None), ((0, 20, 40, 60), 20)],
+)
+def test_a_figure_with_a_long_gap_is_not_measured(at_s: tuple[float, ...], gap_s: float | None, tmp_path: Path) -> None:
+    """A probe that fails while the server is overloaded shows only quiet times: a criterion on it is missed."""
+    found = statistics_of(tmp_path, [(each, 1.0) for each in at_s], Window(0, 61))
+    assert (found.longest_gap_s == gap_s) if gap_s else found.longest_gap_s > 30
+    assert {found.mean, found.p50, found.p95, found.min, found.max} == ({1.0} if gap_s else {None})
+
+
+CRITERIA = """
+server: embedded
+topology: [{profile: loadsim-5.5/medium, users: 4}]
+probes: {postfix: {}, command/a: {run: "true"}}
+criteria: {%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("criterion", "expected"),
+    [
+        ("probes.postfix.active_messages.p95: {max: 50}", {"max": 50}),
+        ("probes: {command/a: {depth_count: {mean: {below: 2.5, min: 1}}}}", {"min": 1, "below": 2.5}),
+    ],
+)
+def test_criteria_on_figures_of_probes(criterion: str, expected: Mapping[str, float], tmp_path: Path) -> None:
+    """Dotted or nested, by the key of the probe in the scenario."""
+    path = tmp_path / "a.yaml"
+    path.write_text(CRITERIA % criterion)
+    scenario = load_scenario(str(path))
+    (name,) = (name for name in scenario.criteria if name.startswith("probes."))
+    bound = scenario.criteria[name]
+    assert bound is not None
+    assert bound.document() == expected
+
+
+@pytest.mark.parametrize(
+    ("criterion", "found"),
+    [
+        ("probes.dovecot.active_messages.p95: {max: 50}", "expected one of command/a, postfix, found 'dovecot."),
+        ("probes.postfix.Active.p95: {max: 50}", "expected one of the figures of the probe, found 'Active.p95'"),
+        ("probes.postfix.active_messages.p96: {max: 50}", "expected one of mean, p50, p95, min, max, found 'p96'"),
+    ],
+)
+def test_criteria_on_unknown_probes_are_rejected(criterion: str, found: str, tmp_path: Path) -> None:
+    """One line, with what there is."""
+    path = tmp_path / "a.yaml"
+    path.write_text(CRITERIA % criterion)
+    with pytest.raises(ConfigError, match=re.escape(found)):
+        load_scenario(str(path))
+
+
+@pytest.mark.parametrize(
+    ("samples", "passed", "said"),
+    [
+        ([3.0] * 8, True, "3.0 ms"),
+        ([3.0] * 7 + [9.0], False, "9.0 ms"),
+        ([], False, "not measured"),
+    ],
+)
+def test_a_criterion_on_a_probe_decides(samples: list[float], passed: bool, said: str, tmp_path: Path) -> None:
+    """As of any other figure, in its unit; without samples it is missed."""
+    asked = {"criteria": {"probes.disk.wait_ms.p95": {"max": 5}}}
+    health = [sample_at(at_s, probe="disk", figures={"wait_ms": value}) for at_s, value in enumerate(samples)]
+    tasks = [done("READ", 1000 * n, 40) for n in range(1, 8)]
+    log = sample_log(tmp_path / "a.tlog", tasks, health=health, header=asked)
+    (result,) = summarise([log], begin_s=0, end_s=8).criteria
+    assert (result.passed, result.found) == (passed, said)
