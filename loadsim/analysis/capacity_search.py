@@ -20,6 +20,8 @@ UNDECIDED: Result = "undecided"
 GENERATOR: Result = "generator"
 VOID: Result = "void"
 
+RESULTS = (PASSED, FAILED, UNDECIDED, GENERATOR, VOID)
+
 StoppedBy = Literal["criteria", "generator", "limit", "noise"]
 """The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
 `noise`: results contradict each other, or do not decide, so the interval is wider than wanted."""

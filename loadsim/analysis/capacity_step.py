@@ -1,12 +1,12 @@
-"""The result of a step of a capacity search, from the summary of its run."""
+"""A step of a capacity search: its result and figures, from the summary of its run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, RESULTS, UNDECIDED, VOID, Result
 from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 
@@ -47,9 +47,47 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
     return Judged(PASSED) if verdict["validity"] == "valid" else Judged(UNDECIDED, reasons)
 
 
-def score_interval_ms(score: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the score's interval of a run with one driver; None if it has none."""
-    return _interval_ms(score, SCORE)
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
+
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h.
+    """
+
+    users: int
+    result: Result
+    score_ms: float | str | None
+    run: str
+    score_interval_ms: tuple[float, float] | None
+    response_score_ms: float | str | None
+    tasks_per_s: float
+    load_equivalent_users: int | None
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
+        """Return the step of a run with this `score.json`."""
+        judged = judge_step(score)
+        return cls(
+            users=users,
+            result=judged.result,
+            score_ms=score["score_ms"],
+            run=run,
+            score_interval_ms=_interval_ms(score, SCORE),
+            response_score_ms=score["response_score_ms"],
+            tasks_per_s=score["tasks_per_s"],
+            load_equivalent_users=score["load_equivalent_users"],
+            reasons=judged.reasons,
+        )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
+        """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
+        values = {one.name: document[one.name] for one in fields(cls)}
+        if values["result"] not in RESULTS or not isinstance(values["users"], int):
+            raise ValueError(values["result"])
+        interval = values["score_interval_ms"]
+        return cls(**values | {"score_interval_ms": interval and tuple(interval), "reasons": tuple(values["reasons"])})
 
 
 def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:
