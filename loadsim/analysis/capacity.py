@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity_search import GENERATOR, Found, Settings, Step
+from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 
@@ -60,8 +60,8 @@ class Capacity:
 
     @property
     def at_capacity(self) -> Sequence[MeasuredStep]:
-        """The steps with the largest number that passed."""
-        return [step for step in self.steps if step.users == self.users and step.result != GENERATOR]
+        """The steps in which the largest number passed."""
+        return [step for step in self.steps if step.users == self.users and step.result == PASSED]
 
     @property
     def tasks_per_s(self) -> float | None:

@@ -136,8 +136,8 @@ def open_standard_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
-    0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison undecided; 70: a bug in
-    loadsim; 130: Ctrl-C before there was any load.
+    0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison or capacity undecided;
+    70: a bug in loadsim; 130: Ctrl-C before there was any load.
     """
     open_standard_streams()
     if argv is None:

@@ -51,7 +51,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a user asks of a search; None is the default. `steps` are the only numbers to measure, if any."""
+    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any."""
 
     first: int | None = None
     most: int | None = None
