@@ -25,15 +25,12 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import FILE_NAME, read_steps, write
+from loadsim.runs.capacity_file import FILE_NAME, INCOMPLETE, STEPS, read_steps, write
 from loadsim.runs.directory import create_directory, hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.version import __version__
-
-STEPS = "steps"
-"""The directory of the step's run directories, in that of the search."""
 
 PAUSE_S = 60.0
 """The default pause after a step on a real server, in which it may deliver queued mail."""
@@ -272,7 +269,7 @@ def _finished(directory: Path) -> Mapping[str, Any] | None:
 def _set_aside(directory: Path) -> None:
     """Rename the directory of a run that did not end by itself, which stays for diagnosis."""
     number = 1
-    while (aside := directory.with_name(f"{directory.name}.incomplete-{number}")).exists():
+    while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
         number += 1
     try:
         directory.rename(aside)

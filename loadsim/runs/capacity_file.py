@@ -15,6 +15,12 @@ from loadsim.files import read_text
 
 FILE_NAME = "capacity.json"
 
+STEPS = "steps"
+"""The directory of the run directories of the steps."""
+
+INCOMPLETE = ".incomplete-"
+"""The mark in the names of run directories that were set aside."""
+
 
 def write(capacity: Capacity) -> None:
     """Replace the file of a search. Raises `ConfigError` if the directory does not take it."""
@@ -30,7 +36,10 @@ def write(capacity: Capacity) -> None:
 
 
 def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
-    """Return the steps of a search with the same terms. Raises `ConfigError` for another, and for a damaged file."""
+    """Return the steps of a search with the same terms.
+
+    Raises `ConfigError` for a search with others, unless it has no step yet, and for a damaged file.
+    """
     path = directory / FILE_NAME
     try:
         document = json.loads(read_text(path, str(path)))
@@ -38,12 +47,18 @@ def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
         changed = _changed(before, terms.document)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
-    if changed:
+    if changed and _any_run(directory):
         raise ConfigError(
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
     return steps
+
+
+def _any_run(directory: Path) -> bool:
+    """Return True if the search may have measured something, also if a crash kept it from its file."""
+    place = directory / STEPS
+    return place.is_dir() and any(INCOMPLETE not in each.name for each in place.iterdir())
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

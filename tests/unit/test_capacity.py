@@ -160,9 +160,23 @@ def test_another_search_in_the_directory_is_refused(
 ) -> None:
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out)
+    finished(out, "00004-1", score(4, passed=True))
+
+    def read(more: Sequence[str]) -> Scenario:
+        return load_scenario(str(path), [*settings, *more])
+
     with pytest.raises(ConfigError, match=f"found changed: {changed} \\(") as refused:
-        find_capacity(lambda more: load_scenario(str(path), [*settings, *more]), wanted, out)
+        find_capacity(read, wanted, out)
     assert len(refused.value.lines) == 1
+
+
+def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
+    """As after a wrong address of the server: nothing was measured."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out, Wanted(first=10, most=20))
+    begun(path, out)
+    all_finished(out, capacity=20)
+    assert find_capacity(reader(path), WANTED, out).found == Found(20, 24, "criteria")
 
 
 def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
