@@ -239,6 +239,7 @@ def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
         find_capacity(reader(path), WANTED, tmp_path / "out")
 
 
+@pytest.mark.slow  # plans in another process
 def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", limits={"window": "60s"})
     with pytest.raises(ConfigError, match="4 users: this run cannot become valid"):
