@@ -82,8 +82,8 @@ def _doubts(capacity: Capacity) -> list[str]:
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
     if capacity.found is not None and not capacity.certain:
         lines.append(
-            "The scores have no intervals of their own: the ends are decided by runs that agree, and chance may move"
-            " them. Windows of 1 h or more have such intervals."
+            "Not all scores at its ends have intervals of their own: agreeing runs decided, and chance may move them."
+            " Windows of 1 h or more have such intervals in general."
         )
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")

@@ -216,6 +216,23 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert 770 < found.low < 800 and 1400 < found.high < 1450
 
 
+@pytest.mark.parametrize(("noise", "least"), [(0.01, 0.93), (0.02, 0.9)])
+def test_agreeing_runs_suffice_for_little_noise(noise: float, least: float) -> None:
+    """Without intervals, of servers whose capacity differs by 1 or 2 % from run to run; docs state the share."""
+    contained, searches = 0, 500
+    for seed in range(searches):
+        random = np.random.default_rng(seed)
+        truth = int(random.integers(300, 5000))
+
+        def server(users: int, random: np.random.Generator = random, truth: int = truth) -> Result:
+            return PASSED if users <= truth * math.exp(random.normal(0, noise)) else FAILED
+
+        _, found = searched(server, Settings(100, 10_000))
+        assert isinstance(found, Found) and found.low is not None and found.high is not None
+        contained += found.low <= truth < found.high
+    assert contained >= least * searches
+
+
 # --- the judgement of a step ---
 
 
