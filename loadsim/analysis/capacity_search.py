@@ -85,7 +85,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The end of a search without an answer: all steps with this number are void."""
+    """The end of a search without an answer: two steps with this number are void."""
 
     users: int
 
@@ -95,8 +95,7 @@ def next_step(steps: Sequence[Step], settings: Settings) -> Measure | Found | No
     # 1. A number that is not decided yet.
     results = _by_users(steps)
     for step in steps:
-        own = results[step.users]
-        if _voids(own) >= MOST_VOID and not _judged(own):
+        if results[step.users].count(VOID) >= MOST_VOID:
             return NoAnswer(step.users)
     state = _State.of(results, settings)
     full = len(steps) >= settings.most_steps
@@ -122,7 +121,7 @@ def decision(results: Sequence[Result]) -> Result | None:
 
     Two of three decide. One pass is enough until the search ends. A number without two equal results is undecided.
     """
-    judged = _judged(results)
+    judged = [result for result in results if result != VOID]
     if judged == [PASSED]:
         return PASSED
     for result in (FAILED, PASSED, GENERATOR):
@@ -130,17 +129,9 @@ def decision(results: Sequence[Result]) -> Result | None:
             return result
     left = RUNS - len(judged)
     open_results = (FAILED, PASSED, GENERATOR)
-    if any(judged.count(result) + left >= AGREEING for result in open_results) and _voids(results) < MOST_VOID:
+    if any(judged.count(result) + left >= AGREEING for result in open_results):
         return None
     return UNDECIDED
-
-
-def _judged(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if result != VOID]
-
-
-def _voids(results: Sequence[Result]) -> int:
-    return sum(result == VOID for result in results)
 
 
 def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:

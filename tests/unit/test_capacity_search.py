@@ -146,7 +146,7 @@ def test_any_results_end_in_an_interval_that_they_allow(
         again = next_step(steps[:length], settings)
         assert isinstance(again, Measure) and again.users == step.users
     if isinstance(found, NoAnswer):
-        assert [step.result for step in steps if step.users == found.users] == [VOID, VOID]
+        assert [step.result for step in steps if step.users == found.users].count(VOID) == 2
         return
     if found.low is not None and len(steps) < MOST_STEPS:
         assert [step.result for step in steps if step.users == found.low].count(PASSED) >= AGREEING
@@ -181,7 +181,7 @@ def test_any_results_end_in_an_interval_that_they_allow(
         ([VOID], None),
         ([VOID, PASSED], PASSED),
         ([VOID, FAILED, FAILED], FAILED),
-        ([VOID, FAILED, VOID], UNDECIDED),
+        ([VOID, FAILED], None),
     ],
 )
 def test_two_of_three_results_decide(results: list[Result], decided: Result | None) -> None:
@@ -201,6 +201,10 @@ def test_a_last_pass_that_was_luck_is_withdrawn() -> None:
 
 
 def test_void_steps_are_repeated_once() -> None:
+    """Also those that measure the last pass again, after its first step was not void."""
+    late = iter([PASSED])
+    steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
+    assert (numbers(steps), found) == ([10, 11, 11, 10, 10], NoAnswer(10))
     assert searched(lambda _: VOID, Settings(10, 100)) == ([Step(10, VOID), Step(10, VOID)], NoAnswer(10))
 
 
