@@ -40,6 +40,11 @@ def generator_failures(log: TimingLog) -> list[str]:
     return reasons
 
 
+def is_shortage(reason: str) -> bool:
+    """Return True for a reason of `generator_failures` that is a lack of files, ports or memory, and no bug."""
+    return "internal error" not in reason
+
+
 def failing_clients(log: TimingLog) -> set[str]:
     """Return the names of the client machines with failures of their own."""
     reported = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}

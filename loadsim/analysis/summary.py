@@ -70,6 +70,7 @@ class Summary:
                 "validity": self.verdict.validity,
                 "passed": self.verdict.passed,
                 "reasons": list(self.verdict.reasons),
+                "causes": list(self.verdict.causes),
                 "criteria": [_criterion(result) for result in self.criteria],
             },
             "warnings": list(self.verdict.warnings),

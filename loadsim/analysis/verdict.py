@@ -13,10 +13,11 @@ from typing import Any
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.generator_failures import is_shortage
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, full_machines, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
-from loadsim.model.records import GENERATOR
+from loadsim.model import records
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
@@ -29,6 +30,22 @@ ENDED_EARLY = "the run was ended early"
 SLOW_S = 300.0
 """A wait of the users' day that explains missing load: on Courier, mail that took 5 to 10 min of it cost 4 to 5 % of
 the load (`docs/how-to/courier.md`)."""
+
+GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
+    "generator",
+    "fault",
+    "load",
+    "terms",
+    "aborted",
+    "ended",
+    "runs",
+)
+"""The causes of invalid runs, in this order. `generator`: it was beyond its limits, or lacked ports, files or memory.
+`fault`: it failed otherwise, or what it did is not known. `load`: the server did not take the load of the scenario.
+`terms`: the run was too short or too small, or logs do not fit together. `aborted`: the run was found hopeless.
+`ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
+
+CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -130,7 +147,8 @@ class Facts:
 class Verdict:
     """The verdict on a run: `validity` is valid, degraded or invalid.
 
-    `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
+    `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity;
+    `causes` are the kinds of those that make the run invalid, some of `CAUSES`.
     `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
     not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, a slow server
     left users with less to do than the plan expects, or the server's machine was full.
@@ -144,6 +162,7 @@ class Verdict:
     missed_runs: tuple[str, ...]
     warnings: tuple[str, ...]
     advice: str | None = None
+    causes: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -176,14 +195,16 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     long_gaps, short_gaps = unobserved(facts.generator)
     whole = facts.part is None
     measured = _no_score(facts, limits)
-    invalid = [
+    invalid_for = [
         *_too_little(facts, limits),
-        *facts.own_faults,
+        *((GENERATOR if is_shortage(reason) else FAULT, reason) for reason in facts.own_faults),
         *(measured if whole else ()),
-        *over_limits,
-        *long_gaps,
-        *facts.invalid_runs,
+        *((GENERATOR, reason) for reason in over_limits),
+        *((FAULT, reason) for reason in long_gaps),
+        *((RUNS, reason) for reason in facts.invalid_runs),
     ]
+    invalid = [reason for _, reason in invalid_for]
+    causes = {cause for cause, _ in invalid_for}
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     ways = [advice(facts.generator)] if over_limits else _keeping_up(facts, limits)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
@@ -201,6 +222,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
         advice="; ".join(ways) or None,
+        causes=tuple(cause for cause in CAUSES if cause in causes),
     )
 
 
@@ -225,7 +247,7 @@ class Totals:
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
             **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
-            generator_failed=sum(task.counts[GENERATOR] for task in tasks),
+            generator_failed=sum(task.counts[records.GENERATOR] for task in tasks),
             **{name: sum(task.counts[name] for task in tasks) for name in ("unfinished", "skipped")},
         )
 
@@ -246,49 +268,62 @@ class Totals:
         return self.failed / self.planned if self.planned else None
 
 
-def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+Reason = tuple[str, str]
+"""The cause of an invalid run, one of `CAUSES`, and its text."""
+
+
+def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     """Return the reasons for which the run measured too little to be valid."""
-    reasons = []
-    if facts.ended_early:
-        reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else ENDED_EARLY)
+    reasons: list[Reason] = []
+    if facts.ended_early and facts.ended_why:
+        reasons.append((ABORTED, f"ended early: {facts.ended_why}"))
+    elif facts.ended_early:
+        reasons.append((ENDED, ENDED_EARLY))
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
-        reasons.append("no engine survived to the end of the run")
+        reasons.append((FAULT, "no engine survived to the end of the run"))
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
-        reasons.append(
-            f"the generator lost {facts.lost_users:,} of {facts.users:,} users,"
-            f" at most {_percent(limits['lost_users'])} allowed"
-        )
+        lost = f"the generator lost {facts.lost_users:,} of {facts.users:,} users"
+        reasons.append((FAULT, f"{lost}, at most {_percent(limits['lost_users'])} allowed"))
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
-        reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
-    reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
-    reasons += [
-        f"{found}, at most {_percent(1 - limits['load'])} allowed" for found in _companions_down(facts, limits["load"])
-    ]
+        reasons.append((LOAD, f"{_attempted(totals)}, at least {_percent(limits['done'])} needed"))
+    least = limits["load"]
+    reasons += [(LOAD, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
+    reasons += [(LOAD, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)]
     if facts.mixed:
-        reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
+        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(facts.mixed)}"))
     length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
-        reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
+        reasons.append((TERMS, f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed"))
     return reasons
 
 
-def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    """Return the reasons for which there is no valid score, or no throughput of a closed loop."""
+def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
+    """Return the reasons for which there is no valid score, or no throughput of a closed loop.
+
+    The cause is the load if enough tasks were planned: then some failed, or were not done.
+    """
     if facts.stress:
-        return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
+        done = Totals.of(facts.protocols).done
+        return [] if done else [(LOAD, "no task was done in the window: there is no throughput")]
     reasons = [
-        f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed"
+        (
+            TERMS if task.planned < limits["hits"] else LOAD,
+            f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed",
+        )
         for protocol, task in _few_hits(facts, limits)
     ]
     reasons += [
-        f"{_of(facts, protocol)}no scored task has a hit: there is no score"
+        (
+            LOAD if any(task.weight > 0 and task.planned for task in protocol.tasks) else TERMS,
+            f"{_of(facts, protocol)}no scored task has a hit: there is no score",
+        )
         for protocol in facts.protocols
         if protocol.score_ms is None
     ]
     if not facts.protocols:
-        reasons.append("the logs hold no task: there is no score")
+        reasons.append((FAULT, "the logs hold no task: there is no score"))
     return reasons
 
 

@@ -35,6 +35,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
+    "capacity": "find the largest number of users that meets the criteria, with an interval",
     "plan": "compute the load of a scenario in virtual time, without a server",
     "check": "try a server out for a scenario: what works, and what to change?",
     "new": "write a scenario for a mail server of your own",
@@ -135,8 +136,8 @@ def open_standard_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
-    0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison undecided; 70: a bug in
-    loadsim; 130: Ctrl-C before there was any load.
+    0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison or capacity undecided;
+    70: a bug in loadsim; 130: Ctrl-C before there was any load.
     """
     open_standard_streams()
     if argv is None:

@@ -290,14 +290,21 @@ def generator_figures(
     return worst | {"lag_limit_ms": min(allowed, default=None)}
 
 
-def machine_figures(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures:
-    """Return how a machine was in the window."""
+def machine_figures(samples: Sequence[Row], health: Sequence[Row], begin_us: int, end_us: int) -> Figures:
+    """Return how a machine was in the window; `health` has the samples of all its engines."""
     inside = [row for row in samples if begin_us <= us(row["at_s"]) < end_us]
+    engines = defaultdict(list)
+    for row in health:
+        if row["engine"] != "machine" and row["client"] == inside[0]["client"]:
+            engines[row["engine"]].append(row)
+    shares = [engine_health(each, begin_us, end_us)["cpu_share"] for each in engines.values()]
+    cores = len(inside[0]["core_shares"].split())
     return {
         "name": inside[0]["client"],
-        "cores": len(inside[0]["core_shares"].split()),
+        "cores": cores,
         "cpu_share": mean_of(inside, "cpu_share"),
         "stolen_share": mean_of(inside, "stolen_share"),
+        "engines_share": sum(shares) / cores,
         "memory_available_bytes": min(int(row["memory_available_bytes"]) for row in inside),
         "segments_sent": sum(int(row["segments_sent"]) for row in inside),
         "segments_sent_again": sum(int(row["segments_sent_again"]) for row in inside),
@@ -347,11 +354,10 @@ def criteria_figures(figures: Figures, criteria: Mapping[str, Any], due: Iterabl
     return results
 
 
-def validity(figures: Figures, limits: Mapping[str, Any], due: Iterable[str], embedded: bool) -> str:
-    """Return `valid`, `degraded` or `invalid`."""
+def causes(figures: Figures, limits: Mapping[str, Any], due: Iterable[str], embedded: bool) -> set[str]:
+    """Return the kinds of the reasons for which a run is invalid."""
     begin_s, end_s = figures["window_s"]
-    made = figures["load"]["share"] if figures["load"] and figures["load"]["share"] is not None else 1.0
-    attempted = 1.0 if figures["attempted_share"] is None else figures["attempted_share"]
+    made, attempted = shares(figures)
     generator, own = figures["generator"], limits["generator"]
 
     def above(figure: float | None, limit: float | None) -> bool:
@@ -362,16 +368,27 @@ def validity(figures: Figures, limits: Mapping[str, Any], due: Iterable[str], em
         or above(generator["lag_p99_ms"], generator["lag_limit_ms"])
         or above(generator["cpu_share"], own["cpu"])
     )
-    if (
-        attempted < limits["done"]
-        or made < limits["load"]
-        or end_s - begin_s < duration_s(limits["window"])
-        or any(figures["tasks"][task]["hits"] < limits["hits"] for task in due)
-        or not figures["covers"]["scored"]
-        or (late and not embedded)
-    ):
-        return "invalid"
-    return "degraded" if attempted < 0.995 or made < 0.98 else "valid"
+    few = [figures["tasks"][task] for task in due if figures["tasks"][task]["hits"] < limits["hits"]]
+    missing = attempted < limits["done"] or made < limits["load"] or not figures["covers"]["scored"]
+    found = {
+        "generator": late and not embedded,
+        "load": missing or any(task["planned"] >= limits["hits"] for task in few),
+        "terms": end_s - begin_s < duration_s(limits["window"])
+        or any(task["planned"] < limits["hits"] for task in few),
+    }
+    return {cause for cause, holds in found.items() if holds}
+
+
+def shares(figures: Figures) -> tuple[float, float]:
+    """Return the share of the plan's load that was made, and that of the due tasks that were begun."""
+    made = figures["load"]["share"] if figures["load"] and figures["load"]["share"] is not None else 1.0
+    return made, 1.0 if figures["attempted_share"] is None else figures["attempted_share"]
+
+
+def validity(figures: Figures, invalid: bool) -> str:
+    """Return `valid`, `degraded` or `invalid`."""
+    made, attempted = shares(figures)
+    return "invalid" if invalid else "degraded" if attempted < 0.995 or made < 0.98 else "valid"
 
 
 # --- all of it ----------------------------------------------------------------------------------------------------
@@ -442,13 +459,15 @@ def recompute(run: Exports) -> Figures:
             begin_us,
             end_us,
         ),
-        "machines": {name: machine_figures(samples, begin_us, end_us) for name, samples in machines.items()},
+        "machines": {name: machine_figures(samples, run.health, begin_us, end_us) for name, samples in machines.items()},
         "commands": command_figures(run.commands, begin_us, end_us),
     }
     criteria = criteria_figures(figures, scenario["criteria"], due)
+    why = causes(figures, scenario["limits"], due, scenario["server"] == "embedded")
     return figures | {
         "verdict": {
-            "validity": validity(figures, scenario["limits"], due, scenario["server"] == "embedded"),
+            "validity": validity(figures, bool(why)),
+            "causes": why,
             "passed": all(each["passed"] for each in criteria.values()),
             "criteria": criteria,
         }

@@ -123,6 +123,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
             "tasks.SEND.failed_share 25 %, at most 1 % wanted",
             "done_share of MOVE 0 %, SEND 75 %; at least 98 % wanted",
         ],
+        "causes": ["load"],
         "criteria": [
             criterion("score_ms", pytest.approx(1950 / 11), True, "177.3 ms", "below 1000 ms", below=1000),
             criterion("response_score_ms", "inf", False, "inf", "below 5000 ms", below=5000),

@@ -172,6 +172,35 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
 
 
 @pytest.mark.parametrize(
+    ("change", "causes"),
+    [
+        (with_facts(), ()),
+        (with_task(ok=994, skipped=6), ()),
+        (with_facts(generator=Generator(lateness_p95_ms=50.1)), ("generator",)),
+        (with_facts(own_faults=("the generator itself failed in 1 task: no memory (ENOMEM)",)), ("generator",)),
+        (with_facts(own_faults=("the generator itself failed in 1 task: internal error: KeyError",)), ("fault",)),
+        (with_facts(lost_users=3), ("fault",)),
+        (with_facts(unended=True), ("fault",)),
+        (with_task(ok=969, skipped=21, unfinished=10), ("load",)),
+        (with_load(planned=1300, made=1234), ("load",)),
+        (with_task(ok=3, refused=16), ("terms",)),
+        (with_task(ok=3, refused=17), ("load",)),
+        (with_facts(protocols=(protocol(task(p95_ms=None, ok=0, refused=50)),)), ("load",)),
+        (with_facts(window_s=Window(60, 119.5)), ("terms",)),
+        (with_facts(ended_early=True), ("ended",)),
+        (with_facts(ended_early=True, ended_why="1204 sessions lost over 30 s, at most 1000"), ("aborted",)),
+        (with_facts(invalid_runs=("run 1 by itself is invalid",)), ("runs",)),
+        (with_facts(lost_users=3, window_s=Window(60, 61), ended_early=True), ("fault", "terms", "ended")),
+    ],
+)
+def test_each_reason_for_an_invalid_run_has_its_cause(
+    change: Callable[[Facts], Facts], causes: tuple[str, ...]
+) -> None:
+    """Scripts, and the search for the capacity, tell a slow server from a slow generator by it."""
+    assert judge(change(FINE), (MET,), LIMITS).causes == causes
+
+
+@pytest.mark.parametrize(
     ("counts", "helps"), [({"ok": 19}, True), ({"ok": 3, "refused": 16}, True), ({"ok": 3, "refused": 17}, False)]
 )
 def test_more_hits_are_advised_where_too_few_tasks_were_planned(counts: dict[str, int], helps: bool) -> None:

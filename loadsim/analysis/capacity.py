@@ -1,0 +1,103 @@
+"""A capacity search as a value: its terms, its steps, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step
+from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.json_values import to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a search, which do not change while it is resumed.
+
+    `scenario` is a digest of the scenario. The limits are those of the criteria, None if off. `pause_s` precedes each
+    step but the first.
+    """
+
+    software: str
+    name: str
+    scenario: str
+    embedded: bool
+    day_s: float
+    compression: float
+    score_limit_ms: float | None
+    response_score_limit_ms: float | None
+    settings: Settings
+    pause_s: float
+    engines: int | None
+    pin: bool
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found = to_json(self)
+        assert isinstance(found, dict)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A capacity search, with the steps so far. `found` is None until it ends."""
+
+    directory: Path
+    terms: Terms
+    steps: tuple[MeasuredStep, ...]
+    found: Found | None = None
+
+    @property
+    def measured(self) -> Sequence[Step]:
+        return [Step(step.users, step.result) for step in self.steps]
+
+    @property
+    def users(self) -> int | None:
+        """The largest number of users that passed; None if none did, or until the search ends."""
+        return self.found.low if self.found else None
+
+    @property
+    def at_capacity(self) -> Sequence[MeasuredStep]:
+        """The steps in which the largest number passed."""
+        return [step for step in self.steps if step.users == self.users and step.result == PASSED]
+
+    @property
+    def tasks_per_s(self) -> float | None:
+        """The mean throughput of the largest number that passed."""
+        rates = [step.tasks_per_s for step in self.at_capacity]
+        return sum(rates) / len(rates) if rates else None
+
+    @property
+    def load_equivalent_users(self) -> int | None:
+        """The least load-equivalent of the largest number that passed, in users with a day of 8 h."""
+        return min((step.load_equivalent_users or 0 for step in self.at_capacity), default=None)
+
+    @property
+    def certain(self) -> bool:
+        """True if each step at both ends of the interval had an interval of its score."""
+        ends = {self.found.low, self.found.high} if self.found else set()
+        return all(step.score_interval_ms is not None for step in self.steps if step.users in ends)
+
+    @property
+    def exit_status(self) -> int:
+        """0 with a capacity and its interval, 1 if no number passed, 4 if something else ended the search."""
+        if self.found is None or self.found.stopped_by != "criteria":
+            return 4
+        return 0 if self.found.low is not None else 1
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of `capacity.json`."""
+        found = self.found
+        return {
+            "users": self.users,
+            "interval": [found.low, found.high] if found else None,
+            "stopped_by": found.stopped_by if found else None,
+            "certain": self.certain if found else None,
+            "tasks_per_s": self.tasks_per_s,
+            "load_equivalent_users": self.load_equivalent_users,
+            "terms": self.terms.document,
+            "steps": [to_json(step) for step in self.steps],
+        }

@@ -1,0 +1,115 @@
+"""A step of a capacity search: its result and figures, from the summary of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, RESULTS, UNDECIDED, VOID, Result
+from loadsim.analysis.verdict import ABORTED, LOAD
+from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
+
+SCORE = "score_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The result of a step, and the reasons for any other than a pass."""
+
+    result: Result
+    reasons: tuple[str, ...] = ()
+
+
+def judge_step(score: Mapping[str, Any]) -> Judged:
+    """Judge a run by the content of its `score.json`.
+
+    1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
+       ends the search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
+    2. A missed criterion is a failure. If only the score is missed and its interval contains the limit, the run is
+       undecided.
+    3. A run passes if it is valid, meets all criteria, and its score's interval does not contain the limit. A degraded
+       run lacks load, so it might pass only for that: it is undecided.
+    """
+    verdict = score["verdict"]
+    causes, reasons = set(verdict["causes"]), tuple(verdict["reasons"])
+    if verdict["validity"] == "invalid":
+        if OF_GENERATOR in causes:
+            return Judged(GENERATOR, reasons)
+        return Judged(FAILED if causes and causes <= {LOAD, ABORTED} else VOID, reasons)
+    unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
+    if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
+        return Judged(FAILED, reasons)
+    if unclear:
+        return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
+    if not verdict["passed"]:
+        return Judged(FAILED, reasons)
+    return Judged(PASSED) if verdict["validity"] == "valid" else Judged(UNDECIDED, reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
+
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h.
+    """
+
+    users: int
+    result: Result
+    score_ms: float | str | None
+    run: str
+    score_interval_ms: tuple[float, float] | None
+    response_score_ms: float | str | None
+    tasks_per_s: float
+    load_equivalent_users: int | None
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
+        """Return the step of a run with this `score.json`."""
+        judged = judge_step(score)
+        return cls(
+            users=users,
+            result=judged.result,
+            score_ms=score["score_ms"],
+            run=run,
+            score_interval_ms=_interval_ms(score, SCORE),
+            response_score_ms=score["response_score_ms"],
+            tasks_per_s=score["tasks_per_s"],
+            load_equivalent_users=score["load_equivalent_users"],
+            reasons=judged.reasons,
+        )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
+        """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
+        values = {one.name: document[one.name] for one in fields(cls)}
+        if values["result"] not in RESULTS or not isinstance(values["users"], int):
+            raise ValueError(values["result"])
+        interval = values["score_interval_ms"]
+        return cls(**values | {"score_interval_ms": interval and tuple(interval), "reasons": tuple(values["reasons"])})
+
+
+def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """Return the interval of the score that a criterion names; None for another figure, or without an interval."""
+    *path, last = name.split(".")
+    if last != SCORE:
+        return None
+    found: Any = score
+    for key in path:
+        found = found.get(key, {})
+    interval = found.get("score_interval_ms")
+    return None if interval is None else (float(interval[0]), float(interval[1]))
+
+
+def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[str, Any]) -> bool:
+    if interval_ms is None:
+        return False
+    limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
+    return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
+
+
+def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:
+    interval_ms = _interval_ms(score, criterion["name"])
+    assert interval_ms is not None
+    return f"{criterion['name']} from {interval_ms[0]:,.1f} to {interval_ms[1]:,.1f} ms, {criterion['wanted']} wanted"

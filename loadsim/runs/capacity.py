@@ -1,0 +1,277 @@
+"""The search for the largest number of users that passes: each step is a whole run on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_search import Found, Measure, NoAnswer, Settings, next_step
+from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.verdict import ENDED, FAULT
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.plan_cache import planned_load
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_server import Server
+from loadsim.model.terms import MOST_USERS, STRESS
+from loadsim.runs.capacity_file import FILE_NAME, INCOMPLETE, STEPS, read_steps, write
+from loadsim.runs.directory import create_directory, hand_over, path_component
+from loadsim.runs.local import run_locally
+from loadsim.runs.result import write_summary
+from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.version import __version__
+
+PAUSE_S = 60.0
+"""The default pause after a step on a real server, in which it may deliver queued mail."""
+
+COARSE = 8
+"""The first number is this part of the most by default: three doublings before the last."""
+
+Overridden = Callable[[Sequence[str]], Scenario]
+"""Reads the scenario with further settings, such as `topology.0.users=200`. Raises `ConfigError`."""
+
+
+class Interrupted(Exception):
+    """A user ended the search in a step. It can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any."""
+
+    first: int | None = None
+    most: int | None = None
+    steps: tuple[int, ...] = ()
+    width: float = 0.2
+    pause_s: float = PAUSE_S
+    engines: int | None = None
+    pin: bool = False
+
+
+Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
+"""Returns the watcher of a step with this scenario, for as long as the block."""
+
+
+def find_capacity(
+    read: Overridden,
+    wanted: Wanted,
+    out: Path | None = None,
+    *,
+    watch: Watch = lambda _: nullcontext(SILENT),
+    begun: Callable[[Capacity], None] = lambda _: None,
+    began_step: Callable[[Measure], None] = lambda _: None,
+    ended_step: Callable[[MeasuredStep], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Capacity:
+    """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
+
+    `begun` receives the search with the steps that it already has, before the first step; `began_step` and `ended_step`
+    are called around each step. Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one
+    number are invalid for other reasons than server or generator, and `Interrupted`.
+    """
+    scenario = read(())
+    if scenario.run.mode == STRESS:
+        raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
+    sizes = [group.users for group in scenario.topology]
+    terms = _terms(scenario, wanted)
+    sized = _Sized(read, sizes, None if scenario.lists.population else terms.settings.most)
+    sized.scenario(terms.settings.most)  # check the accounts before anything is measured
+    out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
+    with _search_directory(out):
+        steps = read_steps(out, terms) if (out / FILE_NAME).exists() else ()
+        capacity = Capacity(out, terms, steps)
+        write(capacity)
+        begun(capacity)
+        while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
+            began_step(step)
+            measured = _Measurement(sized.scenario(step.users), capacity, step.users, watch, sleep).step()
+            capacity = replace(capacity, steps=(*capacity.steps, measured))
+            write(capacity)
+            ended_step(measured)
+        if isinstance(step, NoAnswer):
+            raise _no_answer(capacity, step)
+        assert isinstance(step, Found)
+        capacity = replace(capacity, found=step)
+        write(capacity)
+        hand_over(out)
+        return capacity
+
+
+def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
+    """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
+    # Mail needs two users, and each group one.
+    least = max(2, len(scenario.topology))
+    if wanted.steps:
+        for option, value in (("--from", wanted.first), ("--most", wanted.most)):
+            if value is not None:
+                raise ConfigError(f"{option}: expected either it or --steps, found both")
+        if sorted(set(wanted.steps)) != list(wanted.steps):
+            raise ConfigError(f"--steps: expected rising numbers, found {','.join(map(str, wanted.steps))}")
+    most = wanted.steps[-1] if wanted.steps else scenario.users if wanted.most is None else wanted.most
+    first = wanted.steps[0] if wanted.steps else max(least, most // COARSE) if wanted.first is None else wanted.first
+    for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
+        if not least <= value <= highest:
+            name = "--steps" if wanted.steps else option
+            raise ConfigError(f"{name}: expected a number from {least} to {highest} users, found {value}")
+    document = f"{scenario.to_yaml()}{scenario.digest()}"
+    return Terms(
+        software=f"loadsim {__version__}",
+        name=scenario.name,
+        scenario=sha256(document.encode()).hexdigest(),
+        embedded=not isinstance(scenario.server, Server),
+        day_s=scenario.run.day_length_s,
+        compression=scenario.compression,
+        score_limit_ms=_limit(scenario, "score_ms"),
+        response_score_limit_ms=_limit(scenario, "response_score_ms"),
+        settings=Settings(first, most, least, wanted.width, wanted.steps),
+        pause_s=wanted.pause_s,
+        engines=wanted.engines,
+        pin=wanted.pin,
+    )
+
+
+def _limit(scenario: Scenario, name: str) -> float | None:
+    bound = scenario.criteria.get(name)
+    return min((limit for limit in (bound.max, bound.below) if limit is not None), default=None) if bound else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """The scenario with other numbers of users, in groups of the proportions `sizes`.
+
+    Its lists are those of `population` users, so that a server needs one set of lists for all steps; None leaves them.
+    """
+
+    read: Overridden
+    sizes: Sequence[int]
+    population: int | None
+
+    def scenario(self, users: int) -> Scenario:
+        settings = [f"topology.{at}.users={size}" for at, size in enumerate(shared(users, self.sizes))]
+        return self.read([*settings, *([f"lists.population={self.population}"] if self.population else [])])
+
+
+def shared(users: int, sizes: Sequence[int]) -> list[int]:
+    """Divide users among groups in proportion to their sizes, at least one each, by largest remainder."""
+    spare, total = users - len(sizes), sum(sizes)
+    wanted = [max(0.0, users * size / total - 1) for size in sizes]
+    scale = spare / sum(wanted) if sum(wanted) else 0.0
+    shares = [scale * each for each in wanted]
+    whole = [int(share) for share in shares]
+    by_remainder = sorted(range(len(sizes)), key=lambda at: (whole[at] - shares[at], at))
+    for at in by_remainder[: spare - sum(whole)]:
+        whole[at] += 1
+    return [1 + each for each in whole]
+
+
+@contextmanager
+def _search_directory(out: Path) -> Iterator[None]:
+    """Create the directory of a search unless it holds one, and keep other searches out.
+
+    Raises `ConfigError` for a directory with other files, and while another search uses it.
+    """
+    if not (out / FILE_NAME).exists():
+        create_directory(out)
+    try:
+        directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as failure:
+        raise ConfigError(f"--out {out}: expected a directory, found: {failure.strerror}") from None
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"--out {out}: expected a directory of its own, found another search at work") from None
+        yield
+    finally:
+        os.close(directory)
+
+
+def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
+    last = [one for one in capacity.steps if one.users == step.users][-1]
+    reasons = "; ".join(last.reasons)
+    place = capacity.directory / last.run
+    return RunInvalid(f"the search ends without a capacity: {step.users} users were invalid twice: {reasons} ({place})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """The measurement of one step, which may have been made before a crash."""
+
+    scenario: Scenario
+    capacity: Capacity
+    users: int
+    watch: Watch
+    sleep: Callable[[float], None]
+
+    def step(self) -> MeasuredStep:
+        """Return the step of a finished run in its directory, or else run. Raises `Interrupted`."""
+        number = 1 + sum(step.users == self.users for step in self.capacity.steps)
+        name = f"{STEPS}/{self.users:05d}-{number}"
+        directory = self.capacity.directory / name
+        score = _finished(directory) if directory.exists() else None
+        if score is None:
+            if directory.exists():
+                _set_aside(directory)
+            score = self._run(directory)
+        if ENDED in score["verdict"]["causes"]:
+            _set_aside(directory)
+            raise Interrupted
+        return MeasuredStep.of(self.users, name, score)
+
+    def _run(self, directory: Path) -> Mapping[str, Any]:
+        """Wait until the server is quiet, and run. Return the content of score.json."""
+        terms = self.capacity.terms
+        with self.watch(self.scenario) as watcher:
+            self._check(watcher)
+            if self.capacity.steps and terms.pause_s and isinstance(self.scenario.server, Server):
+                watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
+                self.sleep(terms.pause_s)
+            result = run_locally(self.scenario, directory, engines=terms.engines, pin=terms.pin, watcher=watcher)
+        return result.summary.score
+
+    def _check(self, watcher: Watcher) -> None:
+        """Check that a run can be valid by its plan. Raises `ConfigError` before the first step, else `RunInvalid`."""
+        watcher.stage("plan")
+        software, limit_s = build_fingerprint(), None
+        load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
+        reasons = forecast(self.scenario, load)
+        if reasons:
+            error = RunInvalid if self.capacity.steps else ConfigError
+            raise error(f"{self.users} users: {'; '.join(reasons)}")
+
+
+def _finished(directory: Path) -> Mapping[str, Any] | None:
+    """Return the content of score.json of a run that ended by itself; None for any other.
+
+    A crash may have come between the end of a run and its score: it is computed then if the logs are complete.
+    """
+    with suppress(OSError, ValueError):
+        found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
+        return None if ENDED in found["verdict"]["causes"] else dict(found)
+    with suppress(RunInvalid, ConfigError):
+        summary = write_summary(directory, SILENT).summary
+        if summary.verdict.validity != "degraded" and not {ENDED, FAULT} & set(summary.verdict.causes):
+            return summary.score
+    return None
+
+
+def _set_aside(directory: Path) -> None:
+    """Rename the directory of a run that did not end by itself, which stays for diagnosis."""
+    number = 1
+    while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
+        number += 1
+    try:
+        directory.rename(aside)
+    except OSError as failure:
+        raise ConfigError(f"{directory}: expected to rename it, found: {failure.strerror}") from None

@@ -1,0 +1,69 @@
+"""A short search on the embedded server, killed in a step and resumed: whole runs, through the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import PATIENT_CRITERIA
+from small_runs import loadsim, written
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -> None:
+    """Two users keep a criterion on log-ons and six do not, on any machine; two are undecided if load was missing."""
+    out = tmp_path / "out"
+    scenario = written(
+        tmp_path / "small.yaml",
+        topology=[{"profile": "loadsim-5.5/light", "users": 6}],
+        mailbox={"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
+        run={"day_length": "10s", "ramp_up": "1s", "warm_up": "1s", "window": "9s"},
+        criteria=PATIENT_CRITERIA | {"log_ons": {"max": 3}},
+    )
+    command = ("capacity", scenario, "--steps", "2,6", "--out", out)
+
+    # 1. Kill the search in the repetition of six users.
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        failed = next((line for line in lines if line.startswith("6 users failed")), None)
+        assert failed is not None, "no step of six users ended"
+        assert any(line.startswith(("warm-up: ", "window: ")) for line in lines)
+        process.kill()
+    before = json.loads((out / "capacity.json").read_text())
+    scores = {step["run"]: (out / step["run"] / "score.json").read_bytes() for step in before["steps"]}
+    assert [step["users"] for step in before["steps"]][-1] == 6
+    assert before["stopped_by"] is None
+
+    # 2. Resume it.
+    resumed = loadsim(*command)
+    after = json.loads((out / "capacity.json").read_text())
+    assert after["steps"][: len(before["steps"])] == before["steps"]
+    assert {run: (out / run / "score.json").read_bytes() for run in scores} == scores
+    assert sorted(step["run"] for step in after["steps"] if step["users"] == 6) == ["steps/00006-1", "steps/00006-2"]
+    assert (out / "steps" / "00006-2.incomplete-1").is_dir()
+    assert len({step["run"] for step in after["steps"]}) == len(after["steps"])
+
+    # 3. The answer.
+    passed = [step["users"] for step in after["steps"] if step["result"] == "pass"].count(2) >= 2
+    low, high = after["interval"]
+    assert (low, high, after["stopped_by"]) == (2 if passed else None, 6, "criteria")
+    assert resumed.returncode == (0 if passed else 1), resumed.stderr
+    assert resumed.stdout.count("6 users failed") == 1
+    assert "log_ons 6, at most 3 wanted" in resumed.stdout
+
+    # 4. A finished search only answers.
+    again = loadsim(*command, "--json", "--quiet")
+    assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
+    changed = loadsim(*command, "--set", "limits.grace=1s")
+    assert (changed.returncode, changed.stderr.count("\n")) == (2, 1)
+    assert "found changed: scenario" in changed.stderr

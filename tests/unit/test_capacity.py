@@ -1,0 +1,366 @@
+"""A capacity search around its runs: its directory, what it resumes and refuses, its answers and exit statuses.
+
+The runs are finished ones that lie in the directory of the search, as after a crash: so the search only reads them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import written
+
+from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_search import Found, Result, Settings
+from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.cli import main
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
+
+WANTED = Wanted(first=4, most=64)
+
+
+def reader(path: Path) -> Overridden:
+    def read(settings: Sequence[str]) -> Scenario:
+        return load_scenario(str(path), settings)
+
+    return read
+
+
+def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
+    """What a search reads of a run."""
+    criteria = [{"name": "failed_share", "min": None, "max": 0.01, "below": None, "passed": passed}]
+    reasons = [
+        *(f"invalid: {cause}" for cause in causes),
+        *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),
+    ]
+    return {
+        "verdict": {
+            "validity": "invalid" if causes else "valid",
+            "passed": passed,
+            "reasons": reasons,
+            "causes": [*causes],
+            "criteria": criteria,
+        },
+        "score_ms": 10.0 * users,
+        "score_interval_ms": None,
+        "response_score_ms": 20.0 * users,
+        "tasks_per_s": users / 10,
+        "load_equivalent_users": 4 * users,
+    }
+
+
+def finished(out: Path, name: str, content: dict[str, Any]) -> None:
+    """A run directory as far as a search reads it."""
+    (out / "steps" / name).mkdir(parents=True)
+    (out / "steps" / name / "score.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
+    """Begin a search that ends before its first step, as by Ctrl-C."""
+
+    def stop(_: Capacity) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        find_capacity(reader(path), wanted, out, begun=stop)
+
+
+def all_finished(out: Path, capacity: int) -> None:
+    """Both runs of each number up to 64."""
+    for users in range(1, 65):
+        for number in (1, 2):
+            finished(out, f"{users:05d}-{number}", score(users, users <= capacity))
+
+
+# --- users of groups ---
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=6), st.integers(0, 10_000))
+def test_users_are_shared_by_proportion(sizes: list[int], more: int) -> None:
+    users = len(sizes) + more
+    found = shared(users, sizes)
+    assert (sum(found), min(found) >= 1) == (users, True)
+    if all(users * size >= sum(sizes) for size in sizes):
+        assert all(abs(one - users * size / sum(sizes)) <= 1 for one, size in zip(found, sizes, strict=True))
+
+
+def test_the_scenarios_own_number_has_its_own_groups() -> None:
+    assert shared(20, [7, 7, 6]) == [7, 7, 6]
+    assert shared(3, [7, 7, 6]) == [1, 1, 1]
+    assert shared(100, [1]) == [100]
+
+
+# --- the directory ---
+
+
+def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    path = written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    before = {file: file.read_bytes() for file in out.rglob("score.json")}
+    ended: list[MeasuredStep] = []
+    capacity = find_capacity(reader(path), WANTED, out, ended_step=ended.append)
+    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, 20]
+    assert tuple(ended) == capacity.steps
+    assert capacity.found == Found(20, 24, "criteria")
+    assert capacity.exit_status == 0
+    document = json.loads((out / "capacity.json").read_text())
+    assert document == capacity.document
+    assert (document["users"], document["interval"], document["stopped_by"]) == (20, [20, 24], "criteria")
+    assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, False)
+    assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["steps"][2:4]] == [
+        (16, "pass", 160.0, "steps/00016-1"),
+        (32, "fail", 320.0, "steps/00032-1"),
+    ]
+    assert {file: file.read_bytes() for file in out.rglob("score.json")} == before
+    assert find_capacity(reader(path), WANTED, out) == capacity
+
+
+def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
+    """capacity.json as it was after each step, then the same end."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    states: list[bytes] = []
+    whole = find_capacity(
+        reader(path), WANTED, out, ended_step=lambda _: states.append((out / "capacity.json").read_bytes())
+    )
+    for length, state in enumerate(states, 1):
+        (out / "capacity.json").write_bytes(state)
+        again: list[MeasuredStep] = []
+        assert find_capacity(reader(path), WANTED, out, ended_step=again.append) == whole
+        assert len(again) == len(whole.steps) - length
+
+
+@pytest.mark.parametrize(
+    ("wanted", "settings", "changed"),
+    [
+        (Wanted(first=5, most=64), (), "first"),
+        (Wanted(first=4, most=65), (), "most"),
+        (Wanted(first=4, most=64, width=0.1), (), "width"),
+        (Wanted(first=4, most=64, pin=True), (), "pin"),
+        (Wanted(first=4, most=64, engines=1), (), "engines"),
+        (WANTED, ("limits.hits=5",), "scenario"),
+        (WANTED, ("criteria.score_ms.max=5",), "scenario, score_limit_ms"),
+    ],
+)
+def test_another_search_in_the_directory_is_refused(
+    tmp_path: Path, wanted: Wanted, settings: Sequence[str], changed: str
+) -> None:
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    finished(out, "00004-1", score(4, passed=True))
+
+    def read(more: Sequence[str]) -> Scenario:
+        return load_scenario(str(path), [*settings, *more])
+
+    with pytest.raises(ConfigError, match=f"found changed: {changed} \\(") as refused:
+        find_capacity(read, wanted, out)
+    assert len(refused.value.lines) == 1
+
+
+def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
+    """As after a wrong address of the server: nothing was measured."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out, Wanted(first=10, most=20))
+    begun(path, out)
+    all_finished(out, capacity=20)
+    assert find_capacity(reader(path), WANTED, out).found == Found(20, 24, "criteria")
+
+
+def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    out.mkdir()
+    (out / "letter").touch()
+    with pytest.raises(ConfigError, match="expected a new or empty directory"):
+        find_capacity(reader(path), WANTED, out)
+    (out / "capacity.json").write_text("[]")
+    with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+        find_capacity(reader(path), WANTED, out)
+
+
+def test_two_searches_do_not_share_a_directory(tmp_path: Path) -> None:
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    begun(path, out)
+    directory = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another search at work"):
+            find_capacity(reader(path), WANTED, out)
+    finally:
+        os.close(directory)
+
+
+def test_numbers_that_are_invalid_twice_end_the_search(tmp_path: Path) -> None:
+    """Not as the server's failure: nothing is known of it."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    begun(path, out)
+    for number in (1, 2):
+        finished(out, f"00004-{number}", score(4, passed=True, causes=["fault"]))
+    with pytest.raises(RunInvalid, match="4 users were invalid twice: invalid: fault"):
+        find_capacity(reader(path), WANTED, out)
+    assert json.loads((out / "capacity.json").read_text())["stopped_by"] is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (Wanted(first=2, most=64), "--from: expected a number from 3 to 64 users, found 2"),
+        (Wanted(first=65, most=64), "--from: expected a number from 3 to 64 users, found 65"),
+        (Wanted(most=2), "--most: expected a number from 3 to"),
+        (Wanted(steps=(8, 4)), "--steps: expected rising numbers, found 8,4"),
+        (Wanted(steps=(4, 4)), "--steps: expected rising numbers"),
+        (Wanted(steps=(2, 4)), "--steps: expected a number from 3 to 4 users, found 2"),
+        (Wanted(first=4, steps=(4, 8)), "--from: expected either it or --steps"),
+        (Wanted(most=4, steps=(4, 8)), "--most: expected either it or --steps"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, wanted: Wanted, reason: str) -> None:
+    """The small scenario has three groups."""
+    with pytest.raises(ConfigError, match=reason):
+        find_capacity(reader(written(tmp_path / "small.yaml")), wanted, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.yaml", run={"day_length": "20s", "mode": "stress"}, criteria={})
+    with pytest.raises(ConfigError, match=r"run\.mode: expected canonical"):
+        find_capacity(reader(path), WANTED, tmp_path / "out")
+
+
+@pytest.mark.slow  # plans in another process
+def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.yaml", limits={"window": "60s"})
+    with pytest.raises(ConfigError, match="4 users: this run cannot become valid"):
+        find_capacity(reader(path), WANTED, tmp_path / "out")
+
+
+# --- answers ---
+
+
+def capacity(found: Found, *results: tuple[int, Result], interval_ms: tuple[float, float] | None = None) -> Capacity:
+    """A search that has ended, with these steps."""
+    terms = Terms(
+        software="loadsim 1",
+        name="test",
+        scenario="0" * 64,
+        embedded=False,
+        day_s=28_800,
+        compression=1,
+        score_limit_ms=1000,
+        response_score_limit_ms=5000,
+        settings=Settings(500, 4000),
+        pause_s=60,
+        engines=None,
+        pin=False,
+    )
+    steps = [
+        MeasuredStep(
+            users=users,
+            result=result,
+            score_ms=float(users),
+            run=f"steps/{users:05d}-1",
+            score_interval_ms=interval_ms,
+            response_score_ms="inf" if result == "fail" else 2.0 * users,
+            tasks_per_s=users / 10,
+            load_equivalent_users=users,
+            reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
+        )
+        for users, result in results
+    ]
+    return Capacity(Path("out"), terms, tuple(steps), found)
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "first"),
+    [
+        (Found(1000, 1200, "criteria"), 0, "Capacity: 1,000 users"),
+        (Found(None, 500, "criteria"), 1, "Capacity: none, 500 users miss the criteria"),
+        (Found(1000, None, "generator"), 4, "Capacity: at least 1,000 users; the load generator was too slow for more"),
+        (Found(None, None, "generator"), 4, "Capacity: not found; the load generator was too slow for more"),
+        (Found(4000, None, "limit"), 4, "Capacity: at least 4,000 users; 4,000 are the most of this search"),
+        (Found(1000, 2000, "noise"), 4, "Capacity: not decided, from 1,000 users to 2,000 users"),
+        (Found(1000, None, "noise"), 4, "Capacity: not decided, from 1,000 users up"),
+        (Found(None, 2000, "noise"), 4, "Capacity: not decided, from none to 2,000 users"),
+    ],
+)
+def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, first: str) -> None:
+    ended = capacity(found, (500, "pass"), (1000, "pass"), (2000, "fail"))
+    lines = capacity_text(ended, 80).splitlines()
+    assert (ended.exit_status, lines[0]) == (status, first)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
+    ended = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"), (3000, "fail"))
+    text = capacity_text(ended, 80)
+    rows = {line.split()[0]: line for line in text.splitlines() if "####" in line}
+    limit = rows["500"].index("|")
+    assert rows["500"][:limit].count("#") == 7
+    assert rows["1,000"][:limit].count("#") == 14
+    assert rows["1,200"][limit:].startswith("|##")
+    assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
+    assert "Missed with 1,200 users: score_ms 1100.0 ms, below 1000 ms wanted" in text
+    assert "chance may move" in text
+    certain = capacity(Found(500, 600, "criteria"), (500, "pass"), (600, "fail"), interval_ms=(1, 2))
+    assert "chance may move" not in capacity_text(certain, 80)
+
+
+def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
+    step = capacity(Found(None, 500, "criteria"), (500, "fail"), interval_ms=(450, 550)).steps[0]
+    assert step_text(step, 80).splitlines() == [
+        "500 users failed: score 500 ms (450.0 to 550.0 ms), steps/00500-1",
+        "  - score_ms 1100.0 ms, below 1000 ms wanted",
+    ]
+
+
+# --- the command ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--from", "0"), ("--most", "x"), ("--steps", "4,,8"), ("--width", "0"), ("--width", "0.5%"), ("--pause", "-1s")],
+)
+def test_wrong_options_are_bad_input(options: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["capacity", "quickstart", *options])
+    assert ended.value.code == 2
+    assert f"argument {options[0]}: expected" in capsys.readouterr().err
+
+
+Printed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        status = main([*map(str, arguments)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -> None:
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
+    status, shown, progress = printed(*command)
+    assert status == 0
+    assert "Capacity: 20 users\nInterval: 20 users passed twice, 24 failed twice (+-9.1% of the middle)\n" in shown
+    assert "4 users passed: score 40.0 ms, steps/00004-1\n" in shown
+    assert "Step: 32 users, a failure is retried before it counts" in progress
+    status, shown, progress = printed(*command, "--json", "--quiet")
+    assert (status, json.loads(shown)["users"], progress) == (0, 20, "")
