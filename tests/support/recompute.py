@@ -459,7 +459,9 @@ def recompute(run: Exports) -> Figures:
             begin_us,
             end_us,
         ),
-        "machines": {name: machine_figures(samples, run.health, begin_us, end_us) for name, samples in machines.items()},
+        "machines": {
+            name: machine_figures(samples, run.health, begin_us, end_us) for name, samples in machines.items()
+        },
         "commands": command_figures(run.commands, begin_us, end_us),
     }
     criteria = criteria_figures(figures, scenario["criteria"], due)
