@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +10,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from working_child import Child, in_child, working
 
 from loadsim.monitor.processes import Process, ProcessTimes, process_at, process_of
 
@@ -43,62 +41,20 @@ def test_a_name_may_have_any_character(name: bytes, numbers: list[int], kernel: 
     )
 
 
-WAITING = """
-import sys
-open("/proc/self/comm", "w").write(sys.argv[1])
-print(flush=True)
-for line in sys.stdin:
-    exec(line)
-    print(flush=True)
-"""
-"""A process of this name that executes each line of its input, and answers each."""
-
-
-class Child:
-    """A process that does what it is sent; `does` returns when it has."""
-
-    def __init__(self, name: str = "a) (b 1 2") -> None:
-        words = [sys.executable, "-c", WAITING, name]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._to, self._from = self.process.stdin, self.process.stdout
-        self._from.readline()
-
-    def does(self, code: str) -> str:
-        self._to.write(code.replace("\n", "; ") + "\n")
-        self._to.flush()
-        return self._from.readline()
-
-    def ends(self) -> float:
-        """Return the CPU time of its whole life, with that of children that it waited for, in seconds."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.process.communicate()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 @contextmanager
-def child(name: str = "a) (b 1 2") -> Iterator[Child]:
-    made = Child(name)
+def child() -> Iterator[Child]:
+    made = Child()
     try:
         yield made
     finally:
         made.process.communicate()
 
 
-def burning(s: float) -> str:
-    """Code that takes this CPU time."""
-    return f"import time; end = time.process_time() + {s}; all(time.process_time() < end for _ in iter(int, 1))"
-
-
-FORK = "import os, sys; pid = os.fork()\n{code} if not pid else os.waitpid(pid, 0)\npid or os._exit(0)"
-
-
 def test_a_process_is_that_of_psutil() -> None:
     """Its time lies between two readings around psutil's own; a process that has ended is None."""
     with child() as waiting:
-        waiting.does(burning(0.05))
-        number = waiting.process.pid
+        waiting.does(working(0.05))
+        number = waiting.number
         before = process_at(number)
         other = psutil.Process(number)
         times, rss_bytes = other.cpu_times(), other.memory_info().rss
@@ -288,9 +244,9 @@ def test_the_times_of_real_processes_are_those_of_the_kernel() -> None:
     times.take()
     with child() as parent:
         sums_s = []
-        for code in (burning(0.1), FORK.format(code=burning(0.2)), burning(0.05)):
+        for code in (working(0.1), in_child(working(0.2)), working(0.05)):
             parent.does(code)
-            sums_s.append(times.take()[parent.process.pid] * TICK_S)
+            sums_s.append(times.take()[parent.number] * TICK_S)
         whole_s = parent.ends()
     rounded_s = 4 * TICK_S
     assert all(sum_s >= least_s - rounded_s for sum_s, least_s in zip(sums_s, (0.1, 0.2, 0.05), strict=True))
