@@ -101,7 +101,7 @@ def _probes(value: object) -> dict[str, dict[str, Any]]:
 _SETTING_JSON: Json = {"type": ["string", "number", "boolean"]}
 _PROBES_JSON = mapping_of(any_of(mapping_of(_SETTING_JSON), NULL))
 Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, _PROBES_JSON)]
-"""Probes of plug-ins by name, each with its settings."""
+"""Probes by name, each with its settings."""
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Probes of plug-ins (entry points of the group `loadsim.probes`): figures sampled each second of a run.
+"""Probes (entry points of the group `loadsim.probes`): figures sampled each second of a run.
 
 A probe runs in a thread of its own, in the process that coordinates the engines of a machine. It may block or fail:
 then its samples are missing, and nothing else. A thread opens it, too, with a time limit. Its figures are in the

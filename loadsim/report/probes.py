@@ -15,7 +15,7 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
         return ()
     return (
         table_of(
-            "Probes: figures of plug-ins in the window, which are in no score",
+            "Probes: figures in the window, which are in no score",
             figures,
             ("Figure", None, lambda each: f"{each.probe}: {each.figure}"),
             ("Samples", 0, lambda each: each.samples),

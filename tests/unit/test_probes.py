@@ -1,4 +1,4 @@
-"""Probes of plug-ins: sampled beside a run, shown in its report, and without any effect on its score."""
+"""Probes: sampled beside a run, shown in its report, and without any effect on its score."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures:
         {"a b": 1},
         {5: 1},
         {"a" * 41: 1},
-        {f"a{n}": n for n in range(51)},
+        {f"a{n}": n for n in range(101)},
     ],
 )
 def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -> None:
@@ -236,7 +236,7 @@ def test_a_probe_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With those that are."""
     with pytest.raises(ConfigError) as refusal:
         check_probes(counting(tmp_path / "scenario"))
-    assert str(refusal.value) == "virtual: probes: expected installed probes (none), found 'count'"
+    assert str(refusal.value) == "virtual: probes: expected installed probes (host), found 'count'"
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.Capt
     sample_log(tmp_path / "logs" / "c1.1.tlog", [done("READ", 1000, 40)], health=probe, facts=facts)
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0, capsys.readouterr().err
     page = (tmp_path / "r.html").read_text()
-    assert "Probes: figures of plug-ins in the window, which are in no score" in page
+    assert "Probes: figures in the window, which are in no score" in page
     assert "&lt;b&gt;: a_count" in page
     assert "<b>: " not in page
     assert "OSError: &lt;i&gt;" in page
