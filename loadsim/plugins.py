@@ -24,7 +24,10 @@ NOT_INSTALLED = "not installed"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plug-in of this kind and name, and the package that it comes from; loadsim's own drivers and probes are some, too."""
+    """A plug-in of this kind and name, and the package that it comes from.
+
+    loadsim's own drivers and probes are some, too.
+    """
 
     kind: str
     name: str

@@ -82,11 +82,11 @@ class ProcessGroups:
         if at_ns < self._read_again_ns:
             return {}
         ticks = self._times.take()
+        self._read_again_ns = at_ns + round((self._cost_ns() - cost_ns) / READING_SHARE)
         self._find_server(at_ns)
         self._assign()
         figures = self._figures(ticks, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
         self._busy_ticks, self._read_at_ns = busy_ticks, at_ns
-        self._read_again_ns = at_ns + round((self._cost_ns() - cost_ns) / READING_SHARE)
         return figures
 
     def _find_server(self, at_ns: int) -> None:

@@ -1,7 +1,7 @@
 """Finds out whether the server under test is on this machine, its processes, and the cores that they may use.
 
-This happens once, before the load. Without permission to inspect other users' processes, some facts stay unknown
-(None).
+A run does so before the load, and the probe `host` from time to time. Without permission to inspect other users'
+processes, some facts stay unknown (None).
 """
 
 from __future__ import annotations

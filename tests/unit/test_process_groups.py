@@ -165,15 +165,21 @@ def test_processes_have_the_name_that_the_kernel_keeps(start: Callable[..., Chil
 def test_reading_takes_a_limited_share_of_a_core() -> None:
     """A reading of 20 ms is made each third second, and its figures are those of all the time since the last one.
 
-    A search for the server costs as much, twice, and is made after 20 s again.
+    A search for the server of 20 ms is made after 20 s again, with the next reading.
     """
-    clock = Clock()
+    clock, searches = Clock(), []
     clock.each_cost_ns = 20 * 10**6
-    groups = ProcessGroups(frozenset, {}, clock.now, clock.cost)
+
+    def find() -> frozenset[int]:
+        searches.append(clock.now_ns // 10**9)
+        return frozenset()
+
+    groups = ProcessGroups(find, {}, clock.now, clock.cost)
     samples = {each: groups.take(each * TICKS_PER_S) for each in range(1, 33)}
-    assert [each for each, figures in samples.items() if figures] == [1, 9, 12, 15, 18, 21, 29, 32]
-    for each in (9, 12):
+    assert [each for each, figures in samples.items() if figures] == list(range(1, 33, 3))
+    for each in (4, 7):
         assert samples[each]["others_cpu_cores"] + samples[each]["loadsim_cpu_cores"] == pytest.approx(1)
+    assert searches == [1, 22]
     assert (READING_SHARE, FINDING_SHARE) == (0.008, 0.001)
 
 
