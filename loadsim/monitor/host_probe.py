@@ -26,6 +26,8 @@ from loadsim.monitor.process_groups import (
 PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
 """The lines of each file of pressure stall information. For the whole machine, `full` of `cpu` has no meaning."""
 
+PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in PRESSURE.items() for line in lines)
+
 MOST_DISKS = 6
 MOST_GROUPS = 10
 """With these, a sample has at most 96 figures."""
@@ -194,9 +196,10 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
 
 def core_shares(passed: CoreTime) -> dict[str, float]:
     """Return the shares of all cores' time; none if no tick has passed."""
-    parts = {"user": passed.user, "system": passed.system, "iowait": passed.io_wait, "steal": passed.stolen}
-    # `iowait` may decrease (proc_stat(5)).
-    return {f"cpu_{name}_share": max(0, part) / passed.total for name, part in parts.items() if passed.total > 0}
+    # `io_wait` may decrease (proc_stat(5)).
+    times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
+    parts = {"user": times.user, "system": times.system, "iowait": times.io_wait, "steal": times.stolen}
+    return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
 
 
 def figures_between(before: Reading, now: Reading) -> dict[str, float]:
@@ -205,6 +208,9 @@ def figures_between(before: Reading, now: Reading) -> dict[str, float]:
     if passed_ns <= 0:
         return {}
     figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
+    for name in figures.keys() & PRESSURE_SHARES:
+        # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
+        figures[name] = min(1.0, figures[name])
     for name, counters in now.disks.items():
         for figure, value in disk_figures(before.disks[name], counters, passed_ns / 1e6).items():
             figures[f"disk_{name}_{figure}"] = value

@@ -24,6 +24,9 @@ FINDING_SHARE = 0.001
 FIND_EACH_NS = 30 * 10**9
 """A server that is reloaded or joined by another instance is found again at most this late."""
 
+FORWARDERS = frozenset(("docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2", "ssh"))
+"""Programs that listen in place of a server in a container, or on another machine."""
+
 LONGEST_COMMAND = 15
 """The kernel keeps this many bytes of a process's name (proc_pid_comm(5))."""
 
@@ -44,10 +47,12 @@ def find_processes(services: Services) -> Callable[[], frozenset[int]]:
     ]
 
     def find() -> frozenset[int]:
-        found = [frozenset(find_server(endpoint).processes) for endpoint in endpoints]
-        processes = frozenset().union(*found) if all(found) else frozenset[int]()
+        found = [find_server(endpoint).processes for endpoint in endpoints]
+        names = {number: name for processes in found for number, name in processes.items()}
         # A server in this process, as tests have it, cannot be told from loadsim.
-        return frozenset() if os.getpid() in processes else processes
+        if not all(found) or os.getpid() in names or FORWARDERS.intersection(names.values()):
+            return frozenset()
+        return frozenset(names)
 
     return find if endpoints else frozenset
 

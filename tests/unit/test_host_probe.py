@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,8 @@ def test_shares_are_of_all_cores_time() -> None:
         "cpu_iowait_share": 0.1,
         "cpu_steal_share": 0.05,
     }
-    assert core_shares(CoreTime(50, 0, 60, -10, 0))["cpu_iowait_share"] == 0
+    decreased = core_shares(CoreTime(user=50, system=0, idle=0, io_wait=-10, stolen=0))
+    assert (decreased["cpu_user_share"], decreased["cpu_iowait_share"]) == (1, 0)
     assert core_shares(CoreTime(0, 0, 0, 0, 0)) == {}
 
 
@@ -273,6 +275,7 @@ def test_pressure_is_the_share_of_the_time_between_readings() -> None:
     figures = figures_between(before, after)
     assert figures["pressure_io_some_share"] == pytest.approx(0.25)
     assert figures["pressure_io_full_share"] == pytest.approx(0.05)
+    assert figures_between(before, replace(after, at_ns=1000))["pressure_io_some_share"] == 1
     assert not [name for name in figures if "pressure_cpu" in name]
 
 

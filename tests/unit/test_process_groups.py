@@ -200,6 +200,14 @@ def test_a_server_of_which_a_part_is_not_seen_has_no_figures(start: Callable[...
     assert find_processes(services)() == frozenset()
 
 
+def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> None:
+    """The server is in a container, or elsewhere: the time of this program would be taken for the server's."""
+    imap, smtp = start(), start("docker-proxy")
+    services = at(listening(imap), listening(smtp))
+    assert find_processes(services)() == frozenset()
+    assert find_processes(at(services.imap.port))() == {imap.number}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> None:
     """Without permission to inspect it."""
