@@ -114,9 +114,12 @@ def test_disks_are_those_of_iostat(tmp_path: Path) -> None:
         while output.count(b'"util"') < len(BEFORE):
             output += os.read(iostat.stdout.fileno(), 4096) or pytest.fail(f"iostat ended: {output!r}")
         shutil.copytree(later, before, dirs_exist_ok=True)
-        # iostat may take the signal before it waits for it.
-        while not select.select([iostat.stdout], [], [], 0.01)[0]:
-            iostat.send_signal(signal.SIGALRM)
+        # iostat may take the signal before it waits for it; the rest of the first report may come first.
+        while output.count(b'"util"') < 2 * len(BEFORE):
+            if select.select([iostat.stdout], [], [], 0.01)[0]:
+                output += os.read(iostat.stdout.fileno(), 4096) or pytest.fail(f"iostat ended: {output!r}")
+            else:
+                iostat.send_signal(signal.SIGALRM)
         output += iostat.communicate(timeout=PATIENCE_S)[0]
     (host,) = json.loads(output)["sysstat"]["hosts"]
     reported = {each["disk_device"]: each for each in host["statistics"][1]["disk"]}
