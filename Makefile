@@ -28,7 +28,7 @@ run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server 
 test: test-suite test-oldest test-newest fuzz ## run everything: the tests, also with the oldest and newest dependencies, and the fuzzer
 
 test-fast: $(VENV)/.installed-dev ## run the unit and docs tests that are quick and need no Dovecot, Postfix, root or compiler
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (slow or servers or compiler or hosts or ssh)" tests/unit tests/docs
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (slow or servers or compiler or hosts or ssh or tools)" tests/unit tests/docs
 
 # The order is that of tests/support/suite.py: the files with long tests first.
 test-suite: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install Debian's Dovecot, Postfix and OpenSSH for the tests, without starting the distribution's own services; a C compiler
-# for the null server of the benchmarks; ip, for the test hosts; and OpenLDAP's and Cyrus SASL's tools, which read exports.
+# for the null server of the benchmarks; ip, for the test hosts; OpenLDAP's and Cyrus SASL's tools, which read exports; iostat
+# and vmstat, for the probe of the host.
 # Or install only some packages:
 #
 #     sudo sh tests/install-mail-servers.sh [PACKAGE]...
@@ -10,7 +11,7 @@
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin"}
+packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin sysstat procps"}
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -99,6 +100,9 @@ if command -v systemctl >/dev/null; then
     esac
     case "$missing" in
     *sasl2-bin*) systemctl -q disable saslauthd.service >/dev/null 2>&1 || true ;;
+    esac
+    case "$missing" in
+    *sysstat*) systemctl -q disable sysstat.service >/dev/null 2>&1 || true ;;
     esac
 fi
 say "installed:$missing"

@@ -33,30 +33,44 @@ LONGEST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CoreTime:
-    """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware."""
+    """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware.
 
-    busy: int
-    stolen: int
+    `user` includes niced and guest time, `system` interrupts. A core with `io_wait` is idle, and waits for a disk.
+    """
+
+    user: int
+    system: int
     idle: int
+    io_wait: int
+    stolen: int
 
     def __sub__(self, before: CoreTime) -> CoreTime:
-        return CoreTime(self.busy - before.busy, self.stolen - before.stolen, self.idle - before.idle)
+        return CoreTime(
+            self.user - before.user,
+            self.system - before.system,
+            self.idle - before.idle,
+            self.io_wait - before.io_wait,
+            self.stolen - before.stolen,
+        )
+
+    @property
+    def busy(self) -> int:
+        return self.user + self.system
 
     @property
     def total(self) -> int:
-        return self.busy + self.stolen + self.idle
+        return self.busy + self.idle + self.io_wait + self.stolen
 
 
 def core_times(stat: str) -> dict[str, CoreTime]:
-    """Return the cores in /proc/stat by name, and their sum as `cpu` (proc_stat(5)). Waiting for a disk is idle."""
+    """Return the cores in /proc/stat by name, and their sum as `cpu` (proc_stat(5))."""
     times = {}
     for line in stat.splitlines():
         name, *fields = line.split()
         if name.startswith("cpu"):
             # `user` includes guest time
             user, nice, system, idle, io_wait, interrupts, soft_interrupts, stolen = map(int, fields[:8])
-            busy = user + nice + system + interrupts + soft_interrupts
-            times[name] = CoreTime(busy, stolen, idle + io_wait)
+            times[name] = CoreTime(user + nice, system + interrupts + soft_interrupts, idle, io_wait, stolen)
     return times
 
 
@@ -66,7 +80,7 @@ def tcp_counters(snmp: str) -> dict[str, int]:
     return dict(zip(names, map(int, values), strict=True))
 
 
-def _number_after(text: str, *words: str) -> int:
+def number_after(text: str, *words: str) -> int:
     """Return the first number after these words, which must follow each other in the text."""
     for word in words:
         text = text[text.index(word) + len(word) :]
@@ -101,8 +115,8 @@ class Machine:
             "cpu_share": _share(whole.busy, whole.total),
             "stolen_share": _share(whole.stolen, whole.total),
             "load_1min": float(self._read("/proc/loadavg").split(maxsplit=1)[0]),
-            "memory_available_bytes": _number_after(self._read("/proc/meminfo"), "MemAvailable:") * 1024,
-            "tcp_sockets": _number_after(self._read("/proc/net/sockstat"), "TCP:", "inuse"),
+            "memory_available_bytes": number_after(self._read("/proc/meminfo"), "MemAvailable:") * 1024,
+            "tcp_sockets": number_after(self._read("/proc/net/sockstat"), "TCP:", "inuse"),
             "segments_sent": self._tcp["OutSegs"] - tcp_before["OutSegs"],
             "segments_sent_again": self._tcp["RetransSegs"] - tcp_before["RetransSegs"],
         }

@@ -1,13 +1,12 @@
 """Finds out whether the server under test is on this machine, its processes, and the cores that they may use.
 
-This happens once, before the load. Without permission to inspect other users' processes, some facts stay unknown
-(None).
+A run does so before the load, and the probe `host` from time to time. Without permission to inspect other users'
+processes, some facts stay unknown (None).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 from collections import defaultdict
@@ -18,6 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from loadsim.model.ports import Endpoint
+from loadsim.monitor.processes import process_at, process_numbers
 
 LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
@@ -111,7 +111,7 @@ def processes_holding(inodes: set[int]) -> set[int]:
     """Return the processes that have one of these sockets open, as far as permissions allow to inspect them."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
     holding = set()
-    for process in _processes():
+    for process in process_numbers():
         with suppress(OSError):  # it has exited, or permission is missing
             if any(_target(file) in wanted for file in Path(f"/proc/{process}/fd").iterdir()):
                 holding.add(process)
@@ -128,13 +128,10 @@ def with_descendants(processes: Iterable[int]) -> dict[int, str]:
     """Return the names of these processes and of all their descendants, by number."""
     names: dict[int, str] = {}
     children = defaultdict(list)
-    for process in _processes():
-        with suppress(OSError):
-            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-            found = re.fullmatch(r"\d+ \((.*)\) \S (\d+) .*", stat, re.DOTALL)  # proc_pid_stat(5)
-            assert found is not None, stat
-            names[process] = found[1]
-            children[int(found[2])].append(process)
+    for process in process_numbers():
+        if (found := process_at(process)) is not None:
+            names[process] = found.name
+            children[found.parent].append(process)
     family: dict[int, str] = {}
     waiting = [process for process in processes if process in names]
     while waiting:
@@ -143,7 +140,3 @@ def with_descendants(processes: Iterable[int]) -> dict[int, str]:
             family[process] = names[process]
             waiting += children[process]
     return family
-
-
-def _processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]

@@ -17,6 +17,7 @@ from fresh_debian import check_fresh_debian
 from hypothesis import HealthCheck, settings
 from machines import check_ssh
 from mailservers import dovecot_postfix, embedded_server, server_directory
+from proc_tools import check_proc_tools
 
 from bench.hosts import check_hosts
 from bench.nullserver import compiler
@@ -99,6 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         ("compiler", compiler, "on the null server"),
         ("hosts", check_hosts, "on test hosts"),
         ("ssh", check_ssh, "by SSH"),
+        ("tools", check_proc_tools, "against iostat and vmstat"),
         ("fresh", check_fresh_debian, "in a fresh Debian"),
     ):
         if item.get_closest_marker(marker) is not None:

@@ -1,0 +1,234 @@
+"""The probe `host`: processor, memory, disks and network of the machine on which it runs, from /proc and /sys.
+
+Rates and shares are those since the last sample, by the kernel's counters and the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Services
+from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
+from loadsim.monitor.host import CoreTime, core_times, number_after, tcp_counters
+from loadsim.monitor.process_groups import (
+    PAGE_BYTES,
+    ProcessGroups,
+    figure_name,
+    find_processes,
+    named_groups,
+)
+
+PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
+"""The lines of each file of pressure stall information. For the whole machine, `full` of `cpu` has no meaning."""
+
+PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in PRESSURE.items() for line in lines)
+
+MOST_DISKS = 6
+MOST_GROUPS = 10
+"""With these, a sample has at most 96 figures."""
+
+LOOPBACK = "lo"
+
+ReadText = Callable[[str], str]
+"""Returns a file of /proc by its name there. Raises `OSError`."""
+
+
+def open_probe(
+    services: Services, disks: str | None = None, groups: str | None = None
+) -> Callable[[], dict[str, float]]:
+    """Return the function that samples this machine.
+
+    `disks` names disks and `groups` processes, separated by commas. Raises `ConfigError` if they are wrong, or if the
+    system has no /proc.
+    """
+    named = named_groups(_names("groups", groups, MOST_GROUPS))
+    wanted = _names("disks", disks, MOST_DISKS)
+    try:
+        sources = Sources(
+            chosen_disks(wanted, disk_counters(read_proc("diskstats"))), network_interfaces(), kernel_pressure()
+        )
+        reading_of(read_proc, sources, 0)
+    except OSError as error:
+        raise ConfigError(f"probe host: expected the files of Linux's /proc, found {error}") from None
+    return Host(sources, ProcessGroups(find_processes(services), named)).sample
+
+
+def _names(setting: str, names: str | None, most: int) -> list[str]:
+    """Return the names in a setting. Raises `ConfigError` for anything but a text with 1 to `most` of them."""
+    if names is None:
+        return []
+    found = [name.strip() for name in names.split(",")] if isinstance(names, str) else []
+    if not 1 <= len(found) <= most or not all(found):
+        expected = f"1 to {most} names separated by commas"
+        raise ConfigError(f"probe host: {setting}: expected {expected}, found {names!r:.60}")
+    return found
+
+
+def read_proc(name: str) -> str:
+    """Return a file of /proc. Raises `OSError`."""
+    return Path("/proc", name).read_text(encoding="ascii", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The disks, the network interfaces and the files of /proc/pressure that a probe samples."""
+
+    disks: Sequence[str]
+    interfaces: Sequence[str]
+    pressure: Sequence[str]
+
+
+def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...]:
+    """Return the interfaces of the hardware; without any, as in a container, all but the loopback interface.
+
+    Bridges, bonds, VLANs and tunnels pass their packets to hardware, where they would count twice.
+    """
+    found = sorted(path.name for path in network.iterdir()) if network.is_dir() else []
+    hardware = [name for name in found if (network / name / "device").exists()]
+    return tuple(hardware or (name for name in found if name != LOOPBACK))
+
+
+def kernel_pressure() -> tuple[str, ...]:
+    """Return the files of /proc/pressure that this kernel has and lets this user read."""
+    found = []
+    for name in PRESSURE:
+        try:
+            read_proc(f"pressure/{name}")
+        except OSError:  # also one that exists and is switched off
+            continue
+        found.append(name)
+    return tuple(found)
+
+
+# --- a reading --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The machine's counters and levels at a moment.
+
+    `counters` are by figure, the increase in a second, and by the source: an interface, or an empty text. `disks` are
+    by name in figures.
+    """
+
+    at_ns: int
+    cores: CoreTime
+    counters: Mapping[tuple[str, str], float]
+    disks: Mapping[str, DiskCounters]
+    levels: Mapping[str, float]
+
+
+def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
+    """Read the machine's files. Raises `OSError` or `ValueError` if one of them, or a disk, is missing."""
+    stat, vmstat, meminfo = read("stat"), read("vmstat"), read("meminfo")
+    times = core_times(stat)
+    available_bytes = number_after(meminfo, "MemAvailable:") * 1024
+    opened, unused, _ = read("sys/fs/file-nr").split()
+    counters: dict[tuple[str, str], float] = {
+        ("context_switches_per_s", ""): number_after(stat, "\nctxt"),
+        ("swap_in_bytes_per_s", ""): number_after(vmstat, "\npswpin") * PAGE_BYTES,
+        ("swap_out_bytes_per_s", ""): number_after(vmstat, "\npswpout") * PAGE_BYTES,
+        ("major_faults_per_s", ""): number_after(vmstat, "\npgmajfault"),
+        ("tcp_retransmitted_segments_per_s", ""): tcp_counters(read("net/snmp"))["RetransSegs"],
+        **dict(network_counters(read("net/dev"), sources.interfaces)),
+    }
+    for name in sources.pressure:
+        for line in PRESSURE[name]:
+            # Seconds of stall per second: a share.
+            total_us = number_after(read(f"pressure/{name}"), line, "total=")
+            counters[f"pressure_{name}_{line}_share", ""] = total_us / 1e6
+    levels = {
+        "cores": len(times) - 1,
+        "runnable_threads": number_after(stat, "\nprocs_running") - 1,  # without the one that reads
+        "memory_available_bytes": available_bytes,
+        "memory_used_share": 1 - available_bytes / (number_after(meminfo, "MemTotal:") * 1024),
+        "open_files": int(opened) - int(unused),
+    }
+    return Reading(at_ns, times["cpu"], counters, dict(_disks(read("diskstats"), sources.disks)), levels)
+
+
+def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
+    counters = disk_counters(diskstats) if disks else {}
+    for name in disks:
+        if name not in counters:
+            raise ValueError(f"expected the disk {name} in /proc/diskstats, found none")
+        yield figure_name(name), counters[name]
+
+
+def network_counters(table: str, interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the counters of these interfaces and the loopback interface in /proc/net/dev (proc_pid_net(5))."""
+    for line in table.splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        fields = [int(number) for number in numbers.split()]
+        received_bytes, received_packets, sent_bytes, sent_packets = *fields[:2], *fields[8:10]
+        if (name := name.strip()) == LOOPBACK:  # what is sent there is received there
+            yield ("loopback_bytes_per_s", ""), sent_bytes
+            yield ("loopback_packets_per_s", ""), sent_packets
+        elif name in interfaces:
+            yield ("network_received_bytes_per_s", name), received_bytes
+            yield ("network_received_packets_per_s", name), received_packets
+            yield ("network_sent_bytes_per_s", name), sent_bytes
+            yield ("network_sent_packets_per_s", name), sent_packets
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str], float], s: float) -> dict[str, float]:
+    """Return the increase of each figure in a second, its sources added.
+
+    A figure with a counter that decreased, such as that of an interface that was created again, is left out.
+    """
+    increases: defaultdict[str, float] = defaultdict(float)
+    reset = set()
+    for (figure, source), counter in now.items():
+        increase = counter - before.get((figure, source), counter)
+        increases[figure] += increase
+        if increase < 0:
+            reset.add(figure)
+    return {figure: increase / s for figure, increase in increases.items() if figure not in reset}
+
+
+def core_shares(passed: CoreTime) -> dict[str, float]:
+    """Return the shares of all cores' time; none if no tick has passed."""
+    # `io_wait` may decrease (proc_stat(5)).
+    times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
+    parts = {"user": times.user, "system": times.system, "iowait": times.io_wait, "steal": times.stolen}
+    return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
+
+
+def figures_between(before: Reading, now: Reading) -> dict[str, float]:
+    """Return the rates and shares of the time between two readings; none if no time has passed."""
+    passed_ns = now.at_ns - before.at_ns
+    if passed_ns <= 0:
+        return {}
+    figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
+    for name in figures.keys() & PRESSURE_SHARES:
+        # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
+        figures[name] = min(1.0, figures[name])
+    for name, counters in now.disks.items():
+        for figure, value in disk_figures(before.disks[name], counters, passed_ns / 1e6).items():
+            figures[f"disk_{name}_{figure}"] = value
+    return figures
+
+
+class Host:
+    """Samples the machine; the first sample has levels only."""
+
+    def __init__(self, sources: Sources, groups: ProcessGroups) -> None:
+        self._sources = sources
+        self._groups = groups
+        self._before: Reading | None = None
+
+    def sample(self) -> dict[str, float]:
+        """Return the figures since the last sample. Raises `OSError` or `ValueError` for what cannot be seen."""
+        now = reading_of(read_proc, self._sources, time.monotonic_ns())
+        figures = {**now.levels, **(figures_between(self._before, now) if self._before else {})}
+        self._before = now
+        figures |= self._groups.take(now.cores.busy)
+        return {name: float(f"{value:.6g}") for name, value in figures.items()}

@@ -1,0 +1,159 @@
+"""Cores and memory that groups of processes take: the server's, loadsim's own, others by name, and all the rest.
+
+All processes are read each time, which costs about 10 us each. So the reading takes a limited share of a core: with
+thousands of processes it is less frequent than the samples.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.processes import Process, ProcessTimes
+from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
+
+SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
+
+READING_SHARE = 0.008
+FINDING_SHARE = 0.001
+"""The most of a core that reading processes, and finding the server's again, may take."""
+
+FIND_EACH_NS = 30 * 10**9
+"""A server that is reloaded or joined by another instance is found again at most this late."""
+
+FORWARDERS = frozenset(("docker-proxy", "rootlessport", "slirp4netns", "pasta", "pasta.avx2", "ssh"))
+"""Programs that listen in place of a server in a container, or on another machine."""
+
+LONGEST_COMMAND = 15
+"""The kernel keeps this many bytes of a process's name (proc_pid_comm(5))."""
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def find_processes(services: Services) -> Callable[[], frozenset[int]]:
+    """Return a function that finds the server's processes; it returns none if not all can be seen.
+
+    Names are resolved here, once: later, a name server that fails would hide the server.
+    """
+    endpoints = [
+        Endpoint(str(address), port)
+        for host, port in dict.fromkeys((each.host, each.port) for each in (services.imap, services.smtp))
+        for address in sorted(addresses_of(host), key=str)
+        if is_own(address)
+    ]
+
+    def find() -> frozenset[int]:
+        found = [find_server(endpoint).processes for endpoint in endpoints]
+        names = {number: name for processes in found for number, name in processes.items()}
+        # A server in this process, as tests have it, cannot be told from loadsim.
+        if not all(found) or os.getpid() in names or FORWARDERS.intersection(names.values()):
+            return frozenset()
+        return frozenset(names)
+
+    return find if endpoints else frozenset
+
+
+class ProcessGroups:
+    """Reads the groups. `find` returns the server's processes; `named` has the names of processes by group."""
+
+    def __init__(
+        self,
+        find: Callable[[], frozenset[int]],
+        named: Mapping[str, str],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        cost_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        self._find = find
+        self._named = named
+        self._now_ns = now_ns
+        self._cost_ns = cost_ns
+        self._times = ProcessTimes()
+        self._server: set[int] = set()
+        self._loadsim = {os.getpid()}
+        self._read_at_ns = self._read_again_ns = 0
+        self._find_again_ns = self._find_at_latest_ns = 0
+        self._busy_ticks = 0
+
+    def take(self, busy_ticks: int) -> dict[str, float]:
+        """Return the figures since the last reading; none as long as reading would cost too much.
+
+        `busy_ticks` is the time for which all cores together were busy since the machine started.
+        """
+        at_ns, cost_ns = self._now_ns(), self._cost_ns()
+        if at_ns < self._read_again_ns:
+            return {}
+        ticks = self._times.take()
+        self._read_again_ns = at_ns + round((self._cost_ns() - cost_ns) / READING_SHARE)
+        self._find_server(at_ns)
+        self._assign()
+        figures = self._figures(ticks, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
+        self._busy_ticks, self._read_at_ns = busy_ticks, at_ns
+        return figures
+
+    def _find_server(self, at_ns: int) -> None:
+        """Find the server again: at once if none of its processes is left, else from time to time."""
+        if at_ns < (self._find_at_latest_ns if self._server - self._times.ended else self._find_again_ns):
+            return
+        cost_ns = self._cost_ns()
+        self._server |= self._find()
+        self._find_again_ns = at_ns + round((self._cost_ns() - cost_ns) / FINDING_SHARE)
+        self._find_at_latest_ns = max(self._find_again_ns, at_ns + FIND_EACH_NS)
+
+    def _assign(self) -> None:
+        """Add the children of each group. A process stays in its group if its parent ends before it."""
+        self._server -= self._times.ended
+        self._loadsim -= self._times.ended
+        for number, process in self._times.processes.items():  # parents come first
+            if process.parent in self._server:
+                self._server.add(number)
+            elif process.parent in self._loadsim:
+                self._loadsim.add(number)
+        self._server &= self._times.processes.keys()
+        self._loadsim -= self._server  # loadsim starts servers, too
+
+    def _figures(self, ticks: Mapping[int, int], busy_ticks: int, passed_ns: int) -> dict[str, float]:
+        processes = self._times.processes
+        members: dict[str, Collection[int]] = {SERVER: self._server, LOADSIM: self._loadsim}
+        for group, name in self._named.items():
+            members[group] = [number for number, process in processes.items() if process.name == name]
+        figures: dict[str, float] = {}
+        for group, numbers in members.items():
+            if numbers:
+                figures[f"{group}_rss_bytes"] = _rss_bytes(processes, numbers)
+        if not ticks or passed_ns <= 0:
+            return figures
+        per_tick = 1e9 / TICKS_PER_S / passed_ns
+        for group, numbers in members.items():
+            if numbers:
+                figures[f"{group}_cpu_cores"] = sum(ticks.get(number, 0) for number in numbers) * per_tick
+        grouped = {number for numbers in members.values() for number in numbers}
+        rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
+        # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
+        figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick
+        return figures
+
+
+def _rss_bytes(processes: Mapping[int, Process], numbers: Collection[int]) -> int:
+    return sum(processes[number].rss_pages for number in numbers) * PAGE_BYTES
+
+
+def named_groups(names: Sequence[str]) -> dict[str, str]:
+    """Return the names of processes, as the kernel shortens them, by group. Raises `ConfigError` for unusable ones."""
+    named: dict[str, str] = {}
+    for name in names:
+        shortened = name.encode()[:LONGEST_COMMAND].decode(errors="replace")
+        group = figure_name(shortened)
+        if group in (*named, SERVER, LOADSIM, OTHERS) or not group[0].isalpha():
+            expected = f"different names that begin with a letter, none of them {SERVER}, {LOADSIM} or {OTHERS}"
+            raise ConfigError(f"probe host: groups: expected {expected}, found {name!r:.60}")
+        named[group] = shortened
+    return named
+
+
+def figure_name(name: str) -> str:
+    """Return a name as a part of a figure's name: lower case, other characters than a-z and 0-9 as `_`."""
+    return "".join(each if each.isascii() and each.isalnum() else "_" for each in name.lower())

@@ -1,0 +1,139 @@
+"""Processes of this machine as proc_pid_stat(5) states them, and the CPU time that each took between two readings."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+LONGEST_BYTES = 4096
+"""More than /proc/PID/stat has: 52 numbers and a name of at most 64 bytes."""
+
+KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD, a flag of the ninth field."""
+
+
+class Process(NamedTuple):
+    """A process. Times are ticks of all of its threads; `reaped_ticks` are those of children that it has waited for.
+
+    `started_ticks` is the time from the machine's start to its own. `rss_pages` is approximate (proc_pid_stat(5)).
+    """
+
+    name: str
+    parent: int
+    own_ticks: int
+    reaped_ticks: int
+    started_ticks: int
+    rss_pages: int
+    in_kernel: bool
+
+    @property
+    def total_ticks(self) -> int:
+        return self.own_ticks + self.reaped_ticks
+
+
+def process_of(stat: bytes) -> Process:
+    """Return the process of a /proc/PID/stat. Its name may have any character, also parentheses and blanks."""
+    before, _, after = stat.rpartition(b")")
+    name = before.partition(b"(")[2].decode(errors="replace")
+    fields = after.split()
+    own_ticks, reaped_ticks = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    in_kernel = bool(int(fields[6]) & KERNEL_THREAD)
+    return Process(name, int(fields[1]), own_ticks, reaped_ticks, int(fields[19]), int(fields[21]), in_kernel)
+
+
+def process_at(number: int) -> Process | None:
+    """Return a process; None if it has ended, or if this user may not see it."""
+    with suppress(OSError):
+        file = os.open(f"/proc/{number}/stat", os.O_RDONLY)
+        try:
+            return process_of(os.read(file, LONGEST_BYTES))
+        finally:
+            os.close(file)
+    return None
+
+
+def process_numbers() -> set[int]:
+    """Return the numbers of all processes that this user may see."""
+    names = os.listdir("/proc")  # noqa: PTH208 - each second: objects for hundreds of names cost more than reading them
+    return {int(name) for name in names if name.isdigit()}
+
+
+class ProcessTimes:
+    """The processes at the last reading, and the time that each took since the one before.
+
+    A process that has ended counts for the one that waited for it: there, the kernel adds its whole time. What earlier
+    readings have counted is subtracted, so that no time counts twice. `numbers` and `at` read the processes.
+    """
+
+    def __init__(
+        self,
+        numbers: Callable[[], set[int]] = process_numbers,
+        at: Callable[[int], Process | None] = process_at,
+    ) -> None:
+        self.processes: dict[int, Process] = {}
+        """Without the kernel's threads. Parents come before their children."""
+        self.ended: frozenset[int] = frozenset()
+        """Those of the reading before that have ended, also if their number is in use again."""
+        self._numbers = numbers
+        self._at = at
+        self._in_kernel: set[int] = set()
+        self._owed_ticks = Counter[int]()
+
+    def take(self) -> dict[int, int]:
+        """Read all processes; return the ticks of each since the last reading, those it waited for included.
+
+        The first reading returns none.
+        """
+        before, self.processes = self.processes, self._read()
+        self.ended = frozenset(number for number, known in before.items() if not self._still_there(number, known))
+        owed_ticks = self._counted_of_ended(before)
+        carried_ticks, self._owed_ticks = self._owed_ticks, Counter()
+        ticks: dict[int, int] = {}
+        for number, process in self.processes.items():
+            # A process that was not there at the last reading has begun since: all of its time is new.
+            known = before[number] if number in before and number not in self.ended else None
+            own_ticks = process.own_ticks - (known.own_ticks if known else 0)
+            reaped_ticks = process.reaped_ticks - (known.reaped_ticks if known else 0)
+            counted_ticks = min(owed_ticks[number] + carried_ticks[number], reaped_ticks)
+            ticks[number] = own_ticks + reaped_ticks - counted_ticks
+            # If a child ended after its parent was read, the next reading subtracts its time. The kernel never adds the
+            # time of a child whose parent ignores SIGCHLD (times(2)): nothing is owed longer.
+            self._owed_ticks[number] = min(
+                owed_ticks[number], owed_ticks[number] + carried_ticks[number] - counted_ticks
+            )
+        return ticks if before else {}
+
+    def _read(self) -> dict[int, Process]:
+        """Read parents before their children: a child's time is then never in both."""
+        listed = self._numbers()
+        self._in_kernel &= listed
+        listed -= self._in_kernel
+        known = [number for number in self.processes if number in listed]
+        found: dict[int, Process] = {}
+        new: dict[int, Process] = {}
+        for number in (*known, *sorted(listed - self.processes.keys())):
+            if (process := self._at(number)) is None:
+                continue
+            if process.in_kernel:
+                self._in_kernel.add(number)
+            elif number in self.processes and self.processes[number].started_ticks == process.started_ticks:
+                found[number] = process
+            else:
+                new[number] = process
+        return found | dict(sorted(new.items(), key=lambda each: each[1].started_ticks))
+
+    def _still_there(self, number: int, known: Process) -> bool:
+        return number in self.processes and self.processes[number].started_ticks == known.started_ticks
+
+    def _counted_of_ended(self, before: Mapping[int, Process]) -> Counter[int]:
+        """Return the ticks of ended processes that were counted, by the number of the process that waited for them."""
+        counted, heirs = Counter[int](), dict[int, int]()
+        for number, process in before.items():
+            if number in self.ended:
+                # If the parent has ended, too, its own parent has the time of both.
+                heirs[number] = heirs.get(process.parent, process.parent)
+                counted[heirs[number]] += process.total_ticks + self._owed_ticks[number]
+        return counted

@@ -1,0 +1,234 @@
+"""Cores of groups of processes: the server's, loadsim's, those of a name, and the rest.
+
+Seen from outside, they could be wrong so: the server is a child of loadsim, and counts as loadsim; a process of it
+ends, and its time is lost; a part of it is invisible, and the figure is too small; it starts again with new numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from working_child import LISTEN, Child, in_child, working
+
+from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.process_groups import (
+    FIND_EACH_NS,
+    FINDING_SHARE,
+    READING_SHARE,
+    TICKS_PER_S,
+    ProcessGroups,
+    find_processes,
+)
+
+ROUNDED_S = 4 / TICKS_PER_S
+"""Each of four times of a process may be rounded down to a tick."""
+
+NOBODY = 65_534
+
+
+class Clock:
+    """Moves by a second with each reading, so that cores are seconds; reading has a cost that a test states."""
+
+    def __init__(self) -> None:
+        self.now_ns, self.cost_ns, self.each_cost_ns = 0, 0, 0
+
+    def now(self) -> int:
+        self.now_ns += 10**9
+        return self.now_ns
+
+    def cost(self) -> int:
+        self.cost_ns += self.each_cost_ns
+        return self.cost_ns
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Child]]:
+    """Starts children, which end with the test."""
+    children: list[Child] = []
+
+    def started(name: str = "child") -> Child:
+        children.append(Child(name))
+        return children[-1]
+
+    yield started
+    for each in children:
+        each.process.communicate()
+
+
+def at(port: int, other: int | None = None) -> Services:
+    return Services(Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", other or port))
+
+
+def listening(server: Child) -> int:
+    return int(server.does(LISTEN))
+
+
+def groups_of(services: Services, clock: Clock, **named: str) -> ProcessGroups:
+    return ProcessGroups(find_processes(services), named, clock.now, clock.cost)
+
+
+def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[..., Child]) -> None:
+    """Its own time and that of a child that began and ended unseen are the server's; the rest is loadsim's.
+
+    What no group took of the busy time is that of others, and never negative.
+    """
+    server, engine = start(), start()
+    groups = groups_of(at(listening(server)), Clock())
+    assert groups.take(0).keys() == {"server_rss_bytes", "loadsim_rss_bytes"}
+    server.does(working(0.1))
+    server.does(in_child(working(0.2)))
+    engine.does(working(0.15))
+    begun_s = time.process_time()
+    while time.process_time() < begun_s + 0.05:
+        pass
+    figures = groups.take(100 * TICKS_PER_S)
+    assert figures["server_cpu_cores"] >= 0.3 - ROUNDED_S
+    assert figures["loadsim_cpu_cores"] >= 0.2 - 2 * ROUNDED_S
+    # All cores together were busy for 100 s.
+    assert sum(figures[f"{group}_cpu_cores"] for group in ("server", "loadsim", "others")) == pytest.approx(100)
+    server_s = server.ends()
+    assert figures["server_cpu_cores"] <= server_s + ROUNDED_S
+    assert figures["server_rss_bytes"] > 1 << 20
+    engine.does(working(0.05))
+    assert groups.take(100 * TICKS_PER_S)["others_cpu_cores"] == 0
+
+
+def test_children_of_the_server_stay_its_own(start: Callable[..., Child]) -> None:
+    """Those that begin later, and those whose parent has ended."""
+    server = start()
+    groups = groups_of(at(listening(server)), Clock())
+    groups.take(0)
+    # A child, which does the rest, begins; its parent ends once both were read.
+    server.does("import os; r, w = os.pipe(); pid = os.fork(); pid and (os.read(r, 1), os._exit(0))")
+    groups.take(0)
+    server.does("os.write(w, b'x')")
+    server.process.wait()
+    groups.take(0)
+    server.does(working(0.2))
+    figures = groups.take(10 * TICKS_PER_S)
+    assert figures["server_cpu_cores"] >= 0.2 - ROUNDED_S
+    assert figures["loadsim_cpu_cores"] + figures["server_cpu_cores"] + figures["others_cpu_cores"] == pytest.approx(10)
+
+
+def test_a_server_that_was_started_again_is_found(start: Callable[..., Child]) -> None:
+    """At once, if nothing was left of it; meanwhile its figures are missing, and not 0."""
+    first = start()
+    port = listening(first)
+    groups = groups_of(at(port), Clock())
+    assert "server_rss_bytes" in groups.take(0)
+    first.process.communicate()
+    assert not [name for name in groups.take(0) if name.startswith("server")]
+    second = start()
+    second.does(f"import socket; listener = socket.create_server(('127.0.0.1', {port}))")
+    groups.take(0)
+    second.does(working(0.1))
+    assert groups.take(0)["server_cpu_cores"] >= 0.1 - ROUNDED_S
+
+
+def test_a_server_is_looked_for_from_time_to_time(start: Callable[..., Child]) -> None:
+    """A second instance may have joined it; each search costs, so that none is made before its time."""
+    first, second, searches = start(), start(), []
+    found = {first.number}
+
+    def find() -> frozenset[int]:
+        searches.append(clock.now_ns)
+        return frozenset(found)
+
+    clock = Clock()
+    groups = ProcessGroups(find, {}, clock.now, clock.cost)
+    one = groups.take(0)["server_rss_bytes"]
+    found.add(second.number)
+    figures = [groups.take(0)["server_rss_bytes"] for _ in range(FIND_EACH_NS // 10**9)]
+    assert searches == [10**9, 10**9 + FIND_EACH_NS]
+    assert figures[-1] > 1.5 * one > figures[-2]
+
+
+def test_processes_have_the_name_that_the_kernel_keeps(start: Callable[..., Child]) -> None:
+    """Fifteen bytes of it; a name that no process has is left out."""
+    filter_ = start("a-long-name-of-a-filter"[:15])
+    groups = groups_of(at(1), Clock(), mail_filter="a-long-name-of-", nothing="nothing-of-this")
+    groups.take(0)
+    filter_.does(working(0.1))
+    figures = groups.take(10 * TICKS_PER_S)
+    assert figures["mail_filter_cpu_cores"] >= 0.1 - ROUNDED_S
+    assert figures["mail_filter_rss_bytes"] > 1 << 20
+    # It descends from loadsim, which has its time, too; of the rest, it is taken off once.
+    assert figures["loadsim_cpu_cores"] >= figures["mail_filter_cpu_cores"]
+    assert figures["loadsim_cpu_cores"] + figures["others_cpu_cores"] == pytest.approx(10)
+    assert not [name for name in figures if name.startswith(("nothing", "server"))]
+
+
+def test_reading_takes_a_limited_share_of_a_core() -> None:
+    """A reading of 20 ms is made each third second, and its figures are those of all the time since the last one.
+
+    A search for the server of 20 ms is made after 20 s again, with the next reading.
+    """
+    clock, searches = Clock(), []
+    clock.each_cost_ns = 20 * 10**6
+
+    def find() -> frozenset[int]:
+        searches.append(clock.now_ns // 10**9)
+        return frozenset()
+
+    groups = ProcessGroups(find, {}, clock.now, clock.cost)
+    samples = {each: groups.take(each * TICKS_PER_S) for each in range(1, 33)}
+    assert [each for each, figures in samples.items() if figures] == list(range(1, 33, 3))
+    for each in (4, 7):
+        assert samples[each]["others_cpu_cores"] + samples[each]["loadsim_cpu_cores"] == pytest.approx(1)
+    assert searches == [1, 22]
+    assert (READING_SHARE, FINDING_SHARE) == (0.008, 0.001)
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_server_has_all_processes_of_both_services(start: Callable[..., Child]) -> None:
+    imap, smtp = start(), start()
+    services = at(listening(imap), listening(smtp))
+    assert find_processes(services)() == {imap.number, smtp.number}
+
+
+def test_a_server_of_which_a_part_is_not_seen_has_no_figures(start: Callable[..., Child]) -> None:
+    """One service has no process here that this user may see: the sum of the rest would be too small."""
+    imap, smtp = start(), start()
+    services = at(listening(imap), listening(smtp))
+    smtp.does("listener.close()")
+    assert find_processes(services)() == frozenset()
+
+
+def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> None:
+    """The server is in a container, or elsewhere: the time of this program would be taken for the server's."""
+    imap, smtp = start(), start("docker-proxy")
+    services = at(listening(imap), listening(smtp))
+    assert find_processes(services)() == frozenset()
+    assert find_processes(at(services.imap.port))() == {imap.number}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> None:
+    """Without permission to inspect it."""
+    imap, smtp = start(), start()
+    services = at(listening(imap), listening(smtp))
+    smtp.does(f"import ctypes, os; os.setuid({NOBODY}); ctypes.CDLL(None).prctl(4, 1)")  # PR_SET_DUMPABLE
+    os.seteuid(NOBODY)
+    try:
+        assert find_processes(services)() == frozenset()
+        assert find_processes(at(services.smtp.port))() == {smtp.number}
+    finally:
+        os.seteuid(0)
+
+
+def test_a_server_elsewhere_has_no_figures() -> None:
+    """192.0.2.0/24 is for documentation (RFC 5737)."""
+    elsewhere = Endpoint("192.0.2.7", 143)
+    assert find_processes(Services(elsewhere, elsewhere))() == frozenset()
+
+
+def test_a_server_in_this_process_cannot_be_told_from_loadsim() -> None:
+    """Its time would count as the server's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert find_processes(at(listener.getsockname()[1]))() == frozenset()
