@@ -427,7 +427,7 @@ def test_a_full_machine_is_looked_at_before_the_server_is_blamed(machine: Machin
     facts = replace(FINE, generator=replace(FINE.generator, machines=(machine,)))
     advice = (
         "find out what took the processor of c1: it was 97% busy, and loadsim's engines took 8%. If it was not the"
-        " server, end it and run again"
+        " server, end it and run again; the probe host (probes: {host: {}}) tells what the server took"
     )
     expected = advice if said else None
     assert judge(facts, (MET,), LIMITS).advice is None
