@@ -192,12 +192,18 @@ def _load_made(figures: Figures) -> list[str]:
     return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}{outside}"]
 
 
-def _in_no_plan(figures: Figures) -> str:
-    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
+def due_in_no_plan(figures: Figures) -> dict[str, float]:
+    """Return the numbers of tasks of the window that came due and are in no plan, by name."""
     due: dict[str, float] = {}
     for task in (task for module in figures.by_protocol.values() for task in module.tasks):
         if task.planned and task.task in LEFT_OUT and task.task not in WITHOUT_WINDOW:
             due[task.task] = due.get(task.task, 0) + task.planned
+    return due
+
+
+def _in_no_plan(figures: Figures) -> str:
+    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
+    due = due_in_no_plan(figures)
     if not due:
         return ""
     tasks = ", ".join(f"{number:,} due {task}" for task, number in due.items())

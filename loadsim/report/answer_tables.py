@@ -192,8 +192,7 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
     """Return how exact the score is. The figures of several runs are exact means, of which hits are the sums."""
     lines = []
     if module.provisional:
-        hits = {task.task: round(task.hits * runs) for task in module.tasks}
-        few = [f"{task} {hits[task]}" for task in hits if task in module.covers.few_hits]
+        few = few_tasks(module, runs)
         of_runs = f" in {runs} runs together" if runs > 1 else ""
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits{of_runs}: {', '.join(few)}.")
     if module.score_interval_ms:
@@ -214,6 +213,11 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
             f" {ms(between.stddev)}, 95 % interval {ms(between.low)} to {ms(between.high)} ms."
         )
     return lines
+
+
+def few_tasks(module: DriverFigures, runs: int = 1) -> list[str]:
+    """Return the scored tasks whose few hits make the score provisional, each with its hits in all runs together."""
+    return [f"{task.task} {round(task.hits * runs)}" for task in module.tasks if task.task in module.covers.few_hits]
 
 
 LEAST_NEEDED = (6, 5, 3, 1)
