@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
 from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.repeats import Spread
 from loadsim.analysis.score import FEW_HITS, CommandFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import NEVER, known_decimals, rounded, time_digits
@@ -209,8 +210,8 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
     if repeats and (between := repeats.score):
         each = ", ".join(ms(score_ms) for score_ms in between.each)
         lines.append(
-            f"Between {len(between.each)} runs: score {each}; mean {ms(between.mean)}, std. dev."
-            f" {ms(between.stddev)}, 95 % interval {ms(between.low)} to {ms(between.high)} ms."
+            f"Between {len(between.each)} runs: score {each}; geometric mean {ms(between.mean)}, {_interval(between)}."
+            " Quote these: the Weighted Avg is of all records together."
         )
     return lines
 
@@ -219,6 +220,17 @@ def few_tasks(module: DriverFigures, runs: int = 1) -> list[str]:
     """Return the scored tasks whose few hits make the score provisional, each with its hits in all runs together."""
     return [f"{task.task} {round(task.hits * runs)}" for task in module.tasks if task.task in module.covers.few_hits]
 
+
+def _interval(between: Spread) -> str:
+    """Return the interval of the mean of several runs in words, unless it is too wide to tell anything."""
+    low, high = between.low, between.high
+    if low is None or high is None or high > WIDEST * low:
+        return "95 % interval too wide to tell anything (make more runs)"
+    return f"95 % interval {ms(low)} to {ms(high)} ms"
+
+
+WIDEST = 100
+"""The largest ratio of the ends of an interval between runs that is shown."""
 
 LEAST_NEEDED = (6, 5, 3, 1)
 """The columns that a narrow score table lacks, the first ones first: Std. Dev., Mean, 50th, Weight."""
