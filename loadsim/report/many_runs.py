@@ -105,7 +105,7 @@ def _score(run: RecordedRun) -> Cell:
     return _only(module.score_ms for module in run.figures.by_protocol.values())
 
 
-SAME = "The runs do not differ in anything that loadsim knows: not in server, settings, machine or versions."
+SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 
 def _differing_names(facts: Facts) -> str:
