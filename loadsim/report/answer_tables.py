@@ -76,13 +76,13 @@ def stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Ta
         "",
         module.tasks,
         ("Category", None, lambda task: task.task),
-        ("Hits", None, lambda task: task.hits),
+        ("Hits", None, lambda task: f"{task.hits:,}"),
         ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
         ("50th", 1, lambda task: task.service.p50_ms),
         (percentile, 1, lambda task: task.percentile_ms),
         ("Mean", 1, lambda task: task.service.mean_ms),
         ("Std. Dev.", 1, lambda task: task.service.stddev_ms),
-        ("Failed", None, lambda task: task.failed),
+        ("Failed", None, lambda task: f"{task.failed:,}"),
     )
 
 
@@ -91,8 +91,8 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
         "",
         module.tasks,
         ("Category", None, lambda task: task.task),
-        ("Due", None, lambda task: task.planned),
-        ("Done", None, lambda task: task.done),
+        ("Due", None, lambda task: f"{task.planned:,}"),
+        ("Ended", None, lambda task: f"{task.done:,}"),
         ("Per s", 1, lambda task: task.done_per_s),
         ("90th", 1, lambda task: task.service.p90_ms),
         ("99th", 1, lambda task: task.service.p99_ms),
@@ -108,7 +108,8 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
 
 def beyond_legend(percentile: str) -> list[str]:
     return [
-        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time."
+        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time.",
+        "Ended: succeeded or failed. Per s: succeeded, per second.",
     ]
 
 
@@ -130,7 +131,7 @@ def _outcome_table(tasks: Sequence[OutcomeRow], percentile: str) -> Table:
         "",
         tasks,
         ("Category", None, lambda task: task.task),
-        ("Count", None, lambda task: task.count),
+        ("Count", None, lambda task: f"{task.count:,}"),
         ("50th", 1, lambda task: task.took.p50_ms),
         (percentile, 1, lambda task: task.percentile_ms),
         ("Mean", 1, lambda task: task.took.mean_ms),
@@ -143,13 +144,13 @@ def command_table(commands: Sequence[CommandFigures]) -> Table:
         "",
         commands,
         ("Command", None, lambda one: one.command),
-        ("Hits", None, lambda one: one.hits),
+        ("Hits", None, lambda one: f"{one.hits:,}"),
         ("50th", 1, lambda one: one.took.p50_ms),
         ("95th", 1, lambda one: one.took.p95_ms),
         ("Max", 1, lambda one: one.took.max_ms),
         ("Mean", 1, lambda one: one.took.mean_ms),
         ("Std. Dev.", 1, lambda one: one.took.stddev_ms),
-        ("Failed", None, lambda one: one.failed),
+        ("Failed", None, lambda one: f"{one.failed:,}"),
     )
 
 
@@ -161,8 +162,8 @@ def clients_text(clients: Sequence[ClientFigures], width: int | None = None) -> 
         "",
         clients,
         ("Client", None, lambda one: one.client),
-        ("Users", None, lambda one: one.users),
-        ("Lost", None, lambda one: one.lost_users),
+        ("Users", None, lambda one: f"{one.users:,}"),
+        ("Lost", None, lambda one: f"{one.lost_users:,}"),
         ("Engines", None, lambda one: one.engines),
         ("Start", None, lambda one: None if one.start_late_ms is None else f"{one.start_late_ms:+.2f}"),
         ("give or take", 2, lambda one: one.start_error_ms),
