@@ -152,7 +152,7 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
     if not rows:
         yield (
             "Base and new have the same server, settings, machines and versions, as far as loadsim knows. It does not"
-            " see what was changed within the server, or what else ran."
+            " see what was changed within the server, or which other programs ran."
         )
         return
     columns = (Column("Fact"), Column("Base"), Column("New"))
