@@ -277,6 +277,9 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
 FIRST_LOOK = 3
 """The fewest runs of each set that should be compared."""
 
+LOOKS_WITH_REPEATS = 2
+"""The fewest looks of runs that are compared once more with further repeats."""
+
 MOST_LOOKS = 100
 """With more looks, the correction leaves no difference significant."""
 

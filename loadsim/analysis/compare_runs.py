@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compare import (
     ALPHA,
     FIRST_LOOK,
+    LOOKS_WITH_REPEATS,
     MOST_LOOKED_AT,
     Decision,
     Difference,
@@ -44,6 +45,9 @@ LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start
 
 NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
 """Keys of a scenario that do not change its load."""
+
+FOLLOW_FROM_DAY = ("window_s", "duration_s", "scenario_digest", "plan_digest")
+"""Header keys that follow from the length of the day, if no other key of the scenarios differs."""
 
 BOTH_SHOWN = "; loadsim report RUN RUN shows both on one page"
 """Advice on runs that are not comparable."""
@@ -182,7 +186,7 @@ def compare_runs(
     ignored = _complaints(runs)
     if ignored and not force:
         valid = all(run.verdict.validity != "invalid" for run in _all(runs))
-        raise ConfigError(f"compare: {ignored[0]}{BOTH_SHOWN if valid else ''}")
+        raise ConfigError(f"compare: {_numbered(ignored)}{BOTH_SHOWN if valid else ''}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
@@ -285,18 +289,45 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
             seen[name] = side, run
 
 
+def _numbered(complaints: Sequence[str]) -> str:
+    """Return all complaints in one line."""
+    if len(complaints) == 1:
+        return complaints[0]
+    each = "; ".join(f"({number}) {complaint}" for number, complaint in enumerate(complaints, 1))
+    return f"{len(complaints)} reasons against it: {each}"
+
+
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return the reasons against a comparison; those that follow from the length of the day are one with it."""
+    follow: Collection[str] = FOLLOW_FROM_DAY if _only_days_differ(runs) else ()
+    differing = {key: found for key in SAME if key not in follow and (found := _difference(runs, key))}
+    if follow and "day_s" in differing:
+        differing["day_s"] += " (window, duration, load and plan follow from it)"
     return [
         *(
             f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
             for run in _all(runs)
             if run.verdict.validity == "invalid"
         ),
-        *filter(None, (_difference(runs, key) for key in SAME)),
+        *differing.values(),
         *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
-        *_differing_loads(runs),
+        *_differing_loads(runs, follow),
     ]
+
+
+def _only_days_differ(runs: Mapping[str, Sequence[Run]]) -> bool:
+    """Return True if the scenarios are known, and no key that changes the load differs but `run.day_length`."""
+    scenarios = [run.recorded.scenario for run in _all(runs)]
+    if not all(scenarios):
+        return False
+    first, *others = ({**one, "run": one.get("run") or {}} for one in scenarios)
+    keys = {
+        name
+        for other in others
+        for name, *_ in differences(first, other, sorted({*first, *other}.difference(NOT_LOAD), key=str))
+    }
+    return keys == {"run.day_length"}
 
 
 def _header(key: str) -> Callable[[Run], Any]:
@@ -323,14 +354,14 @@ def _differing(runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], 
     return [f"{key}: expected the same in all runs, found {found}"]
 
 
-def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the differing keys, unless each load occurs equally often on both sides."""
+def _differing_loads(runs: Mapping[str, Sequence[Run]], follow: Collection[str]) -> list[str]:
+    """Return the differing keys without those that `follow`, unless each load occurs equally often on both sides."""
     loads = {
         side: Counter(tuple(run.header.get(key) for key in LOAD) for run in of_side) for side, of_side in runs.items()
     }
     if loads[BASE] == loads[NEW]:
         return []
-    return [complaint for key in LOAD for complaint in _differing_load(runs, key)]
+    return [complaint for key in LOAD if key not in follow for complaint in _differing_load(runs, key)]
 
 
 def _differing_load(runs: Mapping[str, Sequence[Run]], key: str) -> list[str]:
@@ -458,7 +489,9 @@ def _decision(
         return "failed" if significant else "undecided", None
     if more_failures == BASE and decision == "failed":
         return "undecided", None
-    return decision, repeats_needed(sample, max_regression, looks) if decision == "undecided" else None
+    if decision != "undecided":
+        return decision, None
+    return decision, repeats_needed(sample, max_regression, max(looks, LOOKS_WITH_REPEATS))
 
 
 def _together(decisions: Iterable[Decision]) -> Decision | None:

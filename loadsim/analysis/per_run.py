@@ -47,7 +47,7 @@ def mean(found: T, runs: int) -> T:
 
 
 def in_tenths(found: T) -> T:
-    """Return means for people: counts with at most one decimal, or one digit if they are below 0.05."""
+    """Return means for people: whole counts from 100 on, below with a decimal, or one digit if they are below 0.05."""
     rounded: T = _mapped(found, _tenths)
     return rounded
 
@@ -75,4 +75,6 @@ def _mean(count: Any, runs: int) -> Any:
 def _tenths(count: Any) -> Any:
     if not isinstance(count, float):
         return count
+    if count >= 100:
+        return round(count)
     return round(count, 1) if count >= 0.05 else float(f"{count:.1g}")

@@ -1,7 +1,8 @@
 """The spread between repeated runs of a scenario, and the confidence interval of the mean.
 
 The run is the unit of replication. Runs vary with the start of the server, the layout of the disk, and the load of a
-shared machine. The records of one run do not show this.
+shared machine. The records of one run do not show this. As in `compare`, the mean is geometric, and the interval is
+that of logarithms: no end of it is below zero.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, median, stdev
 
-from loadsim.analysis.compare import one_critical_t
+from loadsim.analysis.compare import RESOLUTION_MS, one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
@@ -21,10 +22,13 @@ from loadsim.timinglog.reader import TimingLog
 LEVEL = 0.95
 """The level of confidence intervals."""
 
+_LARGEST = 700.0
+"""About the logarithm of the largest float, to which an end of an interval is clipped."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of each run (None if absent), with mean, standard deviation, and t-interval of the mean.
+    """A time of each run in ms (None if absent), with geometric mean, standard deviation, and t-interval of the mean.
 
     A single run has neither deviation nor interval.
     """
@@ -55,12 +59,13 @@ def spread(figures: Sequence[float | None]) -> Spread:
     known = [figure for figure in figures if figure is not None]
     if not known:
         raise ValueError("no runs")
-    mean = fmean(known)
     if len(known) < 2:
-        return Spread(tuple(figures), mean)
-    deviation = stdev(known)
-    reach = one_critical_t(1 - LEVEL, len(known) - 1) * deviation / math.sqrt(len(known))
-    return Spread(tuple(figures), mean, deviation, mean - reach, mean + reach)
+        return Spread(tuple(figures), known[0])
+    logarithms = [math.log(max(figure, RESOLUTION_MS)) for figure in known]
+    middle = fmean(logarithms)
+    reach = one_critical_t(1 - LEVEL, len(known) - 1) * stdev(logarithms) / math.sqrt(len(known))
+    low, mean, high = (math.exp(min(end, _LARGEST)) for end in (middle - reach, middle, middle + reach))
+    return Spread(tuple(figures), mean, stdev(known), low, high)
 
 
 def repeats(

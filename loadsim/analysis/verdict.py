@@ -344,10 +344,14 @@ def _missing(facts: Facts) -> list[str]:
         reasons.append(f"the generator lost {facts.lost_users:,} of {facts.users:,} users")
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
-        reasons.append(_attempted(totals))
+        reasons.append(f"{_attempted(totals)}, at least {_percent(FULL_SHARE)} wanted")
     if facts.load_unknown:
         reasons.append("how much of the load of the plan was made is not known")
-    return reasons + _load_below(facts, FULL_LOAD) + _companions_down(facts, FULL_LOAD)
+    full = _percent(FULL_LOAD)
+    reasons += [f"{found}, at least {full} wanted" for found in _load_below(facts, FULL_LOAD)]
+    return reasons + [
+        f"{found}, at most {_percent(1 - FULL_LOAD)} wanted" for found in _companions_down(facts, FULL_LOAD)
+    ]
 
 
 def _load_below(facts: Facts, least: float) -> list[str]:
@@ -365,7 +369,7 @@ def _keeping_up(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     Load that is missing for another reason, such as an early end, has no such advice.
     """
     otherwise = facts.ended_early or facts.unended or facts.lost_users or facts.own_faults
-    if otherwise or not _load_below(facts, limits["load"]):
+    if otherwise or not _load_below(facts, max(limits["load"], FULL_LOAD)):
         return []
     mail_ms, busy_ms, pace = facts.delivery.took.p50_ms, facts.late_busy_p95_ms, facts.compression
     if mail_ms is not None and math.isinf(mail_ms):

@@ -229,7 +229,7 @@ def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text
 
 
 def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
-    most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
+    most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms (worst)"
     if lately is None or not (ended := lately.ended("ok", *FAILURES)):
         return Text(most)
     before, after = lately.before, lately.after
@@ -239,7 +239,7 @@ def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
         ("ours" if narrow else "generator", after.late_generator_s - before.late_generator_s),
     )
     means = ", ".join(f"{cause} {late_s / ended * 1000:.1f} ms" for cause, late_s in causes)
-    return Text(means if narrow else f"{means} a task lately; {most}")
+    return Text(means if narrow else f"{means} (mean, lately); {most}")
 
 
 def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: float | None, narrow: bool) -> Text:
@@ -249,12 +249,12 @@ def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: flo
     text = Text()
     if snapshot.lag_p99_ms is not None:
         bad = lag_most_ms is not None and snapshot.lag_p99_ms > lag_most_ms
-        most = "" if lag_most_ms is None else f", at most {lag_most_ms:.2g}"
+        most = "" if lag_most_ms is None else f", limit {lag_most_ms:.2g}"
         late = f"{snapshot.lag_p99_ms:.1f} ms late"
         line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(line, style="red" if bad else "")
     bad = cpu_limit is not None and snapshot.cpu_share > cpu_limit
-    most = "" if cpu_limit is None or narrow else f" (at most {cpu_limit:.0%})"
+    most = "" if cpu_limit is None or narrow else f" (limit {cpu_limit:.0%})"
     text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
     return text.append(f", {(snapshot.rss_bytes or 0) / 2**20:.0f} MiB")
 

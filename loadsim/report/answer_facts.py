@@ -69,10 +69,10 @@ def tasks_per_s(figures: Figures) -> str:
     """Return the rates of tasks that succeeded and came due; if load is missing, the share of the plan's load."""
     achieved, due = figures.achieved_per_s, figures.offered_per_s
     if due is None:
-        return f"{achieved:.1f} tasks/s achieved"
+        return f"{achieved:,.1f} tasks/s achieved"
     share = None if figures.load is None else figures.load.share
     of_plan = "" if share is None or share >= FULL_LOAD else f", at {percent(share)} of the plan's load"
-    return f"{achieved:.1f} tasks/s achieved of {due:.1f} due{of_plan}"
+    return f"{achieved:,.1f} tasks/s achieved of {due:,.1f} due{of_plan}"
 
 
 def _day(figures: Figures) -> str:
@@ -95,11 +95,11 @@ def night_words(figures: Figures) -> str:
 
 
 def _throughput(found: Throughput) -> list[str]:
-    commands = ", ".join(f"{per_s:.1f} {service} commands/s" for service, per_s in found.commands.items())
+    commands = ", ".join(f"{per_s:,.1f} {service} commands/s" for service, per_s in found.commands.items())
     return [
         "Closed loop: each user starts the next activity as soon as the last is done, without pauses",
-        f"Throughput: {found.tasks_per_s:.1f} successful tasks/s, {found.messages_per_s:.1f} messages/s,"
-        f" {found.deliveries_per_s:.1f} deliveries/s, {commands}",
+        f"Throughput: {found.tasks_per_s:,.1f} successful tasks/s, {found.messages_per_s:,.1f} messages/s,"
+        f" {found.deliveries_per_s:,.1f} deliveries/s, {commands}",
     ]
 
 
@@ -116,12 +116,12 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
         *_sessions(figures),
         *_companions(figures),
         *_inbox(figures),
-        f"Delivery: {mail.accepted:,} accepted, {mail.delivered:,} delivered, {mail.undelivered:,} undelivered"
-        f"{how_addressed(mail.undelivered, inside_by_list)};"
+        f"Delivery: {count_copies(mail.accepted)} accepted, {mail.delivered:,} delivered,"
+        f" {mail.undelivered:,} undelivered{how_addressed(mail.undelivered, inside_by_list)};"
         f" 50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
         f" {mail.timed:,} of {mail.accepted - mail.unwatched:,} timed"
         + (f", {mail.found:,} found by polling" if mail.found else "")
-        + (f"; also undelivered at the end: {beyond} accepted outside the window" if beyond else "")
+        + (f"; also undelivered at the end: {beyond:,} accepted outside the window" if beyond else "")
         + how_addressed(beyond, beyond_by_list)
         + ("; the run ended early, without a drain" if ended_early and mail.undelivered_at_end else "")
         + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
@@ -138,7 +138,7 @@ def how_addressed(messages: float, by_list: float | None) -> str:
     if not messages or by_list is None:
         return ""
     individuals = round(messages - by_list, 1)  # means of several runs are rounded to tenths
-    return f" ({individuals:g} to individuals, {by_list:g} through lists)"
+    return f" ({individuals:,.10g} to individuals, {by_list:,.10g} through lists)"
 
 
 def who_is_unwatched(figures: Figures) -> str:
@@ -162,17 +162,19 @@ def _tasks(figures: Figures) -> str:
     tasks = figures.totals
     if figures.throughput:  # nothing was planned
         return (
-            f"Tasks: {tasks.done:,} done, {tasks.failed:,} of them failed; {tasks.unfinished:,} unfinished;"
-            f" {figures.throughput.silent_activities} times there was nothing to do{_by_generator(figures)}"
+            f"Tasks: {tasks.done:,} ended, {tasks.failed:,} of them failed; {tasks.unfinished:,} unfinished;"
+            f" {figures.throughput.silent_activities:,} times there was nothing to do{_by_generator(figures)}"
         )
     return (
-        f"Tasks: {tasks.planned:,} due, {tasks.done:,} done, {tasks.failed:,} of them failed;"
+        f"Tasks: {tasks.planned:,} due, {tasks.done:,} ended, {tasks.failed:,} of them failed;"
         f" {tasks.unfinished:,} unfinished, {tasks.skipped:,} skipped{_by_generator(figures)}"
     )
 
 
 def _by_generator(figures: Figures) -> str:
-    return f"; the generator itself failed {figures.totals.generator_failed}" if figures.totals.generator_failed else ""
+    return (
+        f"; the generator itself failed {figures.totals.generator_failed:,}" if figures.totals.generator_failed else ""
+    )
 
 
 def _load_made(figures: Figures) -> list[str]:
@@ -192,12 +194,18 @@ def _load_made(figures: Figures) -> list[str]:
     return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}{outside}"]
 
 
-def _in_no_plan(figures: Figures) -> str:
-    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
+def due_in_no_plan(figures: Figures) -> dict[str, float]:
+    """Return the numbers of tasks of the window that came due and are in no plan, by name."""
     due: dict[str, float] = {}
     for task in (task for module in figures.by_protocol.values() for task in module.tasks):
         if task.planned and task.task in LEFT_OUT and task.task not in WITHOUT_WINDOW:
             due[task.task] = due.get(task.task, 0) + task.planned
+    return due
+
+
+def _in_no_plan(figures: Figures) -> str:
+    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
+    due = due_in_no_plan(figures)
     if not due:
         return ""
     tasks = ", ".join(f"{number:,} due {task}" for task, number in due.items())
@@ -213,7 +221,7 @@ def _failures(figures: Figures) -> list[str]:
     ]
     found.sort(key=lambda failure: (-failure[0], failure[1:]))
     shown = [
-        f"{times} {task} {outcome}" + (f" ({kind})" if kind else "")
+        f"{times:,} {task} {outcome}" + (f" ({kind})" if kind else "")
         for times, task, outcome, kind in found[:MOST_FAILURES]
     ]
     more = [f"{count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
@@ -243,8 +251,9 @@ def _companions(figures: Figures) -> list[str]:
         return []
     down = "" if found.down_share is None else f", not served for {found.down_share * 100:.3g} % of the run"
     return [
-        f"Companions: {found.count}, {found.log_ons} log-ons ({found.log_ons_failed} failed), {found.looks} looks,"
-        f" {found.listed} messages listed, {found.sessions_lost} sessions lost, {found.failures} failures{down}"
+        f"Companions: {found.count:,}, {found.log_ons:,} log-ons ({found.log_ons_failed:,} failed),"
+        f" {found.looks:,} looks, {found.listed:,} messages listed, {found.sessions_lost:,} sessions lost,"
+        f" {found.failures:,} failures{down}"
     ]
 
 
@@ -264,7 +273,7 @@ def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
     who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
     parts = [
         f"event loop {duration(generator.lag_p50_ms)} late (50th), {duration(generator.lag_p99_ms)} (99th),"
-        f" {duration(generator.lag_max_ms)} at most"
+        f" {duration(generator.lag_max_ms)} (worst)"
     ]
     if generator.cpu_share is not None:
         parts.append(f"{generator.cpu_share:.0%} of a core")
@@ -282,6 +291,11 @@ def _machine(machine: MachineHealth) -> str:
         shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
         parts.append("the server runs on this machine" + shares)
     return f"Machine {machine.name}: " + "; ".join(parts or ["nothing is known"])
+
+
+def count_copies(number: float) -> str:
+    """Return a number of copies: a message has one for each recipient."""
+    return f"{number:,} {'copy' if number == 1 else 'copies'}"
 
 
 def count(number: float, noun: str) -> str:

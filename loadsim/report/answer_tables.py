@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
 from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.repeats import Spread
 from loadsim.analysis.score import FEW_HITS, CommandFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import NEVER, known_decimals, rounded, time_digits
@@ -75,13 +76,13 @@ def stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Ta
         "",
         module.tasks,
         ("Category", None, lambda task: task.task),
-        ("Hits", None, lambda task: task.hits),
+        ("Hits", None, lambda task: f"{task.hits:,}"),
         ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
         ("50th", 1, lambda task: task.service.p50_ms),
         (percentile, 1, lambda task: task.percentile_ms),
         ("Mean", 1, lambda task: task.service.mean_ms),
         ("Std. Dev.", 1, lambda task: task.service.stddev_ms),
-        ("Failed", None, lambda task: task.failed),
+        ("Failed", None, lambda task: f"{task.failed:,}"),
     )
 
 
@@ -90,8 +91,8 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
         "",
         module.tasks,
         ("Category", None, lambda task: task.task),
-        ("Due", None, lambda task: task.planned),
-        ("Done", None, lambda task: task.done),
+        ("Due", None, lambda task: f"{task.planned:,}"),
+        ("Ended", None, lambda task: f"{task.done:,}"),
         ("Per s", 1, lambda task: task.done_per_s),
         ("90th", 1, lambda task: task.service.p90_ms),
         ("99th", 1, lambda task: task.service.p99_ms),
@@ -107,7 +108,8 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
 
 def beyond_legend(percentile: str) -> list[str]:
     return [
-        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time."
+        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time.",
+        "Ended: succeeded or failed. Per s: succeeded, per second.",
     ]
 
 
@@ -129,7 +131,7 @@ def _outcome_table(tasks: Sequence[OutcomeRow], percentile: str) -> Table:
         "",
         tasks,
         ("Category", None, lambda task: task.task),
-        ("Count", None, lambda task: task.count),
+        ("Count", None, lambda task: f"{task.count:,}"),
         ("50th", 1, lambda task: task.took.p50_ms),
         (percentile, 1, lambda task: task.percentile_ms),
         ("Mean", 1, lambda task: task.took.mean_ms),
@@ -142,13 +144,13 @@ def command_table(commands: Sequence[CommandFigures]) -> Table:
         "",
         commands,
         ("Command", None, lambda one: one.command),
-        ("Hits", None, lambda one: one.hits),
+        ("Hits", None, lambda one: f"{one.hits:,}"),
         ("50th", 1, lambda one: one.took.p50_ms),
         ("95th", 1, lambda one: one.took.p95_ms),
         ("Max", 1, lambda one: one.took.max_ms),
         ("Mean", 1, lambda one: one.took.mean_ms),
         ("Std. Dev.", 1, lambda one: one.took.stddev_ms),
-        ("Failed", None, lambda one: one.failed),
+        ("Failed", None, lambda one: f"{one.failed:,}"),
     )
 
 
@@ -160,8 +162,8 @@ def clients_text(clients: Sequence[ClientFigures], width: int | None = None) -> 
         "",
         clients,
         ("Client", None, lambda one: one.client),
-        ("Users", None, lambda one: one.users),
-        ("Lost", None, lambda one: one.lost_users),
+        ("Users", None, lambda one: f"{one.users:,}"),
+        ("Lost", None, lambda one: f"{one.lost_users:,}"),
         ("Engines", None, lambda one: one.engines),
         ("Start", None, lambda one: None if one.start_late_ms is None else f"{one.start_late_ms:+.2f}"),
         ("give or take", 2, lambda one: one.start_error_ms),
@@ -192,8 +194,7 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
     """Return how exact the score is. The figures of several runs are exact means, of which hits are the sums."""
     lines = []
     if module.provisional:
-        hits = {task.task: round(task.hits * runs) for task in module.tasks}
-        few = [f"{task} {hits[task]}" for task in hits if task in module.covers.few_hits]
+        few = few_tasks(module, runs)
         of_runs = f" in {runs} runs together" if runs > 1 else ""
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits{of_runs}: {', '.join(few)}.")
     if module.score_interval_ms:
@@ -210,11 +211,27 @@ def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
     if repeats and (between := repeats.score):
         each = ", ".join(ms(score_ms) for score_ms in between.each)
         lines.append(
-            f"Between {len(between.each)} runs: score {each}; mean {ms(between.mean)}, std. dev."
-            f" {ms(between.stddev)}, 95 % interval {ms(between.low)} to {ms(between.high)} ms."
+            f"Between {len(between.each)} runs: score {each}; geometric mean {ms(between.mean)}, {_interval(between)}."
+            " Quote these: the Weighted Avg is of all records together."
         )
     return lines
 
+
+def few_tasks(module: DriverFigures, runs: int = 1) -> list[str]:
+    """Return the scored tasks whose few hits make the score provisional, each with its hits in all runs together."""
+    return [f"{task.task} {round(task.hits * runs)}" for task in module.tasks if task.task in module.covers.few_hits]
+
+
+def _interval(between: Spread) -> str:
+    """Return the interval of the mean of several runs in words, unless it is too wide to tell anything."""
+    low, high = between.low, between.high
+    if low is None or high is None or high > WIDEST * low:
+        return "95 % interval too wide to tell anything (make more runs)"
+    return f"95 % interval {ms(low)} to {ms(high)} ms"
+
+
+WIDEST = 100
+"""The largest ratio of the ends of an interval between runs that is shown."""
 
 LEAST_NEEDED = (6, 5, 3, 1)
 """The columns that a narrow score table lacks, the first ones first: Std. Dev., Mean, 50th, Weight."""

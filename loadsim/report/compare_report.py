@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from loadsim.analysis.compare import level
+from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, level
 from loadsim.analysis.compare_runs import BASE, NEW, ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import count
@@ -114,6 +114,10 @@ def _sides(figures: ComparisonFigures, base: Sequence[RecordedRun], new: Sequenc
         ),
         row("Failed tasks", lambda runs: _range([run.figures.failed_share for run in runs], percent)),
     ]
+    if any(machine.cpu_share is not None for run in (*base, *new) for machine in run.figures.machines):
+        rows.append(
+            row("Cores busy on the machines, by all programs", lambda runs: _range(_busy(runs), _whole_percent))
+        )
     return Table("Base and new", (Column("Figure"), Column("Base"), Column("New")), tuple(rows))
 
 
@@ -124,6 +128,14 @@ def _verdicts(runs: Sequence[RecordedRun]) -> str:
 
 def _load_share(run: RecordedRun) -> float | None:
     return None if run.figures.load is None else run.figures.load.share
+
+
+def _busy(runs: Sequence[RecordedRun]) -> list[float | None]:
+    return [machine.cpu_share for run in runs for machine in run.figures.machines]
+
+
+def _whole_percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
 
 
 def _range(found: Sequence[float | None], words: Callable[[float], str]) -> str:
@@ -139,8 +151,8 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
     rows = between(facts_of([*base, *new], {}), len(base))
     if not rows:
         yield (
-            "Base and new do not differ in anything that loadsim knows: not in server, settings, machine or versions."
-            " What was changed between them is not visible from outside."
+            "Base and new have the same server, settings, machines and versions, as far as loadsim knows. It does not"
+            " see what was changed within the server, or which other programs ran."
         )
         return
     columns = (Column("Fact"), Column("Base"), Column("New"))
@@ -159,11 +171,14 @@ def _next(figures: ComparisonFigures) -> str:
     if figures.decision == "undecided":
         more = figures.more_repeats
         repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
-        return f"make {repeats} of each, taking turns, and compare all of them again."
+        looks = max(figures.looks, LOOKS_WITH_REPEATS)
+        return f"make {repeats} of each, taking turns, and compare all of them with --looks {looks}."
     if "slower" in changes or figures.decision == "failed":
         return "look for the slowest tasks in the table below, and for their commands in the reports of single runs."
     if "faster" in changes or figures.decision == "passed":
         return "keep the runs: they are the base of the next comparison."
+    if (runs := min(len(figures.base), len(figures.new))) < FIRST_LOOK:
+        return f"run each {REPEATS}, taking turns: {runs} runs hardly show how much runs vary."
     return "accept that no difference was shown, or make more runs of each: the table below has the detectable ratio."
 
 

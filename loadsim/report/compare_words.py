@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare import LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
 from loadsim.analysis.compare_runs import (
     BASE,
     NEW,
@@ -80,9 +80,11 @@ def _change(one: ComparedFigure, new: str, sure: str) -> str:
     found = one.difference
     if found.low is None or found.high is None:
         return f"{INCONCLUSIVE}{new} took {ratio_words(found.ratio)} times as long, with a single run on a side"
+    if one.change is None and _is_multiple(found.low, found.high):
+        return f"{INCONCLUSIVE}{new} takes {_two_digits(found.low)} to {_two_digits(found.high)} times as long ({sure})"
     if one.change is None:
         return f"{INCONCLUSIVE}{new} is {_between(found.low, found.high)} ({sure})"
-    if found.high >= SEVERAL_TIMES or found.low <= 1 / SEVERAL_TIMES:
+    if _is_multiple(found.low, found.high):
         return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
     by, low, high = _percents(abs(found.ratio - 1), *sorted(abs(end - 1) for end in (found.low, found.high)))
     return f"{new} is {one.change} by {by} % ({sure} {low} to {high} %)"
@@ -99,11 +101,18 @@ def _percents(by: float, low: float, high: float) -> tuple[str, str, str]:
 
 
 def _between(low: float, high: float) -> str:
-    """Return an interval in words: between 4.4 % faster and 12 % slower, between 0.463 and 3.146 times as long."""
-    if high >= SEVERAL_TIMES or low <= 1 / SEVERAL_TIMES:
-        return f"between {ratio_words(low)} and {ratio_words(high)} times as long"
+    """Return an interval in words: between 4.4 % faster and 12 % slower."""
     ends = ((100 * abs(ratio - 1), "slower" if ratio > 1 else "faster") for ratio in (low, high))
     return "between " + " and ".join(f"{by:.{0 if by >= 10 else 1}f} % {how}" for by, how in ends)
+
+
+def _is_multiple(low: float, high: float) -> bool:
+    return high >= SEVERAL_TIMES or low <= 1 / SEVERAL_TIMES
+
+
+def _two_digits(ratio: float) -> str:
+    """Return a ratio with two digits, and a hundredfold or more as `ratio_words` does."""
+    return f"{ratio:.2g}" if 1 / MOST_DETECTABLE <= ratio < MOST_DETECTABLE - 0.5 else ratio_words(ratio)
 
 
 def users_words(comparison: Comparison, noun: str = "user") -> str:
@@ -189,9 +198,12 @@ def limit_text(figures: ComparisonFigures) -> str:
         return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
     more = figures.more_repeats
     repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
+    likelier = {"failed" if one.difference.ratio > limit else "passed" for one in figures.scores}
+    which = f", {likelier.pop()} being the likelier result" if len(likelier) == 1 else ""
     return prefix + (
-        f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
+        f"the interval of the score's ratio, {intervals}, contains {limit:g}; {repeats} more"
         f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
+        f" (with --looks {max(figures.looks, LOOKS_WITH_REPEATS)}){which}"
     )
 
 

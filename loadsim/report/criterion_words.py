@@ -19,6 +19,12 @@ LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{4,}(?!\d*e)")
 """Whole parts of numbers from 1000 on."""
 
+SCORES = ("score_ms", "response_score_ms")
+"""The names of the figures that an invalid run does not have."""
+
+NOT_SHOWN = "not shown: the run is invalid"
+"""Stands for the score of an invalid run."""
+
 NEAR = 0.01
 """A figure this near to a limit, as a share of it, keeps all digits: rounding might hide that it misses."""
 
@@ -63,7 +69,7 @@ def judged(result: Result, ended_early: bool) -> bool:
 class CriterionInWords:
     """A criterion, or one of each task with the task that comes nearest to its limit, or misses it most.
 
-    `judged` is False if all misses may come from an early end of the run.
+    `judged` is False if all misses may come from an early end of the run, and for the score of an invalid run.
     """
 
     passed: bool
@@ -73,10 +79,17 @@ class CriterionInWords:
     judged: bool = True
 
 
-def criteria_in_words(results: Sequence[Result], ended_early: bool = False) -> list[CriterionInWords]:
-    """Return each criterion, and one line for all tasks that have the same criterion of each task."""
+def criteria_in_words(
+    results: Sequence[Result], ended_early: bool = False, valid: bool = True
+) -> list[CriterionInWords]:
+    """Return each criterion, and one line for all tasks that have the same criterion of each task.
+
+    A score that is not `valid` meets no criterion, and is not shown; one that misses is, as a reason.
+    """
     shown = [
         CriterionInWords(one.passed, named(one.name), found_words(one), wanted(one), judged(one, ended_early))
+        if valid or not one.passed or one.name not in SCORES
+        else CriterionInWords(False, named(one.name), NOT_SHOWN, wanted(one), judged=False)
         for one in results
         if not one.each
     ]

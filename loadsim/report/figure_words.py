@@ -56,7 +56,7 @@ NAMES: Mapping[str, str] = {
     "throughput.deliveries_per_s": "deliveries per second",
     "throughput.silent_activities": "activities that needed nothing from the server",
     "hits": "hits",
-    "done": "tasks done",
+    "done": "tasks that ended",
     "failed": "tasks that failed",
     "generator_failed": "tasks in which the generator failed",
     "planned": "tasks due",

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.verdict import ENDED_EARLY, Verdict
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
-from loadsim.report.answer_facts import count, night_words
+from loadsim.report.answer_facts import count, due_in_no_plan, night_words
+from loadsim.report.answer_tables import few_tasks
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
@@ -36,8 +38,9 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     if verdict.warnings:
         blocks.append(Listing("Warnings", verdict.warnings))
     if summary.criteria:
-        blocks.append(_criteria(criteria_in_words(summary.criteria, verdict.ended_early)))
-    return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded)}")
+        shown = criteria_in_words(summary.criteria, verdict.ended_early, valid=verdict.validity != "invalid")
+        blocks.append(_criteria(shown))
+    return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded, few_hits(run))}")
 
 
 def what_was_tested(run: RecordedRun) -> str:
@@ -80,13 +83,19 @@ def _load(run: RecordedRun) -> str:
     """Return the load that was made, of the load that the plan expects, in a sentence."""
     figures = run.figures
     failed = f"{count(figures.totals.failed, 'task')} failed"
-    rate = f"{figures.achieved_per_s:,.1f} tasks per second"
+    rate = f"{figures.achieved_per_s:,.1f}"
+    if figures.offered_per_s is None:
+        return f"{rate} tasks per second succeeded; {failed}."
+    rates = f"{rate} of {figures.offered_per_s:,.1f} due tasks per second succeeded; {failed}."
     load = figures.load
     if load is None or load.share is None:
-        return f"The server was asked for {rate}; {failed}."
+        return rates
+    begin_s, end_s = figures.window_s
+    beyond = due_in_no_plan(figures)
+    more = f"With {', '.join(f'{number:,} {task}' for task, number in beyond.items())} in no plan, " if beyond else ""
     return (
-        f"The server was asked for {load.made:,} of {load.planned:,} tasks that the plan expects"
-        f" ({percent(load.share)}), {rate}; {failed}."
+        f"Users began {load.made:,} of {load.planned:,} tasks that the plan expects ({percent(load.share)}),"
+        f" {load.made / (end_s - begin_s):,.1f} per second. {more}{rates}"
     )
 
 
@@ -101,6 +110,12 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
     )
 
 
+def few_hits(run: RecordedRun) -> str:
+    """Return the scored tasks whose few hits make the score provisional, in words; "" for none."""
+    tasks = [task for module in run.figures.by_protocol.values() for task in few_tasks(module)]
+    return f"few hits ({', '.join(tasks)}; {FEW_HITS} needed)" if tasks else ""
+
+
 LOOK_FOR = {
     r"delivery\.|inbox\.": "late or missing mail in Delivery of mail",
     r"failed|sessions|lost|down_share": "the failures in Errors",
@@ -112,7 +127,7 @@ LOOK_FOR = {
 LOOK_ELSEWHERE = "the criteria that were missed"
 
 
-def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool) -> str:
+def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str) -> str:
     if verdict.advice:
         return f"{verdict.advice}."
     if ENDED_EARLY in verdict.defects:
@@ -132,4 +147,6 @@ def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool) -> str:
         return "run it on a mail server of your own (loadsim new)."
     if verdict.validity == "degraded":
         return "run again, unless the reasons above are what you expect."
+    if few:
+        return f"take a longer run or more users: the score is provisional, with {few}."
     return "repeat the run at least three times before you quote its score; then try more users."

@@ -49,7 +49,8 @@ WORDS_OF_A_PLAN = (
     ),
     (
         "95 % interval, 95 % CI",
-        "In 95 of 100 runs, such an interval holds the figure that an endless run under the same conditions would have."
+        "In 95 of 100 windows, such an interval contains the figure that an endless run under the same conditions would"
+        " have."
         " It does not cover the difference between two runs.",
     ),
     (

@@ -37,6 +37,8 @@ def interval_chart(figures: ComparisonFigures) -> Drawing:
     caption = f"New / Base with its {level(figures.looks) * 100:.4g} % confidence interval; right of 1, new is slower"
     if limit is not None:
         caption += f"; dashed: the limit of {limit:g}"
+    if not all(scale.shows(one.difference.ratio) for one in both):
+        caption += "; triangles: beyond the axis"
     return Drawing(caption, "\n".join(['<div class="intervals">', *rows, _axis(scale), "</div>", ""]))
 
 
@@ -54,6 +56,10 @@ class _Scale:
     def __call__(self, ratio: float) -> float:
         at = (math.log(ratio) - self._low) / (self._high - self._low) if ratio > 0 else 0.0
         return 100 * min(max(at, 0.0), 1.0)
+
+    def shows(self, ratio: float) -> bool:
+        """Return False for a ratio beyond the ends of the axis."""
+        return ratio > 0 and self._low <= math.log(ratio) <= self._high
 
     def ticks(self) -> list[float]:
         """Return the ratios to mark, in their order."""
@@ -74,12 +80,20 @@ def _row(one: ComparedFigure, scale: _Scale, limit: float | None, *, is_score: b
     if found.low is not None and found.high is not None:
         words += f" ({interval_words(one)})"
         marks.append(f'<line x1="{scale(found.low):.2f}%" x2="{scale(found.high):.2f}%" y1="50%" y2="50%"/>')
-    marks.append(f'<circle cx="{scale(found.ratio):.2f}%" cy="50%" r="5"/>')
+    marks.append(_point(scale, found.ratio))
     text, change = escape(words), None if one.answered_less else one.change
     return (
         f"<div><span{_class('score' if is_score else None)}>{escape(found.name)}</span>"
         f'<svg{_class(change)} role="img" aria-label="{text}"><title>{text}</title>{"".join(marks)}</svg></div>'
     )
+
+
+def _point(scale: _Scale, ratio: float) -> str:
+    """Return a circle; a triangle at the edge of the axis, which points to a ratio beyond it."""
+    if scale.shows(ratio):
+        return f'<circle cx="{scale(ratio):.2f}%" cy="50%" r="5"/>'
+    tip = 6 if ratio > 1 else -6
+    return f'<svg x="{scale(ratio):.2f}%" y="50%"><path d="M{-tip},-6 L{tip},0 L{-tip},6 Z"/></svg>'
 
 
 def _class(name: str | None) -> str:

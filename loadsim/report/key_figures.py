@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import how_addressed, tasks_per_s
+from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.digits import duration, known_decimals, percent, rounded
 from loadsim.report.document import Cell, Column, Table
 
 
 def key_figures(run: RecordedRun) -> Table:
-    figures = run.figures
-    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", f"{figures.users:,}")]
+    figures, invalid = run.figures, run.summary.verdict.validity == "invalid"
+    rows: list[tuple[Cell, ...]] = [*_scores(run, invalid), ("Users", f"{figures.users:,}")]
     rows += [
         (f"READ, 95th percentile{of_module(run, name)}", duration(one.read_p95_ms))
         for name, one in run.figures.by_protocol.items()
@@ -53,16 +54,16 @@ def key_figures(run: RecordedRun) -> Table:
         ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}{no_drain}"),
         ("Delivery time, 95th percentile", duration(figures.delivery.took.p95_ms)),
     ]
-    if not run.figures.stress and figures.load_equivalent_users != figures.users:
+    if not invalid and not figures.stress and figures.load_equivalent_users != figures.users:
         rows.append(("Same task rate as", f"{figures.load_equivalent_users:,} users with a day of 8 h"))
     return Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows))
 
 
-def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
+def _scores(run: RecordedRun, invalid: bool) -> list[tuple[Cell, ...]]:
     if run.figures.stress:
         return []
     return [
-        (f"{what}{of_module(run, name)}", found)
+        (f"{what}{of_module(run, name)}", NOT_SHOWN if invalid else found)
         for name, one in run.figures.by_protocol.items()
         for what, found in (
             ("Score, from when tasks began", _score_found(one)),

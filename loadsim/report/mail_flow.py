@@ -109,7 +109,10 @@ def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:
 
 def _about(run: RecordedRun, planned: PlannedMail | None) -> str:
     read = sum(task.hits for module in run.figures.by_protocol.values() for task in module.tasks if task.task == "READ")
-    texts = ["Messages belong to the window by their due time, copies by the time of their acceptance."]
+    texts = [
+        "Messages belong to the window by their due time, copies by the time of their acceptance: some copies are of"
+        " messages due just before it, and those of its last messages may be missing."
+    ]
     if not run.figures.stress:
         texts.append(f"Replies and forwards are not planned: they follow from the {read:,} messages that were read.")
         if planned is None:

@@ -79,7 +79,7 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Score (ms)", 1, lambda one: _only(module.score_ms for module in one[0].figures.by_protocol.values())),
+        ("Score (ms)", 1, lambda one: _score(one[0])),
         ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].figures.by_protocol.values())),
         ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
@@ -93,11 +93,19 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
     invalid = sum(run.summary.verdict.validity == "invalid" for run in runs)
-    words = f"{met} of {len(runs)} runs met their criteria"
-    return f"{words}; {invalid} {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
+    if invalid == len(runs):
+        return f"no run can be judged: all {invalid} are invalid"
+    words = f"{met} of {len(runs) - invalid} runs met their criteria"
+    return f"{words}; {invalid} more {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
 
 
-SAME = "The runs do not differ in anything that loadsim knows: not in server, settings, machine or versions."
+def _score(run: RecordedRun) -> Cell:
+    if run.summary.verdict.validity == "invalid":
+        return "not shown"
+    return _only(module.score_ms for module in run.figures.by_protocol.values())
+
+
+SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 
 def _differing_names(facts: Facts) -> str:
@@ -141,8 +149,9 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
         missed = {users for users, passed in judged if passed is False}
         met = {users for users, passed in judged if passed} - missed
         invalid = len(of_load) - len(judged)
-        words = [f"The most users with whom every run met its criteria: {max(met)}."] if met else []
-        words += [f"The fewest users with whom a run did not: {min(missed)}."] if missed else []
+        words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
+        words += ["With no number of users did every run meet its criteria."] if missed and not met else []
+        words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
         words += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
         if words:
             texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())

@@ -257,7 +257,7 @@ def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ..
 def _planned(run: RecordedRun) -> str:
     tasks = run.figures.totals
     if run.figures.stress:
-        return f"{tasks.done:,} tasks were done in the window, {tasks.failed:,} of them failed.{_by_generator(tasks)}"
+        return f"{tasks.done:,} tasks ended in the window, {tasks.failed:,} of them failed.{_by_generator(tasks)}"
     return (
         f"Of {tasks.planned:,} tasks that were due in the window, {tasks.attempted:,} were begun: {tasks.failed:,}"
         f" failed, {tasks.unfinished:,} still ran at the end. {tasks.skipped:,} had not begun.{_by_generator(tasks)}"
@@ -266,7 +266,7 @@ def _planned(run: RecordedRun) -> str:
 
 def _by_generator(tasks: Totals) -> str:
     many = tasks.generator_failed
-    return f" The generator itself failed in {many}: the server is not at fault." if many else ""
+    return f" The generator itself failed in {many:,}: the server is not at fault." if many else ""
 
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:

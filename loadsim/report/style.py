@@ -50,11 +50,11 @@ summary { cursor: pointer; color: var(--soft); }
 .intervals .score { font-weight: 600; }
 .intervals svg { display: block; width: 100%; height: 1.5rem; background: none; overflow: visible; }
 .intervals line { stroke: var(--soft); stroke-width: 3; }
-.intervals circle, .intervals text { fill: var(--soft); }
+.intervals circle, .intervals path, .intervals text { fill: var(--soft); }
 .intervals .slower line { stroke: var(--bad); }
-.intervals .slower circle { fill: var(--bad); }
+.intervals .slower circle, .intervals .slower path { fill: var(--bad); }
 .intervals .faster line { stroke: var(--good); }
-.intervals .faster circle { fill: var(--good); }
+.intervals .faster circle, .intervals .faster path { fill: var(--good); }
 .intervals line.same { stroke: var(--line); stroke-width: 1; }
 .intervals line.most { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 4 3; }
 .panels { display: grid; gap: .6rem 1rem; grid-template-columns: minmax(0, 1fr); }

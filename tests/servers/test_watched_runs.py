@@ -28,7 +28,7 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", run=LONG)
     command = [sys.executable, "-m", "loadsim", "run", "--no-report", str(path), "--out", str(tmp_path / "out")]
     terminal = Terminal(command, columns=120)
-    terminal.read("a task lately")
+    terminal.read("(mean, lately)")
     terminal.process.send_signal(signal.SIGINT)
     terminal.read()
     printed, _ = terminal.process.communicate(timeout=PATIENCE_S)

@@ -13,16 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
 
+from loadsim.analysis.per_run import in_tenths
+from loadsim.analysis.score import CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli.report import document_of
 from loadsim.cli.run import next_steps
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
-from loadsim.report.answer_tables import score_rows
+from loadsim.report.answer_tables import command_table, score_rows
 from loadsim.report.digits import duration
 from loadsim.report.key_figures import score_words
 from loadsim.report.markdown import to_markdown
 from loadsim.report.plain_lines import LEAST_WIDTH
+from loadsim.report.table import text_table
 from loadsim.runs.result import RunResult
 
 SLOW = {"criteria": {"score_ms": {"below": 10_000}, "tasks.READ.p95_ms": {"max": 60_000}}, "limits": {"hits": 1}}
@@ -200,3 +203,12 @@ def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> N
     bad = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 70_000, embedded=True)))
     assert "This worked." not in "\n".join(bad)
     assert len(next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5)))) == 1
+
+
+def test_counts_have_separators_of_thousands() -> None:
+    """In the table of commands, too; means of several runs have tenths below 100."""
+    took = Times(max_ms=1153.8)
+    commands = [CommandFigures("DONE", hits, 0, took) for hits in (2271, in_tenths({"hits": 395.7})["hits"], 90.3)]
+    rows = [line.split() for line in text_table(command_table(commands))]
+    assert [row[1] for row in rows[1:]] == ["2,271", "396", "90.3"]
+    assert "1,153.8" in rows[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import three, write_run
-from timing_samples import ENDED, done
+from compared_runs import HEADER, three, write_run
+from timing_samples import ENDED, done, ms, write_sample
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import main
@@ -100,7 +100,7 @@ def test_the_verdict_and_the_figures_are_those_of_the_command(tmp_path: Path, ca
     [
         (122.4, 0.05, "bad", "look for the slowest tasks"),
         (102.0, 0.10, "good", "keep the runs"),
-        (104.0, 0.05, "doubtful", r"make (many|\d+) more runs of each"),
+        (104.0, 0.05, "doubtful", r"make (many|\d+) more runs of each, taking turns, and compare .* with --looks 2\."),
         (102.0, None, "doubtful", "accept that no difference was shown"),
         (81.6, None, "good", "keep the runs"),
     ],
@@ -112,6 +112,22 @@ def test_the_rating_and_the_next_step(
     found = described(three(tmp_path, "base", 102), three(tmp_path, "new", new_ms), max_regression=limit)
     assert found.tone == tone
     assert re.search(advice, next_step(found))
+
+
+def test_two_runs_of_each_are_no_answer(tmp_path: Path) -> None:
+    """No difference is shown, but then, hardly any could be."""
+    base, new = ([write_run(tmp_path, f"{side}{at}", 100 + at) for at in (1, 2)] for side in "bn")
+    assert "run each at least three times, better five, taking turns: 2 runs hardly" in next_step(described(base, new))
+
+
+def test_a_ratio_beyond_the_chart_is_a_triangle(tmp_path: Path) -> None:
+    """READ takes 50 times as long, SEND the same."""
+    base, new = three(tmp_path, "base", 102), three(tmp_path, "new", 5100)
+    (chart,) = (one for one in section(described(base, new), "Tasks") if isinstance(one, Drawing))
+    read, send, *_ = chart.html.split("</div>")
+    assert "<path " in read and "<circle " not in read
+    assert "<circle " in send and "<path " not in send
+    assert chart.caption.endswith("; triangles: beyond the axis")
 
 
 def test_single_runs_are_inconclusive(tmp_path: Path) -> None:
@@ -188,7 +204,19 @@ def test_what_differs_is_told_by_side(tmp_path: Path) -> None:
 def test_nothing_that_is_known_differs(tmp_path: Path) -> None:
     """It is said, because the reader expects a difference."""
     found = described(three(tmp_path, "base", 102), three(tmp_path, "new", 102))
-    assert any("do not differ in anything that loadsim knows" in str(one) for one in section(found, "Summary"))
+    assert any("have the same server, settings, machines and versions" in str(one) for one in section(found, "Summary"))
+
+
+def test_other_load_on_the_machines_is_shown(tmp_path: Path) -> None:
+    """Of runs that differ in nothing else."""
+    runs = {"b": write_run(tmp_path, "b"), "n": write_run(tmp_path, "n")}
+    for (name, run), share in zip(runs.items(), (0.52, 0.75), strict=True):
+        sample = {"at_ns": ms(1000), "core_shares": [share], "cpu_share": share, "stolen_share": 0.0}
+        sample |= {"memory_available_bytes": 2**30, "segments_sent": 5, "segments_sent_again": 0}
+        header = HEADER | {"run": name, "engine": "machine", "engine_users": 0}
+        write_sample(run / "logs" / "c1.machine.tlog", [], header=header, health=[sample])
+    found = table(described([runs["b"]], [runs["n"]]), "Summary", "Base and new")
+    assert found["Cores busy on the machines, by all programs"] == ("52 %", "75 %")
 
 
 def test_values_of_both_sides() -> None:

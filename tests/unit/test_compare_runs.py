@@ -101,6 +101,20 @@ def test_undecided_says_how_many_more(tmp_path: Path) -> None:
     assert "more than 100 more repeats of each" in compare_text(never)
 
 
+@pytest.mark.parametrize(("new_ms", "likelier"), [(108, "failed"), (106, "passed")])
+def test_undecided_says_which_way_and_with_how_many_looks(tmp_path: Path, new_ms: float, likelier: str) -> None:
+    """By the side of the limit on which the ratio lies; repeats make a second look, and so a wider interval."""
+    base, new = three(tmp_path, "base", 102), three(tmp_path, "new", new_ms, (52, 53, 54))
+    once, twice, thrice = (compare_runs(base, new, max_regression=0.05, looks=looks) for looks in (1, 2, 3))
+    found = once.figures
+    assert found.decision == "undecided"
+    assert (found.scores[0].difference.ratio > 1.05) == (likelier == "failed")
+    assert f"decide with a probability of 80 % (with --looks 2), {likelier} being the likelier" in compare_text(once)
+    assert "(with --looks 3)" in compare_text(thrice)
+    assert found.more_repeats == twice.figures.more_repeats
+    assert "contains 1.05; " in compare_text(once)
+
+
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
     """So many runs whose READ takes about this time."""
     turn = {"base": 0, "new": 1}[side]
@@ -354,6 +368,32 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert "\nWarning (--force): these runs should not be compared:\n" in text
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
+
+
+def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
+    """An invalid run, and another day."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    new = [write_run(tmp_path, "n1", 101, limits={"hits": 6}), write_run(tmp_path, "n2", 102, day_s=600)]
+    line = refused(base, new)
+    assert line.startswith(f"compare: 3 reasons against it: (1) {new[0]}: expected a valid run, found an invalid one: ")
+    assert "; (2) the day differs: 8 h in " in line and "; (3) the limit of hits differs: " in line
+
+
+@pytest.mark.parametrize("also", ["", ", seed: 2"])
+def test_what_follows_from_the_day_is_one_reason(tmp_path: Path, also: str) -> None:
+    """Unless another key of the scenario differs, too."""
+    base, new = (
+        write_run(tmp_path, "b"),
+        write_run(tmp_path, "n", day_s=600, window_s=[0, 90], duration_s=300, plan_digest="p2", scenario_digest="s2"),
+    )
+    (base / "scenario.yaml").write_text("name: sample\n", encoding="utf-8")
+    (new / "scenario.yaml").write_text(f"name: sample\nrun: {{day_length: 10m{also}}}\n", encoding="utf-8")
+    line = refused([base], [new])
+    if also:
+        assert line.startswith("compare: 5 reasons against it: ")
+    else:
+        assert line.startswith("compare: the day differs: 8 h in ") and "the plan differs" not in line
+        assert "are not comparable (window, duration, load and plan follow from it); loadsim report" in line
 
 
 def test_what_was_forced_is_shown_with_the_terms_of_all_runs(tmp_path: Path) -> None:

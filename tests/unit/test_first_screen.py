@@ -56,7 +56,7 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
         ),
         ({"criteria": {"down_share": {"min": 1}, "sessions_lost": {"min": 1}}}, "look for the failures in Errors."),
         ({"embedded": True}, "run it on a mail server of your own (loadsim new)."),
-        ({}, "repeat the run at least three times"),
+        ({}, "take a longer run or more users: the score is provisional, with few hits (READ 2; 300 needed)."),
         ({"limits": {"hits": 3}}, "for more hits, a longer window"),
     ],
 )
@@ -64,6 +64,41 @@ def test_it_says_what_to_do_next(tmp_path: Path, header: dict[str, Any], says: s
     """By the verdict."""
     texts_there = texts(tmp_path, **{"criteria": {"score_ms": {"max": 1000}}} | header)
     assert texts_there[-1].startswith(f"What to do next: {says}")
+
+
+def test_a_score_of_enough_hits_is_to_be_repeated(tmp_path: Path) -> None:
+    header = {"limits": {"hits": 1}, "criteria": {"score_ms": {"max": 1000}}}
+    sample_log(tmp_path / "a.tlog", [done("READ", at, 5) for at in range(300)], header=header)
+    (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
+    assert str(summary.blocks[-2]).startswith("What to do next: repeat the run at least three times")
+
+
+def test_the_load_has_two_rates(tmp_path: Path) -> None:
+    """Of the plan's tasks those that began, in a window of 10 s; of all due tasks those that succeeded."""
+    plan = {"duration_s": 100, "tasks": {"READ": [1, 1] + [0] * 998}}
+    tasks = [done("READ", 0, 5), done("READ", 1, 5, outcome="refused"), done("SYNC", 2, 5)]
+    sample_log(tmp_path / "a.tlog", tasks, header={"limits": {"hits": 1}, "planned_load": plan, "window_s": [0, 10]})
+    (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
+    assert summary.blocks[1] == (
+        "Users began 2 of 2 tasks that the plan expects (100 %), 0.2 per second. With 1 SYNC in no plan, 0.2 of 0.3 due"
+        " tasks per second succeeded; 1 task failed."
+    )
+
+
+def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
+    """Neither among the criteria, nor among the key figures; a missed limit is a reason, and stays."""
+    header = {"limits": {"hits": 5}, "criteria": {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1}}}
+    sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)], header=header | {"day_s": 100, "profile_day_s": 28800})
+    (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
+    tables = {block.caption: block for block in summary.blocks if isinstance(block, Table)}
+    assert tables["Criteria"].rows == (
+        ("Score", "not shown: the run is invalid", "at most 1,000 ms", "- not judged"),
+        ("Score from due times", "5.0 ms", "at most 1 ms", "\N{MULTIPLICATION SIGN} missed"),
+    )
+    figures = {row[0]: row[1] for row in tables["Key figures"].rows}
+    assert figures["Score, from when tasks began"] == "not shown: the run is invalid"
+    assert figures["Score from due times (response score)"] == "not shown: the run is invalid"
+    assert "Same task rate as" not in figures
 
 
 limits = st.sampled_from([{"max": 10.0}, {"below": 10.0}, {"min": 10.0}, {"min": 5.0, "max": 15.0}])

@@ -123,7 +123,7 @@ def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> 
 
 def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
     """One line, in words; of several engines it is the worst."""
-    line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms at most, 25% of a core, 48 MiB"
+    line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms (worst), 25% of a core, 48 MiB"
     assert f"\nGenerator: {line}\n" in full_answer(run_of(tmp_path, [sample(1)]))
     (tmp_path / "two").mkdir()
     assert f"\nGenerator (the worst of 2 engines): {line}\n" in full_answer(

@@ -65,10 +65,10 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     assert lines["Users"] == ["199 of 200 on, 1 session lost, 3 messages in transit"]
     # 1038 READs and 200 SENDs in a minute, and three that failed: 1241 in 60 s
     assert lines["Tasks"] == ["2,533 done, 3 failed; lately 20.7 a second, 0.2% failed"]
-    late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms a task lately; generator 3.1 ms at most"
+    late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms (mean, lately); generator 3.1 ms (worst)"
     assert lines["Late"] == [late]
     # 10 % of READ's 22 ms, as in the verdict
-    generator = "event loop 0.4 ms late (99th percentile, at most 2.2), 12% of a core (at most 60%), 96 MiB"
+    generator = "event loop 0.4 ms late (99th percentile, limit 2.2), 12% of a core (limit 60%), 96 MiB"
     assert lines["Generator"] == [generator]
     assert lines["Failures"] == ["SEND: 450 RCPT (2); SEND: no answer to DATA (1)"]
     assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]
@@ -85,7 +85,7 @@ def test_the_limit_of_the_event_loop_is_that_of_the_verdict(scenario: Scenario) 
     ):
         told = replace(WORK, service_times=times)
         lines = cells(drawn(told, Stretch(replace(BEFORE, service_times={}), told), scenario))
-        assert f"(99th percentile, at most {expected})" in lines["Generator"][0]
+        assert f"(99th percentile, limit {expected})" in lines["Generator"][0]
 
 
 @pytest.mark.parametrize(
@@ -210,18 +210,18 @@ SCREENS = {
 window  ━━━━━━━━━━━━━━━╸                        0:02:04 of 0:05:00, 0:02:56 left
 Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
 Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
-Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms a task
-           lately; generator 3.1 ms at most
-Generator  event loop 0.4 ms late (99th percentile, at most 2), 12% of a core
-           (at most 60%), 96 MiB
+Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean,
+           lately); generator 3.1 ms (worst)
+Generator  event loop 0.4 ms late (99th percentile, limit 2), 12% of a core
+           (limit 60%), 96 MiB
 Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
 {TABLE}""",
     200: f"""\
 window  ━━━━━━━━━━━━━━━━━━━━━━━━━━━━                                          0:02:04 of 0:05:00, 0:02:56 left
 Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
 Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
-Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms a task lately; generator 3.1 ms at most
-Generator  event loop 0.4 ms late (99th percentile, at most 2), 12% of a core (at most 60%), 96 MiB
+Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean, lately); generator 3.1 ms (worst)
+Generator  event loop 0.4 ms late (99th percentile, limit 2), 12% of a core (limit 60%), 96 MiB
 Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
 {TABLE}""",
 }

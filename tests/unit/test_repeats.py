@@ -15,11 +15,21 @@ from loadsim.report.answer import full_answer
 
 
 def test_the_spread_of_three_runs_by_hand() -> None:
-    """Mean 20, deviation 10, and 4.3027 * 10 / sqrt(3) = 24.84 to either side."""
-    found = spread([10, 20, 30])
-    assert (found.each, found.mean, found.stddev) == ((10, 20, 30), 20, 10)
-    assert found.low == pytest.approx(20 - 24.8414, abs=1e-3)
-    assert found.high == pytest.approx(20 + 24.8414, abs=1e-3)
+    """Geometric mean 20, deviation 0.6931 of the logarithms, and 4.3027 * 0.6931 / sqrt(3) = 1.7219 to either side."""
+    found = spread([10, 20, 40])
+    assert found.each == (10, 20, 40)
+    assert found.mean == pytest.approx(20)
+    assert found.stddev == pytest.approx(15.2753, abs=1e-3)
+    assert found.low == pytest.approx(20 / 5.5950, abs=1e-3)
+    assert found.high == pytest.approx(20 * 5.5950, abs=1e-2)
+
+
+def test_no_interval_reaches_below_zero() -> None:
+    """Two runs that differ by a factor of 100, and one that took no time."""
+    for figures in ([1, 100], [0, 5000]):
+        found = spread(figures)
+        assert found.low is not None and found.high is not None
+        assert 0 < found.low < found.mean < found.high < math.inf
 
 
 def test_one_run_has_no_spread() -> None:
@@ -31,8 +41,8 @@ def test_one_run_has_no_spread() -> None:
 
 
 def test_intervals_between_runs_hold_the_mean_as_often_as_they_say() -> None:
-    """2,000 times four runs, normal: 95 % of them, but for four standard deviations."""
-    runs = np.random.default_rng(21).normal(50, 5, (2000, 4))
+    """2,000 times four runs, log-normal: 95 % of them, but for four standard deviations."""
+    runs = 50 * np.exp(np.random.default_rng(21).normal(0, 0.1, (2000, 4)))
     found = [spread(figures.tolist()) for figures in runs]
     covered = sum(one.low is not None and one.high is not None and one.low <= 50 <= one.high for one in found)
     assert abs(covered - 1900) < 4 * math.sqrt(2000 * 0.95 * 0.05)
@@ -56,7 +66,7 @@ def test_several_runs_say_how_they_spread(tmp_path: Path) -> None:
     assert found["tasks"]["MOVE"]["each"] == [None, 5, 5]
     assert module["score_interval_ms"] is None
     assert module["no_score_interval"] == "the logs are of several runs: see the spread between them"
-    assert "\nBetween 3 runs: score 10.0, 20.0, 30.0; mean 20.0, std. dev. 10.0, 95 % interval -4.8 to 44.8 ms.\n" in (
+    assert "\nBetween 3 runs: score 10.0, 20.0, 30.0; geometric mean 18.2, 95 % interval 4.6 to 72.2 ms. Quote" in (
         full_answer(summary)
     )
 

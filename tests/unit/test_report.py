@@ -559,7 +559,8 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         ("d", 20, "Valid, criteria missed", 60.0),
     ]
     assert bounds == (
-        "The most users with whom every run met its criteria: 10. The fewest users with whom a run did not: 20."
+        "The most users with whom every run met its criteria: 10."
+        " The fewest users with whom a run missed its criteria: 20."
     )
     chart = curve.blocks[1]
     assert isinstance(chart, Chart)
@@ -652,13 +653,32 @@ def test_start_states_are_those_of_the_scenarios(tmp_path: Path, mailbox: str, s
     assert f"These runs have different start states {says}: their scores are not comparable." in blocks
 
 
+def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) -> None:
+    """No run meets its criteria, and an invalid one is not counted."""
+    for name, users, hits in (("a", 10, 1), ("b", 20, 5)):
+        header = {"users": users, "engine_users": users, "run": name, "limits": {"hits": hits}}
+        header["criteria"] = {"score_ms_max": 50}
+        write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, 90)], DELIVERED, header=header)
+    document = document_of([str(tmp_path / name) for name in "ab"], {})
+    assert document.verdict == "0 of 1 runs met their criteria; 1 more is invalid and not counted"
+    assert document.sections[0].blocks[1] == (
+        "With no number of users did every run meet its criteria. The fewest users with whom a run missed its criteria:"
+        " 10. 1 invalid run not counted."
+    )
+    only = document_of([str(tmp_path / "b"), str(tmp_path / "b")], {})
+    assert only.verdict == "no run can be judged: all 2 are invalid"
+
+
 def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     """No line leads through a run that cannot be believed, nor does a median count it."""
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
     document = document_of([str(tmp_path / name) for name in "abcd"], {})
-    assert document.verdict == "3 of 4 runs met their criteria; 1 is invalid and not counted"
+    assert document.verdict == "3 of 3 runs met their criteria; 1 more is invalid and not counted"
+    table = document.sections[0].blocks[0]
+    assert isinstance(table, Table)
+    assert {row[0]: row[3] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
     assert text == "Invalid runs are points without a line."
