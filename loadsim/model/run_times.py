@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from loadsim.model.profile import Profile
 from loadsim.model.scenario_sections import RunSection
@@ -63,6 +64,21 @@ class Run:
 def seconds(value: float) -> str:
     """Return the exact notation of a duration in a file."""
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
+
+
+def in_words(value_s: float) -> str:
+    """Return a duration for people, without rounding: 2 h, 90 min, 12.5 s."""
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if value_s >= unit_s and value_s % unit_s == 0:
+            return f"{value_s / unit_s:g} {unit}"
+    return f"{value_s:.15g} s"
+
+
+def at_least(value_s: float) -> str:
+    """Return a duration for people, rounded up to two digits or a whole number of hours, minutes or seconds."""
+    unit, unit_s = ("h", 3600) if value_s > 2 * 3600 else ("min", 60) if value_s > 2 * 60 else ("s", 1)
+    exact = value_s / unit_s
+    return f"{ceil(exact) if exact > 10 else ceil(exact * 10) / 10:g} {unit}"
 
 
 def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
