@@ -97,21 +97,25 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         raise origin.error_saying(("run", "days"), expected, f"{days} days of {seconds(cycle_s)}")
 
     # Find the time that the window may lie in: the run, or one of its days.
-    begin_s, end_s, within = 0.0, duration_s, f"the run of {seconds(duration_s)}"
+    begin_s, end_s, within = 0.0, duration_s, f"the run of {in_words(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1
         number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
         begin_s = number * cycle_s
         end_s = min(begin_s + day_length_s, duration_s)
-        within = f"a day of {seconds(day_length_s)}, before its night"
+        within = f"a day of {in_words(day_length_s)}, before its night"
 
     # Place the window in it.
     length_s = end_s - begin_s
     warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
     window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
-        expected = f"warm_up and window to end within {within}"
-        found = f"{seconds(warm_up_s)} and {seconds(max(window_s, 0))}"
+        if shape.window_s is None:
+            expected, found = f"a warm-up that leaves time for a window within {within}", in_words(warm_up_s)
+        else:
+            default = "" if shape.warm_up_s is not None else " (by default)"
+            expected = f"warm_up and window to end within {within}"
+            found = f"{in_words(warm_up_s)}{default} and {in_words(shape.window_s)}"
         raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return Run(
         day_length_s=day_length_s,

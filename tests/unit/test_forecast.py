@@ -8,6 +8,7 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.dryrun.forecast import NOT_VALID, forecast, notes
+from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
@@ -79,7 +80,9 @@ def test_more_users_are_no_remedy_for_a_short_window() -> None:
 def test_tasks_outside_the_window_are_named() -> None:
     """They would be missing from the score; a task that the run never has, or without a weight, is not named."""
     late = {"REPLY": (0,) * 80 + (1,) * 20, "COPY": (0,) * 100, "SAVE SENT": (0,) * 99 + (1,)}
-    (reason,) = forecast(scenario(), PlannedLoad(100.0, {"READ": (1,) * 59 + (0,) * 41, "SEND": (0, 1) * 19 + (0,) * 62} | late))
+    (reason,) = forecast(
+        scenario(), PlannedLoad(100.0, {"READ": (1,) * 59 + (0,) * 41, "SEND": (0, 1) * 19 + (0,) * 62} | late)
+    )
     assert "planned in its window are 9 SEND, " in reason
     assert "; none are REPLY, which would be missing from the score; take a window of about 89 s " in reason
     assert notes(scenario(), PlannedLoad(100.0, {"READ": (9,) * 100} | late))[0] == (
@@ -89,9 +92,7 @@ def test_tasks_outside_the_window_are_named() -> None:
 
 def test_notes_are_of_runs_that_can_become_valid() -> None:
     """A provisional score has a task with fewer than 300 hits; an interval needs a window of an hour."""
-    lacks = (
-        "the score will have no confidence interval: the window is 40 s long, at least 1 h needed (run.window, run.days)"
-    )
+    lacks = "the score will have no confidence interval: the window is 40 s long, at least 1 h needed (run.window, run.days)"
     users = "topology=[{profile: loadsim-5.5/light, users: 60}]"
     assert notes(scenario(users), even(READ=8, SEND=7)) == [
         "expect a provisional score: planned in the window are 280 SEND, and a score that is not provisional needs 300"
@@ -110,6 +111,14 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
     ]
     assert notes(scenario("limits.window=41s"), None) == []  # it cannot become valid
     assert notes(scenario("run.mode=stress"), even(READ=1)) == []
+
+
+def test_durations_are_in_words() -> None:
+    """Exact ones are not rounded; those of remedies are rounded up."""
+    exact = {3600: "1 h", 5400: "90 min", 900: "15 min", 61: "61 s", 2.5: "2.5 s", 0: "0 s"}
+    assert {value_s: in_words(value_s) for value_s in exact} == exact
+    least = {0.01: "0.1 s", 12.1: "13 s", 120: "120 s", 121: "2.1 min", 1201: "21 min", 7201: "2.1 h", 360001: "101 h"}
+    assert {value_s: at_least(value_s) for value_s in least} == least
 
 
 def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
