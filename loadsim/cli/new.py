@@ -175,8 +175,7 @@ def run_new(args: argparse.Namespace) -> int:
         **answers,
     )
     scenario = _write_checked(file, text)
-    also = "" if args.no_schema else f", and {write_schema('scenarios', file)} for editors"
-    print(f"Wrote {file}{also}. Next:")
+    print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
     print(f"  export {PASSWORD_VARIABLE}=...      # the password of all users")
     print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
     for step in steps:
@@ -188,6 +187,13 @@ def run_new(args: argparse.Namespace) -> int:
     for note in notes:
         print(f"loadsim: note: {note}", file=sys.stderr)
     return 0
+
+
+def _schema_beside(file: Path) -> str:
+    """Write the schema next to the scenario, unless there is one. Return what was done, for the first line."""
+    existed = (file.parent / schema_file("scenarios").name).exists()
+    schema = write_schema("scenarios", file)
+    return f"; {schema} for editors was there already" if existed else f", and {schema} for editors"
 
 
 def _answers(args: argparse.Namespace) -> dict[str, str]:

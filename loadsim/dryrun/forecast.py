@@ -1,4 +1,4 @@
-"""What is known about a run before it: reasons for which it cannot become valid, and what its score will lack."""
+"""Forecasts of a run: reasons for which it cannot become valid, and notes on what its score will lack."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ def notes(scenario: Scenario, load: PlannedLoad | None) -> list[str]:
         planned = _scored_in_window(scenario, load)
         few = {task: count for task, count in planned.items() if 0 < count < FEW_HITS}
         if few:
+            remedy = _remedy(scenario, FEW_HITS, min(few.values()))
             found.append(
                 f"expect a provisional score: planned in the window are {_counts(few)}, and a score that is not"
-                f" provisional needs {FEW_HITS} hits of each scored task; {_remedy(scenario, FEW_HITS, min(few.values()))}"
+                f" provisional needs {FEW_HITS} hits of each scored task; {remedy}"
             )
         if none := _never(planned):
             found.append(f"the score will lack {none}: none is planned in the window")

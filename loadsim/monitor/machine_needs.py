@@ -199,7 +199,8 @@ def shortages(needs: Needs, resources: Resources) -> list[str]:
         found.append(
             f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
             f" this machine ({_counted(resources.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
-            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, busiest / resources.tasks_per_s)}, or more machines"
+            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, busiest / resources.tasks_per_s)}, or more"
+            " machines"
         )
     present = resources.memory_available_bytes
     if present is not None and needs.memory_bytes > present:

@@ -320,7 +320,8 @@ def _refuse_missing_folders(start: StartState, mailboxes: Sequence[tuple[Account
         account, missing = lacking[0]
         raise ConfigError(
             f"initialise: never: {len(lacking)} of {len(mailboxes)} mailboxes lack folders that users need:"
-            f" {name_of(account)} has no {', no '.join(missing)}; run loadsim init SCENARIO --set initialise=auto before"
+            f" {name_of(account)} has no {', no '.join(missing)}; run loadsim init SCENARIO --set initialise=auto"
+            " before"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is known about a run before it, for commands that answer in seconds."""
+"""Forecasts of a run, for commands that answer in seconds."""
 
 from __future__ import annotations
 

@@ -219,6 +219,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
             "expected warm_up and window to end within the run of 20 s, found 5 s (by default) and 21 s",
         ),
         ("weights.READ=-1", "expected a weight of at least 0, found -1"),
+        ("topology.0.users=50000000", "--set topology.0.users: expected at most 10,000,000 users, found 50,000,000"),
         ("server=exchange", "expected embedded or a mapping, found 'exchange'"),
         ("nosuch=1", "expected one of the keys name, server,"),
     ],
@@ -926,6 +927,18 @@ def test_letters_that_a_terminal_does_not_have_end_no_command(encoding: str) -> 
         said = subprocess.run([*LOADSIM, *verb], env=environment, capture_output=True, timeout=PATIENCE_S, check=False)
         assert b"Traceback" not in said.stderr
         assert said.returncode == (BAD_INPUT if verb[0] == "compare" else 0)
+
+
+def test_a_similar_file_is_named(capsys: Capture, tmp_path: Path) -> None:
+    """If the one that was given is missing; not a file of another kind, and not if it cannot be read."""
+    for name in ("my-server.yaml", "my-sever.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "my-servers.yaml").mkdir()
+    assert refusal(capsys, "plan", str(tmp_path / "my-sever.yaml")).endswith(
+        f"found: No such file or directory (perhaps {tmp_path}/my-server.yaml)"
+    )
+    assert refusal(capsys, "plan", str(tmp_path / "other.yaml")).endswith("found: No such file or directory")
+    assert refusal(capsys, "plan", str(tmp_path / "my-servers.yaml")).endswith("found: Is a directory")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

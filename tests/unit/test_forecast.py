@@ -92,7 +92,8 @@ def test_tasks_outside_the_window_are_named() -> None:
 
 def test_notes_are_of_runs_that_can_become_valid() -> None:
     """A provisional score has a task with fewer than 300 hits; an interval needs a window of an hour."""
-    lacks = "the score will have no confidence interval: the window is 40 s long, at least 1 h needed (run.window, run.days)"
+    lacks = "the score will have no confidence interval: the window is 40 s long, at least 1 h needed"
+    lacks += " (run.window, run.days)"
     users = "topology=[{profile: loadsim-5.5/light, users: 60}]"
     assert notes(scenario(users), even(READ=8, SEND=7)) == [
         "expect a provisional score: planned in the window are 280 SEND, and a score that is not provisional needs 300"

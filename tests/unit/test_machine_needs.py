@@ -70,8 +70,8 @@ def test_a_machine_that_just_suffices_gives_no_warning() -> None:
         (
             replace(EQUAL, tasks_per_s=49.0),
             "this run may become invalid: in its busiest 10 s it plans 50 tasks per second, and this machine (2 cores,"
-            " 2 engines) keeps pace with about 49; take a day of about 62 min (run.day_length), or about 9 users, or more"
-            " machines",
+            " 2 engines) keeps pace with about 49; take a day of about 62 min (run.day_length), or about 9 users, or"
+            " more machines",
         ),
         (
             replace(EQUAL, memory_available_bytes=(1 << 30) - 1),

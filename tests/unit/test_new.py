@@ -72,6 +72,7 @@ def test_options_are_in_the_scenario() -> None:
         (["own", "--profile", "medium"], "--profile: expected one of loadsim-4.0/heavy, "),
         (["own", "--day-length", "soon"], "--day-length: expected "),
         (["own", "--user", "everybody"], "--user: expected "),
+        (["own", "--profile", "./none.yaml"], "--profile: expected "),
     ],
 )
 def test_bad_answers_are_one_line_and_write_nothing(place: Path, capsys: Capture, words: list[str], says: str) -> None:
@@ -135,6 +136,13 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(monkeypatch: pytest.Mo
     for wrong in ("'a b'", "'ssl'", "'70000'", "'x}'", "'everybody'", "'one'", "'midium'", "'soon'"):
         assert f"found {wrong}" in said
     assert "--" not in said
+
+
+def test_a_schema_that_exists_is_not_written_again(capsys: Capture) -> None:
+    assert main(["new", "first", "--users", "2"]) == main(["new", "second", "--users", "2"]) == 0
+    first, second = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Wrote "))
+    assert first == "Wrote first.yaml, and scenario.schema.json for editors. Next:"
+    assert second == "Wrote second.yaml; scenario.schema.json for editors was there already. Next:"
 
 
 def test_ports_are_in_the_scenario() -> None:
