@@ -10,6 +10,8 @@ from loadsim.cli import main
 from loadsim.dryrun.forecast import NOT_VALID, forecast, notes
 from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.runs.log_header import load_of_plan
+from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 
 RUN = "run={day_length: 100s, ramp_up: 1s, warm_up: 20s, window: 40s}"
@@ -137,6 +139,29 @@ def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], t
         "loadsim: note: the score will lack REPLY ALL, SCHEDULE: none is planned in the window",
         "loadsim: note: the score will have no confidence interval: the window is 40 s long, at least 1 h needed"
         " (run.window, run.days)",
+    ]
+
+
+class Warned(Watcher):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def warning(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_run_goes_on_and_says_for_how_long() -> None:
+    """Nothing is said of a run that can become valid, although its score will be provisional."""
+    watcher = Warned()
+    stress = ("run={mode: stress, day_length: 2h, warm_up: 1s, window: 10s}", "limits.hits=1")  # it needs no plan
+    load_of_plan(scenario(*stress, "limits.window=10s"), watcher)
+    assert watcher.lines == []
+    load_of_plan(scenario(*stress, "limits.window=11s"), watcher)
+    assert [line.partition(": its window")[0] for line in watcher.lines] == [
+        "warning: this run cannot become valid",
+        "warning: the run begins all the same, and its load takes 2 h; Ctrl-C ends it",
     ]
 
 
