@@ -303,9 +303,10 @@ def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
 def _similar(path: Path) -> Path | None:
     """Return the YAML file in the same directory whose name is most similar, or None."""
     with suppress(OSError, ValueError):
-        beside = [each.name for each in islice(path.parent.glob("*.y*ml"), _MOST_BESIDE) if each.is_file()]
-        if near := get_close_matches(path.name, beside, n=1):
-            return path.with_name(near[0])
+        files = islice(path.parent.glob("*.y*ml"), _MOST_BESIDE)
+        beside = {each.stem: each.name for each in files if each.is_file()}  # an equal ending is no similarity
+        if near := get_close_matches(path.stem, beside, n=1):
+            return path.with_name(beside[near[0]])
     return None
 
 

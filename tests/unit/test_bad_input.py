@@ -937,7 +937,7 @@ def test_a_similar_file_is_named(capsys: Capture, tmp_path: Path) -> None:
     assert refusal(capsys, "plan", str(tmp_path / "my-sever.yaml")).endswith(
         f"found: No such file or directory (perhaps {tmp_path}/my-server.yaml)"
     )
-    assert refusal(capsys, "plan", str(tmp_path / "other.yaml")).endswith("found: No such file or directory")
+    assert refusal(capsys, "plan", str(tmp_path / "bytes.yaml")).endswith("found: No such file or directory")
     assert refusal(capsys, "plan", str(tmp_path / "my-servers.yaml")).endswith("found: Is a directory")
 
 
