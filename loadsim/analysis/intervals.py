@@ -42,6 +42,9 @@ SPELLS = 300
 of 12 s have no interval: their data cannot show if spells were missed. With a 75th of the window, coverage falls to
 82 % for spells in a twentieth of the time."""
 
+SHORTEST_WINDOW_S = SPELLS * LONGEST_SPELL_S
+"""The shortest window with intervals: an hour."""
+
 LEAST_BEYOND = 15
 """The least number of hits beyond a percentile: 300 hits for the 95th."""
 
@@ -94,8 +97,8 @@ def intervals(
     The score has one only if all its tasks have.
     """
     length_s = window_s.length_s
-    if length_s < SPELLS * LONGEST_SPELL_S:
-        none = Interval(why_not=f"the window is shorter than {SPELLS * LONGEST_SPELL_S / 3600:g} h")
+    if length_s < SHORTEST_WINDOW_S:
+        none = Interval(why_not=f"the window is shorter than {SHORTEST_WINDOW_S / 3600:g} h")
         return Intervals(none, {task.task: none for task in hits})
     found = {task.task: _found(task, bins_in(window_s), percent) for task in hits}
     return Intervals(

@@ -6,6 +6,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ VERBS = {
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
-    "report": "make a report of one or several runs: HTML, Markdown or JSON",
+    "report": "make a report of one or several runs: HTML, Markdown, JSON or PDF",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
     "completion": "print a script that completes commands and options in bash, zsh or fish",
@@ -75,7 +76,9 @@ class _Parser(argparse.ArgumentParser):
         """Reject unknown options here: the parser of the verb, not of all verbs, names its `--help`."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            words = " ".join(unknown)
+            users = re.search(r"--users[ =](\d+)", words) if "--set" in self._option_string_actions else None
+            self.error(f"unrecognized arguments: {words}{f'; use --set topology.0.users={users[1]}' if users else ''}")
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -6,11 +6,12 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from loadsim.cli.options import add_scenario, given_scenario, whole
+from loadsim.cli.progress import shown_share
 from loadsim.dryrun.forecast import NOT_VALID
 from loadsim.errors import printable
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
@@ -48,20 +49,24 @@ def run_check(args: argparse.Namespace) -> int:
             print(f"loadsim: check: {step}", file=sys.stderr, flush=True)
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
-    not_valid = [reason.removeprefix(NOT_VALID) for reason in quick_forecast(scenario)]
+    with shown_share("Planning") as planning:
+        reasons, notes = quick_forecast(scenario, planning)
+    not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
     verdict = report.verdict
     if report.can_run and not_valid:
         verdict = f"{READY}: {'; '.join(not_valid)}."
     if args.json:
-        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid}
+        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid, "notes": notes}
         print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
-        print("\n".join(map(printable, _lines(name, greetings, report, verdict))))
+        print("\n".join(map(printable, _lines(name, greetings, report, verdict, notes))))
     return 0 if report.can_run else LACKS
 
 
-def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str) -> Iterator[str]:
-    """Yield the report and the verdict as lines of at most `WIDTH` columns."""
+def _lines(
+    name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str, notes: Sequence[str]
+) -> Iterator[str]:
+    """Yield the report, the verdict and the notes on a run's score as lines of at most `WIDTH` columns."""
     yield from _row("server", name)
     yield from _row("accounts", ", ".join(report.accounts))
     for fact, label in (
@@ -94,6 +99,8 @@ def _lines(name: str, greetings: Mapping[str, Any], report: ServerReport, verdic
             yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ")
         yield ""
     yield from textwrap.wrap(verdict, WIDTH)
+    for note in notes if report.can_run else ():
+        yield from textwrap.wrap(f"Note: {note}.", WIDTH)
     yield f"Checked in {report.seconds:.1f} s."
 
 

@@ -34,4 +34,6 @@ def run_plan(args: argparse.Namespace) -> int:
         print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs, lists=lists))
         for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
             print(f"loadsim: warning: {reason}", file=sys.stderr)
+        for note in found.notes:
+            print(f"loadsim: note: {note}", file=sys.stderr)
     return 0

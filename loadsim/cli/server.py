@@ -140,7 +140,9 @@ def run_kind(kind: Kind, args: argparse.Namespace) -> int:
 def _serve(kept: Path | None, start: _Start) -> int:
     """Run the server in a directory, which is removed at the end unless the user named it."""
     with server_directory(kept) as directory:
-        return run(_serve_until_signal(start, directory))
+        status = run(_serve_until_signal(start, directory))
+    print("# Stopped." if kept is not None else "# Stopped; its files are removed.")
+    return status
 
 
 @contextmanager
@@ -175,6 +177,7 @@ async def _serve_until_signal(start: _Start, directory: Path) -> int:
         print(scenario_lines(server.services), end="")
         print("# Ctrl-C stops it.", flush=True)
         await stop.wait()
+        print("# Stopping: this takes some seconds.", flush=True)
     return 0
 
 

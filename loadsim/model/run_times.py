@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from loadsim.model.profile import Profile
 from loadsim.model.scenario_sections import RunSection
@@ -65,6 +66,21 @@ def seconds(value: float) -> str:
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
 
 
+def in_words(value_s: float) -> str:
+    """Return a duration for people, without rounding: 2 h, 90 min, 12.5 s."""
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if value_s >= unit_s and value_s % unit_s == 0:
+            return f"{value_s / unit_s:g} {unit}"
+    return f"{value_s:.15g} s"
+
+
+def at_least(value_s: float) -> str:
+    """Return a duration for people, rounded up to two digits or a whole number of hours, minutes or seconds."""
+    unit, unit_s = ("h", 3600) if value_s > 2 * 3600 else ("min", 60) if value_s > 2 * 60 else ("s", 1)
+    exact = value_s / unit_s
+    return f"{ceil(exact) if exact > 10 else ceil(exact * 10) / 10:g} {unit}"
+
+
 def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
     """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
 
@@ -81,21 +97,25 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
         raise origin.error_saying(("run", "days"), expected, f"{days} days of {seconds(cycle_s)}")
 
     # Find the time that the window may lie in: the run, or one of its days.
-    begin_s, end_s, within = 0.0, duration_s, f"the run of {seconds(duration_s)}"
+    begin_s, end_s, within = 0.0, duration_s, f"the run of {in_words(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1
         number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
         begin_s = number * cycle_s
         end_s = min(begin_s + day_length_s, duration_s)
-        within = f"a day of {seconds(day_length_s)}, before its night"
+        within = f"a day of {in_words(day_length_s)}, before its night"
 
     # Place the window in it.
     length_s = end_s - begin_s
     warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
     window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
-        expected = f"warm_up and window to end within {within}"
-        found = f"{seconds(warm_up_s)} and {seconds(max(window_s, 0))}"
+        if shape.window_s is None:
+            expected, found = f"a warm-up that leaves time for a window within {within}", in_words(warm_up_s)
+        else:
+            default = "" if shape.warm_up_s is not None else " (by default)"
+            expected = f"warm_up and window to end within {within}"
+            found = f"{in_words(warm_up_s)}{default} and {in_words(shape.window_s)}"
         raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return Run(
         day_length_s=day_length_s,

@@ -461,7 +461,9 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
     with problems:
         problems.needs("topology")
         if users > MOST_USERS:
-            raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
+            most = max(range(len(document.topology)), key=lambda at: document.topology[at].users)
+            key = ("topology", most, "users") if document.topology[most].users > MOST_USERS else ("topology",)
+            raise origin.error_saying(key, f"at most {MOST_USERS:,} users", f"{users:,}")
     with problems:
         problems.needs("server", "allow_hosts")
         server = _server(document, origin, path.parent)

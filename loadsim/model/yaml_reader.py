@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
@@ -286,11 +289,29 @@ def read_file(path: Path, name: str) -> dict[str, Any]:
 
 def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
     """Read a YAML file with a mapping; return it with its origin, called `name`. Raises `ConfigError`."""
-    text = read_text(path, name)
+    try:
+        text = read_text(path, name)
+    except ConfigError as failure:
+        similar = None if _exists(path) else _similar(path)
+        raise ConfigError(f"{failure} (perhaps {similar})") if similar else failure from None
     document = read_yaml(text, name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
     return document, Origin(name, lines=Lines(text))
+
+
+def _similar(path: Path) -> Path | None:
+    """Return the YAML file in the same directory whose name is most similar, or None."""
+    with suppress(OSError, ValueError):
+        files = islice(path.parent.glob("*.y*ml"), _MOST_BESIDE)
+        beside = {each.stem: each.name for each in files if each.is_file()}  # an equal ending is no similarity
+        if near := get_close_matches(path.stem, beside, n=1):
+            return path.with_name(beside[near[0]])
+    return None
+
+
+_MOST_BESIDE = 1000
+"""The most files whose names are compared with one that is missing: a thousand take milliseconds."""
 
 
 def merge(base: Any, over: Any) -> Any:

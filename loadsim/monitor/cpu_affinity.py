@@ -73,7 +73,9 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
                     _move_threads(each, before.get(each, cpus))
 
 
-def describe(cores: Cores, place: ServerPlace) -> str:
+def describe(cores: Cores, place: ServerPlace, *, root: bool | None = None) -> str:
+    """Return what was pinned, in a line. `root`: all processes of this machine can be seen; None finds out."""
+    root = os.geteuid() == 0 if root is None else root
     generator = f"{_named(cores.generator)}{', with real-time priority' if cores.real_time else ''}"
     if cores.apart:
         return (
@@ -82,6 +84,11 @@ def describe(cores: Cores, place: ServerPlace) -> str:
         )
     if place.processes:
         return f"Pinned: only the generator, to {generator}; {place.names} may run there, too: only root may move them"
+    if root:
+        return (
+            f"Pinned: only the generator, to {generator}; no process of this machine was found that listens at the"
+            " server's ports: is the server running?"
+        )
     return f"Pinned: only the generator, to {generator}; the server may run there, too: only root may see and move it"
 
 

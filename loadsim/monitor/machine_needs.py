@@ -20,6 +20,7 @@ from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.model.population import further_connections
+from loadsim.model.run_times import at_least
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import STRESS
@@ -63,6 +64,7 @@ class Needs:
     """The needs of a run on this machine; None if the planned load is unknown.
 
     `open_files` are those of one engine. `messages` are those of the start state, in the mailboxes of all `users`.
+    `day_s` is the length of a day of the run.
     """
 
     users: int
@@ -72,6 +74,7 @@ class Needs:
     log_bytes: int | None
     busiest_tasks_per_s: float | None
     messages: int
+    day_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ def needs_of(workload: Workload, users: Collection[int], engines: int, load: Pla
         log_bytes=None if planned is None else round(planned * LOG_BYTES_PER_TASK) + RESULT_BYTES,
         busiest_tasks_per_s=None if planned is None or load is None else _busiest_per_s(load) * share,
         messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
+        day_s=scenario.run.day_length_s,
     )
 
 
@@ -188,14 +192,15 @@ def shortages(needs: Needs, resources: Resources) -> list[str]:
     if busiest is not None and busiest > resources.tasks_per_s and resources.embedded:
         found.append(
             f"the embedded server may be slow: in its busiest {BUSIEST_S:g} s this run plans {busiest:,.0f} tasks per"
-            f" second, and that server keeps pace with about {resources.tasks_per_s:,.0f}; take a longer day"
-            " (run.day_length) or fewer users"
+            f" second, and that server keeps pace with about {resources.tasks_per_s:,.0f}; take"
+            f" {_slower(needs, busiest / resources.tasks_per_s)}"
         )
     elif busiest is not None and busiest > resources.tasks_per_s:
         found.append(
             f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
             f" this machine ({_counted(resources.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
-            f" about {resources.tasks_per_s:,.0f}; take a longer day (run.day_length), fewer users, or more machines"
+            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, busiest / resources.tasks_per_s)}, or more"
+            " machines"
         )
     present = resources.memory_available_bytes
     if present is not None and needs.memory_bytes > present:
@@ -211,6 +216,14 @@ def shortages(needs: Needs, resources: Resources) -> list[str]:
     if needs.log_bytes is not None and free is not None and needs.log_bytes > free:
         found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
     return found
+
+
+def _slower(needs: Needs, factor: float) -> str:
+    """Return the day or the users with which the busiest rate is this factor lower, rounded to the safe side."""
+    users = int(needs.users / factor)
+    unit = int(10 ** max(len(str(users)) - 2, 0))
+    fewer = f"about {users // unit * unit:,} users" if users >= 2 else "fewer users"
+    return f"a day of about {at_least(needs.day_s * factor)} (run.day_length), or {fewer}"
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:

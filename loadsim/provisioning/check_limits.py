@@ -83,7 +83,7 @@ def sends_to_lists(workload: Workload) -> bool:
 
 def size_finding(name: str, limit: int, planned: int) -> Finding:
     """Return the finding about the largest message that a service takes."""
-    shown = f"{limit} bytes; the largest planned message has {planned}"
+    shown = f"{limit:,} bytes; the largest planned message has {planned:,}"
     if planned <= limit:
         return Finding(name, shown)
     return Finding(name, shown, Severity.LACKS, f"raise the largest message size to at least {planned} bytes")

@@ -273,7 +273,7 @@ async def inspect(
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
     state. With `trust`, only a few are inspected. Raises `ConfigError` if a visit fails, an account holds mail of
-    others, or a trusted mailbox is not in its start state.
+    others, a trusted mailbox is not in its start state, or one that is left as it is lacks folders that users need.
     """
     present = accounts_on_server(workload.scenario, users)
     accounts = _sample(present) if mode == TRUST else present
@@ -288,6 +288,10 @@ async def inspect(
 
     examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
     refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
+    if mode == "never":
+        _refuse_missing_folders(
+            start, [(account, state) for account, (state, _) in zip(accounts, examined, strict=True)]
+        )
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
     kept = [
         f"{name_of(account)}: folder {manifest.FOLDER}: {reason}"
@@ -300,6 +304,25 @@ async def inspect(
             " run `loadsim init`, or do not trust it"
         )
     return Inspected(len(present), to_change, len(kept), kept[0] if kept else "", len(present) - len(accounts))
+
+
+def _refuse_missing_folders(start: StartState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
+    """Raise `ConfigError` if mailboxes lack folders without which tasks fail: a user needs one of their own folders."""
+    lacking = []
+    for account, state in mailboxes:
+        wanted = start.folders(account.number)
+        missing = [name for name in _NAMED_BY_SERVER if name in wanted and name not in state.folders]
+        own = [name for name in wanted if name not in (INBOX, *_NAMED_BY_SERVER)]
+        missing += own[:1] if not any(name in state.folders for name in own) else []
+        if missing:
+            lacking.append((account, missing))
+    if lacking:
+        account, missing = lacking[0]
+        raise ConfigError(
+            f"initialise: never: {len(lacking)} of {len(mailboxes)} mailboxes lack folders that users need:"
+            f" {name_of(account)} has no {', no '.join(missing)}; run loadsim init SCENARIO --set initialise=auto"
+            " before"
+        )
 
 
 def _sample(accounts: Sequence[Account]) -> list[Account]:
@@ -352,7 +375,8 @@ async def initialise(
     `trust` changes nothing, and inspects a few mailboxes, which must be in their start state. The start state's digest
     covers all mailboxes, also those that another client prepares.
 
-    Raises `ConfigError`, before any change, if a log-on fails or an account holds others' mail. A later `ConfigError`
+    Raises `ConfigError`, before any change, if a log-on fails, an account holds others' mail, or, with `never`, lacks
+    folders that users need. A later `ConfigError`
     names an account that could not be finished.
     """
     inspected = await inspect(workload, services, mode, progress, users, accept_unsigned=accept_unsigned)

@@ -49,6 +49,10 @@ class LogOnRefused(ConfigError):
     """A server refused a log-on, perhaps because of the number of connections from this address."""
 
 
+class PasswordRefused(ConfigError):
+    """A server refused the password of an account, or does not have the account."""
+
+
 class NullObserver:
     """An observer that ignores everything: provisioning is not measured."""
 
@@ -148,16 +152,19 @@ async def visit(
         raise failures.exceptions[0] from None
     if all(isinstance(result, ConfigError) for result in results.values()):
         return [results[account.number] for account in accounts]
-    return [_named(account, results[account.number]) for account in accounts]
+    good = next(account for account in accounts if not isinstance(results[account.number], ConfigError))
+    return [_named(account, results[account.number], good) for account in accounts]
 
 
-def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
-    """Return a result; a failure names its account, since other accounts succeeded on this server."""
+def _named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:
+    """Return a result; a failure names its account, since `good` and perhaps others succeeded on this server."""
     if not isinstance(result, ConfigError):
         return result
     text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
     if isinstance(result, LogOnRefused):
         text += "; other accounts could log on: does the server limit the connections from one address?"
+    elif isinstance(result, PasswordRefused):
+        text += f"; {name_of(good)} logs on"
     return ConfigError(text)
 
 
@@ -187,7 +194,9 @@ async def _visit(
                     await mailbox.log_on()
                 except TaskFailed as failure:
                     refusal = no_access("imap", services.imap, account, "log on", failure)
-                    raise LogOnRefused(str(refusal)) if about_limit(failure) else refusal from None
+                    if about_limit(failure):
+                        raise LogOnRefused(str(refusal)) from None
+                    raise PasswordRefused(str(refusal)) if _about_password(account, failure) else refusal from None
                 result = await work(account, mailbox)
                 await mailbox.log_off()
                 return result
@@ -210,6 +219,11 @@ _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH b
 
 _ABOUT_PASSWORD = re.compile(r"NO (?:\[[^]]*\] )?(?:AUTHENTICATE|LOGIN)\b|53\d AUTH$")
 """Kinds of failure after a wrong password."""
+
+
+def _about_password(account: Account, failure: TaskFailed) -> bool:
+    """Return whether a server refused a password; servers do not say if the account exists."""
+    return account.token is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
 
 
 def _swapped(service: str, failure: ProtocolError) -> str:
@@ -243,13 +257,9 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
-    elif (
-        account.password_source
-        and account.token is None
-        and _ABOUT_PASSWORD.match(failure.kind)
-        and not about_limit(failure)
-    ):
-        advice = f"; the password is from {account.password_source}"
+    elif _about_password(account, failure):
+        source = f", which is from {account.password_source}" if account.password_source else ""
+        advice = f"; the server has no such account (loadsim topology export), or another password{source}"
     elif isinstance(failure, ProtocolError):
         advice = _swapped(service, failure)
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):

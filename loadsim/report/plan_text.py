@@ -49,12 +49,12 @@ def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: b
     totals, rates = figures["totals"], figures["rates_per_s"]
     lines = [
         _headline(figures),
-        f"Messages: {totals['messages_sent']} sent ({totals['bytes_sent'] / 1e6:.1f} MB), {totals['messages_received']}"
-        f" received ({totals['bytes_received'] / 1e6:.1f} MB),"
+        f"Messages: {totals['messages_sent']:,} sent ({totals['bytes_sent'] / 1e6:,.1f} MB),"
+        f" {totals['messages_received']:,} received ({totals['bytes_received'] / 1e6:,.1f} MB),"
         f" {figures['per_user']['recipients_per_message']:.2f} recipients each",
         "Rates: "
         + ", ".join(
-            f"{rates[key]:.2f} {name} per second"
+            f"{rates[key]:,.2f} {name} per second"
             for key, name in (("log_ons", "log-ons"), ("imap_commands", "IMAP commands"), ("messages", "messages"))
             if rates[key] is not None
         ),
@@ -82,7 +82,7 @@ def _headline(figures: Mapping[str, Any]) -> str:
     pace = "" if faster == 1 else f" ({faster:g} times as fast as the profiles' day)"
     whole = f"{days:g} day{'s' * (days > 1)} of {length}"
     part = f"{days * day_s / 60:g} min of a day of {length}"
-    return f"{figures['users']} users, {whole if days >= 1 else part}{night}{pace}"
+    return f"{figures['users']:,} users, {whole if days >= 1 else part}{night}{pace}"
 
 
 def _length(seconds: float) -> str:
@@ -97,7 +97,7 @@ def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
         groups.append(("all", figures["users"], figures["per_user"], None))
     rows = [
         ["Per user and day", *(name for name, *_ in groups)],
-        ["", *(f"{users} users" for _, users, *_ in groups)],
+        ["", *(f"{users:,} users" for _, users, *_ in groups)],
         ["", *("planned" + " published" * (calculated is not None) for *_, calculated in groups)],
     ]
     for key, label in PER_USER.items():
@@ -137,12 +137,12 @@ def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
 
 def _load(hour: Mapping[str, Any]) -> Iterable[str]:
     """Yield a column: every task, then the rows of `TRAFFIC_ROWS`."""
-    yield from map(str, hour["tasks"].values())
+    yield from (f"{count:,}" for count in hour["tasks"].values())
     sent, received, per_s = hour["messages_sent"], hour["messages_received"], hour["imap_commands_per_s"]
-    yield str(sent)
-    yield str(received)
+    yield f"{sent:,}"
+    yield f"{received:,}"
     yield f"{received / sent:.2f}" if sent else ""
     yield f"{hour['bytes_sent'] / 1e6:.1f}"
     yield f"{hour['bytes_received'] / 1e6:.1f}"
-    yield str(hour["imap_commands"])
-    yield "" if per_s is None else f"{per_s:.2f}"
+    yield f"{hour['imap_commands']:,}"
+    yield "" if per_s is None else f"{per_s:,.2f}"

@@ -18,7 +18,7 @@ from loadsim.analysis.score import METHODS
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.control_groups import usable_cores
-from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.forecast import forecast, notes
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
@@ -45,7 +45,8 @@ class Plan:
     """The plan of a scenario, with figures as in `loadsim plan --json`.
 
     `needs` are those of a run with the default number of engines on this machine, which has these `resources`.
-    `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`).
+    `not_valid` has the reasons for which a run cannot become valid (`dryrun.forecast`), `notes` what its
+    score will lack.
     """
 
     scenario: Scenario
@@ -53,6 +54,7 @@ class Plan:
     needs: Needs
     resources: Resources
     not_valid: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
@@ -90,7 +92,8 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     load = planned.tally.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)
-    return Plan(scenario, to_json(planned), needs, resources, tuple(forecast(scenario, load)))
+    not_valid, lacks = tuple(forecast(scenario, load)), tuple(notes(scenario, load))
+    return Plan(scenario, to_json(planned), needs, resources, not_valid, lacks)
 
 
 def run(

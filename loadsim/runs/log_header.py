@@ -12,6 +12,7 @@ from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
+from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
@@ -33,8 +34,13 @@ def load_of_plan(scenario: Scenario, watcher: Watcher, start: datetime | None = 
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
-    for reason in forecast(scenario, load):
+    reasons = forecast(scenario, load)
+    for reason in reasons:
         watcher.warning(f"warning: {reason}")
+    if reasons:
+        watcher.warning(
+            f"warning: the run begins all the same, and its load takes {in_words(scenario.duration_s)}; Ctrl-C ends it"
+        )
     return load
 
 

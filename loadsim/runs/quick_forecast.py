@@ -1,33 +1,36 @@
-"""The reasons for which a run cannot become valid, for commands that answer in seconds."""
+"""Forecasts of a run, for commands that answer in seconds."""
 
 from __future__ import annotations
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.forecast import forecast, notes
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep
+from loadsim.dryrun.rounds import Progress
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.planned_load import PlannedLoad
 
-MOST_PLANNED_USER_DAYS = 300
-"""Medium users that are planned in about 3 s. The window of a scenario with more seldom has too few tasks."""
+MOST_PLANNED_USER_DAYS = 1000
+"""Medium users that are planned in about 10 s. More seldom have too few tasks in the window."""
 
 
-def quick_forecast(scenario: Scenario) -> list[str]:
-    """Return why a run cannot become valid (`dryrun.forecast`).
+def quick_forecast(scenario: Scenario, progress: Progress | None = None) -> tuple[list[str], list[str]]:
+    """Return why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
 
-    Without a plan in the cache, tasks are counted for scenarios of at most `MOST_PLANNED_USER_DAYS`.
+    Without a plan in the cache, tasks are counted for scenarios of at most `MOST_PLANNED_USER_DAYS`; `progress`
+    receives the finished share.
     """
-    return forecast(scenario, _load(scenario))
+    load = _load(scenario, progress)
+    return forecast(scenario, load), notes(scenario, load)
 
 
-def _load(scenario: Scenario) -> PlannedLoad | None:
+def _load(scenario: Scenario, progress: Progress | None) -> PlannedLoad | None:
     if scenario.run.mode == STRESS:
         return None
     software = build_fingerprint()
     load = cached(scenario, software)
     if load is None and scenario.users * scenario.run.days <= MOST_PLANNED_USER_DAYS:
-        load = make_plan(scenario).tally.load()
+        load = make_plan(scenario, progress=progress).tally.load()
         keep(scenario, software, load)
     return load

@@ -90,7 +90,10 @@ class Master:
                 return False
             if not listeners & self._sockets():
                 self._check_running()
-                raise PortTaken(f"server: {self.name}: port {port}: expected it to be free, found: {TAKEN}")
+                raise PortTaken(
+                    f"server: {self.name}: port {port}: expected it to be free, found: {TAKEN}; --imap-port and"
+                    " --smtp-port choose others"
+                )
             if self._started and not (self._log.exists() and self._started in self._log.read_text(errors="replace")):
                 return False
             with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:

@@ -39,7 +39,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 18)
+    accounts = numbered_accounts(USERS * 20)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
@@ -179,7 +179,17 @@ def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> N
     assert document["can_run"] is True
     assert document["not_valid"] == []
     assert document["verdict"] == CAN_RUN
+    assert document["notes"][0].startswith("expect a provisional score: planned in the window are ")
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
+
+
+def test_what_the_score_will_lack_follows_the_verdict(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit status is that of the server."""
+    assert main(["check", str(lab.path), "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
+    out = capsys.readouterr().out
+    said = " ".join(out.split("\n\n")[-1].split())
+    assert said.startswith(f"{CAN_RUN} Note: expect a provisional score: planned in the window are ")
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,7 +149,12 @@ def test_always_puts_everything_anew(lab: Lab) -> None:
 
 
 def test_never_changes_nothing(lab: Lab) -> None:
-    """It only inspects, and knows no start state."""
+    """It only inspects, and knows no start state. It refuses mailboxes that lack folders that users need."""
+    before = lab.snapshots()
+    with pytest.raises(ConfigError, match="initialise: never: 3 of 3 mailboxes lack folders that users need: account"):
+        run(lab, "never")
+    assert lab.snapshots() == before
+    run(lab)
     before = lab.snapshots()
     done = run(lab, "never")
     assert lab.snapshots() == before

@@ -488,6 +488,7 @@ def serve_and_ask_to_stop(arguments: list[str], request: signal.Signals) -> str:
         process.send_signal(request)
         assert process.wait(PATIENCE_S) == 0, process.stderr.read()
         assert refuses(imap["port"])
+        said += process.stdout.read()
     return said
 
 
@@ -496,6 +497,7 @@ def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal
     """`server embedded` prints a `server:` block that works, and ends with status 0 on a signal."""
     said = serve_and_ask_to_stop(["embedded", str(scenario)], request_to_end)
     assert "not a measurement" in said
+    assert said.endswith("# Stopping: this takes some seconds.\n# Stopped; its files are removed.\n")
 
 
 @pytest.mark.servers
@@ -507,6 +509,7 @@ def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_director
     block = yaml.safe_load(said)["server"]
     assert (block["imap"]["port"], block["smtp"]["port"]) == (imap, smtp)
     assert (server_directory / "log" / "dovecot.log").exists()
+    assert said.endswith("\n# Stopped.\n")
 
 
 @pytest.mark.servers

@@ -103,7 +103,8 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("run", "a", "b\x1b[2J"), "unrecognized arguments: b\\x1b[2J"),
         (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check; choose from 'run', "),
         (("log", "answr"), "loadsim log: argument VERB: invalid choice: 'answr' (perhaps answer; choose from "),
-        (("run", "a", "--users", "50"), "loadsim run: unrecognized arguments: --users 50; see loadsim run --help"),
+        (("run", "a", "--users", "50"), "arguments: --users 50; use --set topology.0.users=50; see loadsim run"),
+        (("log", "show", "a", "--users=50"), "unrecognized arguments: --users=50; see loadsim log show --help"),
         (("log", "answer", "--foo", "a"), "unrecognized arguments: --foo; see loadsim log answer --help"),
         (("run", "quickstart", "--set"), "argument --set: expected one argument"),
         (("topology", "export", "quickstart"), "required: --format"),
@@ -213,8 +214,12 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("run.day_length=" + "9" * 400 + "h", "expected a duration of at most 8784h, found '999"),
         ("run.ramp_up=8785h", "expected a duration of at most 8784h, found '8785h'"),
         ("run.days=99999999999", "expected a run of at most 31622400s, found 99999999999 days of 20s"),
-        ("run.window=21s", "expected warm_up and window to end within the run of 20s"),
+        (
+            "run.window=21s",
+            "expected warm_up and window to end within the run of 20 s, found 5 s (by default) and 21 s",
+        ),
         ("weights.READ=-1", "expected a weight of at least 0, found -1"),
+        ("topology.0.users=50000000", "--set topology.0.users: expected at most 10,000,000 users, found 50,000,000"),
         ("server=exchange", "expected embedded or a mapping, found 'exchange'"),
         ("nosuch=1", "expected one of the keys name, server,"),
     ],
@@ -631,11 +636,14 @@ def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, sub
     assert line.endswith(f"; this is an {other} server: are the ports swapped?")
 
 
+NO_ACCOUNT = "; the server has no such account (loadsim topology export), or another password"
+
+
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ({"password_env": "OF_THE_TEST"}, "; the password is from accounts.password_env, the variable OF_THE_TEST"),
-        ({"password_command": "echo hunter2"}, "; the password is from accounts.password_command"),
+        ({"password_env": "OF_THE_TEST"}, ", which is from accounts.password_env, the variable OF_THE_TEST"),
+        ({"password_command": "echo hunter2"}, ", which is from accounts.password_command"),
         ({"password": PASSWORD}, ""),
     ],
 )
@@ -643,13 +651,13 @@ def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, sub
 def test_the_source_of_a_wrong_password(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, verb: str, source: dict[str, str], named: str
 ) -> None:
-    """It is named, unlike the password, on a refused log-on at either service."""
+    """It is named, unlike the password, on a refused log-on at either service; the account may be missing, too."""
     monkeypatch.setenv("OF_THE_TEST", PASSWORD)
     refuses_imap = partial(imap, log_on=lambda _: b"NO [AUTHENTICATIONFAILED] wrong")
     refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
     with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
         line = refusal(capsys, verb, on(*ports, accounts={"user": "user{index}", **source}))
-    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{named}")
+    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{NO_ACCOUNT}{named}")
 
 
 def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server: StartEmbedded) -> None:
@@ -661,8 +669,30 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
     server = embedded_server(accounts, dict(distribution_lists(scenario)))
     line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port, topology=ten))
     assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server answered: NO ")
+    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on"), line
     with logged_on(server, accounts[0]) as client:
         assert len(client.list()[1]) == 1  # the Inbox
+
+
+@pytest.mark.parametrize("verb", ["run", "init"])
+def test_mailboxes_without_folders_are_not_left_as_they_are(
+    capsys: Capture, embedded_server: StartEmbedded, verb: str
+) -> None:
+    """Most tasks of the run would fail. One folder of the user's own is enough."""
+    two = [{"profile": "loadsim-5.5/light", "users": 2}]
+    scenario = load_scenario(on(1, 1, topology=two))
+    accounts = [scenario.account(user) for user in (1, 2)]
+    server = embedded_server(accounts, dict(distribution_lists(scenario)))
+    path = on(server.services.imap.port, server.services.smtp.port, topology=two, initialise="never")
+    assert refusal(capsys, verb, path) == (
+        "loadsim: initialise: never: 2 of 2 mailboxes lack folders that users need: account user1"
+        " (user1@loadsim.test) has no Sent Items, no Deleted Items, no Calendar, no Folder 01; run loadsim init"
+        " SCENARIO --set initialise=auto before"
+    )
+    with logged_on(server, accounts[0]) as client:
+        for folder in ("Sent Items", "Deleted Items", "Calendar", "Folder 07"):
+            client.create(f'"{folder}"')
+    assert "1 of 2 mailboxes lack folders that users need: account user2 (user2" in refusal(capsys, verb, path)
 
 
 def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
@@ -670,7 +700,9 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
     with serving((repeats, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    said = "expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ****** (1 more account failed)"
+    said = (
+        f"expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ******{NO_ACCOUNT} (1 more account failed)"
+    )
     assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
 
 
@@ -682,7 +714,7 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
         line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
-        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J"
+        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + NO_ACCOUNT
     )
 
 
@@ -897,6 +929,18 @@ def test_letters_that_a_terminal_does_not_have_end_no_command(encoding: str) -> 
         assert said.returncode == (BAD_INPUT if verb[0] == "compare" else 0)
 
 
+def test_a_similar_file_is_named(capsys: Capture, tmp_path: Path) -> None:
+    """If the one that was given is missing; not a file of another kind, and not if it cannot be read."""
+    for name in ("my-server.yaml", "my-sever.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "my-servers.yaml").mkdir()
+    assert refusal(capsys, "plan", str(tmp_path / "my-sever.yaml")).endswith(
+        f"found: No such file or directory (perhaps {tmp_path}/my-server.yaml)"
+    )
+    assert refusal(capsys, "plan", str(tmp_path / "bytes.yaml")).endswith("found: No such file or directory")
+    assert refusal(capsys, "plan", str(tmp_path / "my-servers.yaml")).endswith("found: Is a directory")
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_at_standard_output_is_no_bug(unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -908,4 +952,5 @@ def test_a_full_disk_at_standard_output_is_no_bug(unbuffered: str) -> None:
             text=True,
             check=False,
         )
-    assert (ended.returncode, ended.stderr) == (BAD_INPUT, "loadsim: output not written: No space left on device\n")
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("loadsim: note: ")]
+    assert (ended.returncode, said) == (BAD_INPUT, ["loadsim: output not written: No space left on device"])

@@ -84,6 +84,7 @@ def test_a_limit_is_read_from_an_offer() -> None:
 def test_a_size_limit_is_compared_with_the_plan() -> None:
     """The advice has the exact number."""
     assert size_finding("SIZE", 100, 100).severity is Severity.OK
+    assert size_finding("SIZE", 33554432, 1000).found == "33,554,432 bytes; the largest planned message has 1,000"
     assert size_finding("SIZE", 99, 100).advice == "raise the largest message size to at least 100 bytes"
 
 

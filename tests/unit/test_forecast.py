@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from loadsim.cli import main
-from loadsim.dryrun.forecast import NOT_VALID, forecast
+from loadsim.dryrun.forecast import NOT_VALID, forecast, notes
+from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.runs.log_header import load_of_plan
+from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 
 RUN = "run={day_length: 100s, ramp_up: 1s, warm_up: 20s, window: 40s}"
@@ -51,10 +54,74 @@ def test_users_that_suffice_are_named(planned: int, needed: int, users: int | st
 
 def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
     """Also if the load is unknown; in stress mode only the window counts."""
-    expected = [f"{NOT_VALID}its window is 40 s long, at least 41 s needed (limits.window)"]
+    expected = [
+        f"{NOT_VALID}its window is 40 s long, at least 41 s needed (limits.window); take a longer window (run.window)"
+    ]
     assert forecast(scenario("limits.window=41s"), None) == expected
     assert forecast(scenario("limits.window=40s"), None) == []
     assert forecast(scenario("run.mode=stress"), even(READ=0, SEND=0)) == []
+
+
+def test_more_users_are_no_remedy_for_a_short_window() -> None:
+    """Its few tasks say little about a longer one: the whole run has 50 SEND in 100 s, so 20 take 40 s."""
+    own = scenario("limits.window=41s", "topology=[{profile: loadsim-5.5/light, users: 60}]")
+    every_other = PlannedLoad(100.0, {"READ": (1,) * 100, "SEND": (0,) * 50 + (1,) * 50})
+    _, reason = forecast(own, every_other)
+    assert reason == (
+        f"{NOT_VALID}planned in its window are 10 SEND, and each scored task needs 20 hits (limits.hits);"
+        " with 60 users, that takes a window of about 41 s"
+    )
+    _, reason = forecast(scenario("limits.hits=50", "limits.window=41s"), every_other)
+    assert reason.endswith("that takes a window of about 100 s")
+    outside = PlannedLoad(100.0, {"READ": (0,) * 80 + (1,) * 20})
+    _, reason = forecast(scenario("limits.window=41s"), outside)
+    assert "planned in its window are no scored tasks, " in reason
+    assert "; none are READ, which would be missing from the score; " in reason
+
+
+def test_tasks_outside_the_window_are_named() -> None:
+    """They would be missing from the score; a task that the run never has, or without a weight, is not named."""
+    late = {"REPLY": (0,) * 80 + (1,) * 20, "COPY": (0,) * 100, "SAVE SENT": (0,) * 99 + (1,)}
+    (reason,) = forecast(
+        scenario(), PlannedLoad(100.0, {"READ": (1,) * 59 + (0,) * 41, "SEND": (0, 1) * 19 + (0,) * 62} | late)
+    )
+    assert "planned in its window are 9 SEND, " in reason
+    assert "; none are REPLY, which would be missing from the score; take a window of about 89 s " in reason
+    assert notes(scenario(), PlannedLoad(100.0, {"READ": (9,) * 100} | late))[0] == (
+        "the score will lack REPLY: none is planned in the window"
+    )
+
+
+def test_notes_are_of_runs_that_can_become_valid() -> None:
+    """A provisional score has a task with fewer than 300 hits; an interval needs a window of an hour."""
+    lacks = "the score will have no confidence interval: the window is 40 s long, at least 1 h needed"
+    lacks += " (run.window, run.days)"
+    users = "topology=[{profile: loadsim-5.5/light, users: 60}]"
+    assert notes(scenario(users), even(READ=8, SEND=7)) == [
+        "expect a provisional score: planned in the window are 280 SEND, and a score that is not provisional needs 300"
+        " hits of each scored task; take a window of about 43 s (run.window, run.warm_up), more days (run.days), or"
+        " about 65 users",
+        lacks,
+    ]
+    assert notes(scenario(), even(READ=8, SEND=8)) == notes(scenario(), None) == [lacks]
+    hour = scenario("run={day_length: 2h, warm_up: 30m, window: 1h}")
+    assert notes(hour, PlannedLoad(7200.0, {"READ": (6,) * 100})) == []
+    assert notes(scenario("run.window=3599s", "run.duration=2h"), None) != []
+    assert notes(scenario(), even(READ=1, SEND=0)) == [
+        "expect a provisional score: planned in the window are 40 READ, and a score that is not provisional needs 300"
+        f" hits of each scored task; {forecast(scenario('limits.hits=300'), even(READ=1))[0].partition('; ')[2]}",
+        lacks,
+    ]
+    assert notes(scenario("limits.window=41s"), None) == []  # it cannot become valid
+    assert notes(scenario("run.mode=stress"), even(READ=1)) == []
+
+
+def test_durations_are_in_words() -> None:
+    """Exact ones are not rounded; those of remedies are rounded up."""
+    exact = {3600: "1 h", 5400: "90 min", 900: "15 min", 61: "61 s", 2.5: "2.5 s", 0: "0 s"}
+    assert {value_s: in_words(value_s) for value_s in exact} == exact
+    least = {0.01: "0.1 s", 12.1: "13 s", 120: "120 s", 121: "2.1 min", 1201: "21 min", 7201: "2.1 h", 360001: "101 h"}
+    assert {value_s: at_least(value_s) for value_s in least} == least
 
 
 def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -66,7 +133,36 @@ def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], t
     (warning,) = warnings_in(printed.err)
     assert warning.startswith(f"loadsim: warning: {NOT_VALID}planned in its window are ")
     assert main(["plan", "quickstart", *few, "--set", "limits.hits=1"]) == 0
-    assert warnings_in(capsys.readouterr().err) == []
+    told = warnings_in(capsys.readouterr().err)
+    assert [line.partition(": planned")[0] for line in told] == [
+        "loadsim: note: expect a provisional score",
+        "loadsim: note: the score will lack REPLY ALL, SCHEDULE: none is planned in the window",
+        "loadsim: note: the score will have no confidence interval: the window is 40 s long, at least 1 h needed"
+        " (run.window, run.days)",
+    ]
+
+
+class Warned(Watcher):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def warning(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_run_goes_on_and_says_for_how_long() -> None:
+    """Nothing is said of a run that can become valid, although its score will be provisional."""
+    watcher = Warned()
+    stress = ("run={mode: stress, day_length: 2h, warm_up: 1s, window: 10s}", "limits.hits=1")  # it needs no plan
+    load_of_plan(scenario(*stress, "limits.window=10s"), watcher)
+    assert watcher.lines == []
+    load_of_plan(scenario(*stress, "limits.window=11s"), watcher)
+    assert [line.partition(": its window")[0] for line in watcher.lines] == [
+        "warning: this run cannot become valid",
+        "warning: the run begins all the same, and its load takes 2 h; Ctrl-C ends it",
+    ]
 
 
 def warnings_in(text: str) -> list[str]:

@@ -331,6 +331,11 @@ def test_what_was_done_is_told() -> None:
     assert describe(Cores([3], [0, 1, 2], False, apart=False), place) == (
         "Pinned: only the generator, to core 3; dovecot, imap may run there, too: only root may move them"
     )
-    assert describe(Cores([3], [0], False, apart=False), ServerPlace(True, {}, frozenset())) == (
+    unseen = Cores([3], [0], False, apart=False), ServerPlace(True, {}, frozenset())
+    assert describe(*unseen, root=False) == (
         "Pinned: only the generator, to core 3; the server may run there, too: only root may see and move it"
+    )
+    assert describe(*unseen, root=True) == (
+        "Pinned: only the generator, to core 3; no process of this machine was found that listens at the server's"
+        " ports: is the server running?"
     )

@@ -300,7 +300,7 @@ def rows(text: str) -> dict[str, list[str]]:
     found = {}
     for line in text.splitlines():
         words = line.split()
-        figures = [word for word in words if word.replace(".", "").isdecimal()]
+        figures = [word for word in words if word.replace(".", "").replace(",", "").isdecimal()]
         found[" ".join(word for word in words if word not in figures)] = figures
     return found
 
@@ -372,11 +372,11 @@ def test_the_text_has_every_hour() -> None:
     first, second = map(rows, tables)
     hours = figures["by_hour"]
     for task, times in figures["tasks"].items():
-        cells = [str(hour["tasks"][task]) for hour in hours]
-        assert first[task] + second[task] == [*cells, str(times)]
-    sent = [str(hour["messages_sent"]) for hour in hours]
-    assert first["messages sent"] + second["messages sent"] == [*sent, str(figures["totals"]["messages_sent"])]
-    rates = [f"{hour['imap_commands_per_s']:.2f}" for hour in hours[1:-1]]
+        cells = [f"{hour['tasks'][task]:,}" for hour in hours]
+        assert first[task] + second[task] == [*cells, f"{times:,}"]
+    sent = [f"{hour['messages_sent']:,}" for hour in hours]
+    assert first["messages sent"] + second["messages sent"] == [*sent, f"{figures['totals']['messages_sent']:,}"]
+    rates = [f"{hour['imap_commands_per_s']:,.2f}" for hour in hours[1:-1]]
     assert (first["per second"] + second["per second"])[:-1] == rates
 
 

@@ -295,10 +295,10 @@ def test_the_window_of_a_run_with_nights_lies_in_a_day(
 @pytest.mark.parametrize(
     ("said", "key", "found"),
     [
-        ("{day_length: 100s, window: 76s}", "window", "25s and 76s"),
-        ("{day_length: 100s, warm_up: 0s, window: 150s}", "window", "0s and 150s"),
-        ("{day_length: 100s, warm_up: 100s}", "warm_up", "100s and 0s"),
-        ("{day_length: 100s, days: 2, warm_up: 240s, window: 20s}", "window", "240s and 20s"),
+        ("{day_length: 100s, window: 76s}", "window", "25 s (by default) and 76 s"),
+        ("{day_length: 100s, warm_up: 0s, window: 150s}", "window", "0 s and 150 s"),
+        ("{day_length: 100s, warm_up: 100s}", "warm_up", "100 s"),
+        ("{day_length: 100s, days: 2, warm_up: 240s, window: 20s}", "window", "4 min and 20 s"),
     ],
 )
 def test_a_window_that_has_a_part_of_a_night_is_refused(
@@ -307,7 +307,8 @@ def test_a_window_that_has_a_part_of_a_night_is_refused(
     """Tasks per second would be of both."""
     profile = profile_of(tmp_path, "8h", "4h")
     file.write_text(f"server: embedded\ntopology: [{{profile: {profile}, users: 2}}]\nrun: {said}\n")
-    expected = "expected warm_up and window to end within a day of 100s, before its night"
+    what = "warm_up and window to end" if key == "window" else "a warm-up that leaves time for a window"
+    expected = f"expected {what} within a day of 100 s, before its night"
     assert refusal(file) == f"{file}: run.{key}: {expected}, found {found}"
 
 
@@ -548,7 +549,8 @@ def test_settings_apply_in_their_order() -> None:
         ("run.seed=-1", "--set run.seed: expected a whole number of at least 0, found -1"),
         (
             "run.window=2h",
-            "--set run.window: expected warm_up and window to end within the run of 3600s, found 900s and 7200s",
+            "--set run.window: expected warm_up and window to end within the run of 1 h, found 15 min (by"
+            " default) and 2 h",
         ),
     ],
 )
@@ -661,11 +663,11 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
         ("server: embedded\nrun: {days: 0}\n" + FEW, "run.days: expected a whole number of at least 1, found 0"),
         (
             "server: embedded\nrun: {day_length: 10s, warm_up: 10s}\n" + FEW,
-            "run.warm_up: expected warm_up and window to end within the run of 10s, found 10s and 0s",
+            "run.warm_up: expected a warm-up that leaves time for a window within the run of 10 s, found 10 s",
         ),
         (
             "server: embedded\nrun: {day_length: 10s, window: 8s}\n" + FEW,
-            "run.window: expected warm_up and window to end within the run of 10s, found 2.5s and 8s",
+            "run.window: expected warm_up and window to end within the run of 10 s, found 2.5 s (by default) and 8 s",
         ),
         ("server: embedded\nrun: 8h\n" + FEW, "run: expected a mapping, found '8h'"),
         ("server: embedded\nclient: pipelining\n" + FEW, "client: expected a mapping, found 'pipelining'"),
