@@ -11,7 +11,6 @@ import json
 import math
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from bench.cluster_same import compare, done
 from bench.hosts import Host, hosts
 from bench.nullserver import Shape
 from bench.nullserver import started as null_server
-from bench.processes import LONGEST_S, summary
+from bench.processes import LONGEST_S, short_directory, summary
 from bench.runs import loadsim, on_null_server, written
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
@@ -79,8 +78,7 @@ FULL = Size(2000, "1h", 100, 40, 8)
 @contextmanager
 def _place() -> Iterator[Path]:
     """A directory that the mail server's own users can enter."""
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
-        Path(directory).chmod(0o711)
+    with short_directory() as directory:
         yield Path(directory)
 
 

@@ -24,7 +24,7 @@ from bench.cluster_pull import PIECE_BYTES, leave
 from bench.hosts import hosts
 from bench.nullserver import HOST, Shape, pinned
 from bench.nullserver import started as null_server
-from bench.processes import LONGEST_S, Cpus, summary
+from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import percentile
@@ -49,7 +49,7 @@ RANKS = {"p50": 50, "p99": 99, "max": 100}
 def measure(cpus: Cpus, pairs: int = 10, work_s: int = 25) -> dict[str, Any]:
     """Pairs of runs; of each figure of lag the ratio, with Dask to without, and its 95 % interval over the pairs."""
     found: dict[str, list[dict[str, float]]] = {"cluster": [], "alone": []}
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory, hosts(3) as (station, machine, server):
+    with short_directory() as directory, hosts(3) as (station, machine, server):
         place = Path(directory)
         for pair in range(pairs):
             for way in ("cluster", "alone") if pair % 2 else ("alone", "cluster"):
@@ -115,7 +115,7 @@ def measure_pull(clients: int = 4, size_bytes: int = 256 << 20) -> list[dict[str
     rows = []
     with hosts(clients + 1) as (station, *machines):
         for count in (1, clients):
-            with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
+            with short_directory() as directory:
                 place = Path(directory)
                 names = {f"load{number}": host for number, host in enumerate(machines[:count], 1)}
                 with cluster(place, station, names, {}) as lab:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from bench import others
 from bench.client import account
 from bench.nullserver import Shape, pinned, started
-from bench.processes import Cpus, interleave, run_client, summary
+from bench.processes import Cpus, interleave, run_client, short_directory, summary
 from loadsim.model.ports import SUBMISSIONS, Services
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
@@ -87,8 +86,7 @@ def smtp_on_null(cpus: Cpus, effort: Effort) -> Rows:
 @contextmanager
 def dovecot(cpus: Cpus) -> Iterator[Services]:
     """A private Dovecot and Postfix with accounts for all clients, on the server's CPUs."""
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as place:
-        Path(place).chmod(0o711)
+    with short_directory() as place:
         accounts = [account(number) for number in (*OURS, *THEIRS, *APPENDED_TO)]
         with pinned(cpus.server):
             server = start_dovecot_postfix(accounts, {}, Path(place) / "server")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.nullserver import HOST
-from bench.processes import LONGEST_S
+from bench.processes import LONGEST_S, short_directory
 from bench.runs import AT_WORK, loadsim, scored, written
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
@@ -83,8 +83,7 @@ def killed(times: Times, place: Path) -> Outcome:
     """Make the run below `place`, and account for its mail. Raises `ConfigError` if no mail server is installed."""
     nowhere = load_scenario(str(_scenario(times, place, (1, 1))))
     accounts = [nowhere.account(index) for index in range(1, nowhere.users + 1)]
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
-        Path(directory).chmod(0o711)
+    with short_directory() as directory:
         root = Path(directory) / "server"
         status, score, server = asyncio.run(_run(times, place, accounts, root))
         try:

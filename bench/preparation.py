@@ -13,7 +13,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.nullserver import HOST
-from bench.processes import LONGEST_S
+from bench.processes import LONGEST_S, short_directory
 from bench.runs import loadsim, written
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
@@ -130,8 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checkouts = {"now": Path(__file__).resolve().parent.parent}
     if args.before:
         checkouts = {"before": args.before.resolve()} | checkouts
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as place, ExitStack() as running:
-        Path(place).chmod(0o711)
+    with short_directory() as place, ExitStack() as running:
         try:
             versions = [
                 running.enter_context(version(name, checkout, args.users, Path(place) / name))

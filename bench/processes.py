@@ -8,6 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,16 @@ def share_cpus() -> Cpus:
     """The first CPU for the client, all others for the server."""
     first, *others = sorted(os.sched_getaffinity(0))
     return Cpus((first,), tuple(others) or (first,))
+
+
+def short_directory() -> tempfile.TemporaryDirectory[str]:
+    """Make a directory for servers, whose sockets need a short path, and whose users may enter it.
+
+    In a test run it is in the run's own, by which servers are found if the run is killed (`tests/support/keeper.py`).
+    """
+    made = tempfile.TemporaryDirectory(prefix="lsb", dir=os.environ.get("LOADSIM_TESTS_PLACE", "/tmp"))
+    Path(made.name).chmod(0o711)
+    return made
 
 
 def raise_open_files() -> None:

@@ -21,6 +21,7 @@ from bench.crimes import Row, document
 from bench.misdeeds import LASTING, LENGTHS_S, NONE, Crime
 from bench.nullserver import HOST
 from bench.outage import OutageProxy
+from bench.processes import short_directory
 from bench.runs import AT_WORK, loadsim, scored, written
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
@@ -55,10 +56,8 @@ def judged(crimes: Sequence[Crime], times: Times, place: Path) -> list[Row]:
     for path in nowhere:
         scenario = load_scenario(str(path))
         accounts += [scenario.account(index) for index in range(1, USERS + 1)]
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
-        Path(directory).chmod(0o711)
-        with start_dovecot_postfix(accounts, {}, Path(directory) / "server") as server:
-            return asyncio.run(_all_at_once(crimes, times, place, server.services))
+    with short_directory() as directory, start_dovecot_postfix(accounts, {}, Path(directory) / "server") as server:
+        return asyncio.run(_all_at_once(crimes, times, place, server.services))
 
 
 async def _all_at_once(crimes: Sequence[Crime], times: Times, place: Path, services: Services) -> list[Row]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.delay import delayed
 from bench.nullserver import HOST
+from bench.processes import short_directory
 from bench.runs import score_of, written
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.errors import ConfigError
@@ -37,8 +38,7 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
     scenario = load_scenario(str(written(place / "accounts.yaml", nowhere)), [])
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     runs: dict[str, list[Path]] = {name: [] for name in SETS}
-    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
-        Path(directory).chmod(0o711)
+    with short_directory() as directory:
         lists = dict(distribution_lists(scenario))
         with start_dovecot_postfix(accounts, lists, Path(directory) / "server") as server, ExitStack() as stack:
             ports = (server.services.imap.port, server.services.smtp.port)

@@ -17,15 +17,21 @@ from patience import PATIENCE_S
 
 RUN = """
 import os, subprocess, sys, time
+from contextlib import ExitStack
 from pathlib import Path
 sys.path.insert(0, "tests/support")
 import keeper
 from mailservers import numbered_accounts, short_directory
 from bench.hosts import hosts
+from bench.processes import short_directory as directory_of_benchmarks
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 finish = keeper.start()
-with short_directory() as place, start_dovecot_postfix(numbered_accounts(1), {}, place), hosts(1) as [host]:
+stack = ExitStack()
+for directory in (short_directory(), directory_of_benchmarks()):
+    place = Path(stack.enter_context(directory)) / "server"
+    stack.enter_context(start_dovecot_postfix(numbered_accounts(1), {}, place))
+with stack, hosts(1) as [host]:
     daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(600)"
     subprocess.run([sys.executable, "-c", daemon], check=True)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
@@ -40,7 +46,7 @@ with short_directory() as place, start_dovecot_postfix(numbered_accounts(1), {},
 @pytest.mark.servers
 @pytest.mark.hosts
 def test_nothing_outlives_a_killed_run() -> None:
-    """Dovecot, Postfix, a daemon, a process that ignores requests, their files and their host are gone."""
+    """Dovecot, Postfix, also those of benchmarks, a daemon, a process that ignores requests, their files and their host are gone."""
     command = [sys.executable, "-c", RUN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         assert run.stdout is not None
