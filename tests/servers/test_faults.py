@@ -309,7 +309,10 @@ def assert_late(ended: Ended, engine: str) -> None:
         for reason in ended.verdict["reasons"]
         if re.match(rf"the event loop of engine \S+\.{engine} was late: 99th percentile ", reason)
     ]
-    assert re.search(r"; above it in \d+ of \d+ s, longest from -?\d+ s to \d+ s of the run(; others .*)?$", reason)
+    assert re.search(
+        r"; above it in \d+ of \d+ s, longest from -?\d+ s to \d+ s of the run(, with short breaks)?(; others .*)?$",
+        reason,
+    )
     assert "fewer users" in ended.score["advice"]
     assert ended.score["generator"]["lag_p99_ms"] > ended.score["generator"]["lag_limit_ms"]
     assert not [event for event in ended.events if event["event"] == "engine lost"]

@@ -46,7 +46,7 @@ with stack, hosts(1) as [host]:
 @pytest.mark.servers
 @pytest.mark.hosts
 def test_nothing_outlives_a_killed_run() -> None:
-    """Dovecot, Postfix, also those of benchmarks, a daemon, a process that ignores requests, their files and their host are gone."""
+    """Servers, also those of benchmarks, a daemon, a process that ignores requests, their files and host are gone."""
     command = [sys.executable, "-c", RUN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         assert run.stdout is not None

@@ -108,15 +108,17 @@ def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     package = package_of(tmp_path / "other", "import nothing_of_this_name\n", protocols="broken = other:open_driver")
     topology = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "broken"}]
     scenario = written(tmp_path / "scenario.yaml", topology=topology)
-    for words in (("drivers",), ("run", scenario, "--out", tmp_path / "out")):
-        ended = python_with(package, "-m", "loadsim", *words)
-        assert ended.returncode == 2, ended.stderr
-        (line,) = [line for line in ended.stderr.splitlines() if line.startswith("loadsim: ")]
-        assert line == (
-            "loadsim: driver broken: expected other:open_driver of the package other 1 to be imported,"
-            " found ModuleNotFoundError: No module named 'nothing_of_this_name'"
-        )
-        assert "Traceback" not in ended.stderr
+    fault = (
+        "driver broken: expected other:open_driver of the package other 1 to be imported,"
+        " found ModuleNotFoundError: No module named 'nothing_of_this_name'"
+    )
+    ended = python_with(package, "-m", "loadsim", "run", scenario, "--out", tmp_path / "out")
+    assert ended.returncode == 2, ended.stderr
+    assert [line for line in ended.stderr.splitlines() if line.startswith("loadsim: ")] == [f"loadsim: {fault}"]
+    listed = python_with(package, "-m", "loadsim", "drivers")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert f"broken cannot be used: {fault} (other 1)" in " ".join(listed.stdout.split())
+    assert "Traceback" not in ended.stderr + listed.stdout
 
 
 def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:
