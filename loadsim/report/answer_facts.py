@@ -285,7 +285,7 @@ def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
 def _machine(machine: MachineHealth) -> str:
     parts = []
     if machine.cpu_share is not None:
-        engines = "" if machine.engines_share is None else f", {machine.engines_share:.0%} with loadsim's engines"
+        engines = "" if machine.engines_share is None else f", {machine.engines_share:.0%} by loadsim's engines"
         parts.append(f"{machine.cpu_share:.0%} of {count(machine.cores or 0, 'core')} busy{engines}")
     if machine.server_here:
         shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
