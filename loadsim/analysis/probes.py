@@ -17,8 +17,14 @@ from loadsim.timinglog.reader import TimingLog
 PROBE, FIGURES = "probe", "figures"
 """Keys of a sample of a probe: its name, and its figures by name."""
 
-MOST_UNOBSERVED_S = 30.0
-"""After a longer time without a sample, a figure counts as not measured: as for the samples of machines."""
+MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE, ALWAYS_ALLOWED_S = 30.0, 0.1, 5.0
+"""After a longer time without a sample than either of the first two, the latter of the window, a figure counts as not
+measured. A gap of the third is always allowed."""
+
+
+def longest_gap_allowed_s(window_s: Window) -> float:
+    """Return the longest time without a sample for which a figure still describes the window."""
+    return max(ALWAYS_ALLOWED_S, min(MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE * window_s.length_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class ProbeFigure:
 class ProbeStatistics:
     """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
 
-    `longest_gap_s` is the longest time of the window without a sample. If it is above `MOST_UNOBSERVED_S`, the others
+    `longest_gap_s` is the longest time of the window without a sample. If it is above the allowed one, the others
     are None: a probe that fails while the server is overloaded would show only its quiet times.
     """
 
@@ -53,7 +59,7 @@ class ProbeStatistics:
     def of(cls, at_s: Sequence[float], values: Sequence[float], window_s: Window) -> ProbeStatistics:
         """Return the statistics of samples at these rising instants of the window; there is at least one."""
         gap_s = max(after - before for before, after in pairwise((window_s.begin_s, *at_s, window_s.end_s)))
-        if gap_s > MOST_UNOBSERVED_S:
+        if gap_s > longest_gap_allowed_s(window_s):
             return cls(len(values), gap_s, None, None, None, None, None)
         ordered = np.sort(np.asarray(values, np.float64))
         return cls(

@@ -120,7 +120,7 @@ def send(server: DovecotPostfix, recipients: int, *headers: bytes) -> None:
 
 
 def test_deliveries_are_those_of_the_log(server: DovecotPostfix) -> None:
-    """Messages are counted once, whatever headers they have, and deliveries by recipient. The queue is empty after."""
+    """Messages are counted once, with any headers, and deliveries by recipient. The queue is empty after."""
     sample = postfix_probe(server, log=str(server.postfix.log))
     before = server.postfix.log.read_bytes()
 

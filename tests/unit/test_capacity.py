@@ -37,7 +37,7 @@ def reader(path: Path) -> Overridden:
 
 
 def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
-    """What a search reads of a run."""
+    """The part of a run's summary that a search reads."""
     criteria = [{"name": "failed_share", "min": None, "max": 0.01, "below": None, "passed": passed}]
     reasons = [
         *(f"invalid: {cause}" for cause in causes),

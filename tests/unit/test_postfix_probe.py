@@ -192,7 +192,7 @@ def test_another_log_is_a_failed_sample() -> None:
 
 @given(st.text(st.sampled_from(f'{SENT}\n"\\'), max_size=200), st.integers(0, len(SENT)))
 def test_any_log_has_at_most_one_event_in_a_line(noise: str, at: int) -> None:
-    """Whatever clients put into it."""
+    """With all that clients put into it."""
     text = SENT[:at] + noise + SENT[at:]
     try:
         assert sum(LogCounter("postfix").counts(text.encode()).values()) <= text.count("\n") + 1

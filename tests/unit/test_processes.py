@@ -1,4 +1,4 @@
-"""CPU time of processes: none is lost or counted twice, whatever begins and ends between and during the readings."""
+"""CPU time of processes: none is lost or counted twice, while others begin and end."""
 
 from __future__ import annotations
 
