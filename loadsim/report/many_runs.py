@@ -56,6 +56,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     *filter(None, (different_loads,)),
                     *_capacity(runs, loads),
                     _differing_names(facts),
+                    f"What to do next: {_next(runs, loads)}",
                 ),
             ),
             Section("Users and response times", _curve(runs, loads)),
@@ -156,6 +157,31 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
         if words:
             texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())
     return tuple(texts)
+
+
+def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
+    """Return the advice to a reader who asks how many users the server takes."""
+    judged = [run for run in runs if run.summary.verdict.validity != "invalid"]
+    if not judged:
+        return "mend what the reports on the single runs name, and run again."
+    if any(loads):
+        return "compare only runs whose scores are comparable, or run again with one scenario."
+    if any(run.summary.verdict.passed is None for run in judged):
+        return "merge the logs of the other slices with these."
+    missed = [run.figures.users for run in judged if not run.summary.verdict.passed]
+    met = [run.figures.users for run in judged if run.figures.users not in missed]
+    if not missed:
+        return (
+            f"run with more than {max(met):,} users, until a criterion is missed (loadsim capacity does so by itself)."
+        )
+    if not met:
+        return f"run with fewer than {min(missed):,} users, or look into the report on that run for what was missed."
+    if max(met) > min(missed):
+        return f"repeat the runs from {min(missed):,} to {max(met):,} users: fewer users missed what more users met."
+    return (
+        f"the limit is between {max(met):,} and {min(missed):,} users. Measure numbers between them, each at least"
+        " three times (loadsim capacity does so by itself)."
+    )
 
 
 def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ...]:

@@ -550,7 +550,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
     runs, curve, differences, _ = document.sections
-    table, bounds, differ_in = runs.blocks
+    table, bounds, differ_in, advice = runs.blocks
     assert isinstance(table, Table)
     assert [row[:4] for row in table.rows] == [
         ("a", 10, "Valid, criteria met", 10.0),
@@ -577,7 +577,30 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         ("Users", "20", "b, c, d"),
     )
     assert differ_in == "The runs differ in: Users. Their values are below the charts."
+    assert advice == (
+        "What to do next: the limit is between 10 and 20 users. Measure numbers between them, each at least three times"
+        " (loadsim capacity does so by itself)."
+    )
     assert document.tone == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        ([(10, 10), (20, 40)], "run with more than 20 users, until a criterion is missed (loadsim capacity does so"),
+        ([(10, 60), (20, 70)], "run with fewer than 10 users, or look into the report on that run"),
+        ([(10, 60), (20, 40)], "repeat the runs from 10 to 20 users: fewer users missed what more users met."),
+        ([(10, 40), (10, 60)], "run with fewer than 10 users"),
+    ],
+    ids=["all met", "all missed", "contradictory", "once met, once missed"],
+)
+def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int]], says: str) -> None:
+    """Each run's users, and the time of its only task, whose limit is 50 ms."""
+    for at, (users, took_ms) in enumerate(runs):
+        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
+    document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
+    assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
 
 
 def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
@@ -667,6 +690,9 @@ def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) 
     )
     only = document_of([str(tmp_path / "b"), str(tmp_path / "b")], {})
     assert only.verdict == "no run can be judged: all 2 are invalid"
+    assert only.sections[0].blocks[-1] == (
+        "What to do next: mend what the reports on the single runs name, and run again."
+    )
 
 
 def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
