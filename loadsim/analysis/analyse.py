@@ -28,7 +28,7 @@ from loadsim.analysis.lateness import late_seconds, lateness_p95_ms
 from loadsim.analysis.load import load_made
 from loadsim.analysis.repeats import Repeats, repeats
 from loadsim.analysis.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
-from loadsim.analysis.stationarity import trends
+from loadsim.analysis.stationarity import trend_words, trends
 from loadsim.analysis.verdict import Facts
 from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
@@ -122,9 +122,9 @@ def _statistics(
     protocols = statistics_of([modules], weights, percent)
     certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols}
     unsteady = [
-        f"{module}: {trend}" if len(hits) > 1 else str(trend)
+        f"{module}: {words}" if len(hits) > 1 else words
         for module, of_module in hits.items()
-        for trend in trends(of_module, window_s)
+        for words in trend_words(trends(of_module, window_s))
     ]
     return protocols, certain, {}, unsteady
 

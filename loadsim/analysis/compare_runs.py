@@ -29,7 +29,7 @@ from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun, without_records
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.header_words import differences
 from loadsim.timinglog.merge import find_logs, merge, mode_of
@@ -46,10 +46,13 @@ LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start
 NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
 """Keys of a scenario that do not change its load."""
 
+OF_WINDOW = ("run.warm_up", "run.window")
+"""Keys of a scenario that state the window."""
+
 FOLLOW_FROM_DAY = ("window_s", "duration_s", "scenario_digest", "plan_digest")
 """Header keys that follow from the length of the day, if no other key of the scenarios differs."""
 
-BOTH_SHOWN = "; loadsim report RUN RUN shows both on one page"
+BOTH_SHOWN = "loadsim report RUN RUN shows both on one page"
 """Advice on runs that are not comparable."""
 
 BASE, NEW = "base", "new"
@@ -185,8 +188,7 @@ def compare_runs(
     _check_distinct(runs)
     ignored = _complaints(runs)
     if ignored and not force:
-        valid = all(run.verdict.validity != "invalid" for run in _all(runs))
-        raise ConfigError(f"compare: {_numbered(ignored)}{BOTH_SHOWN if valid else ''}")
+        raise _refusal(ignored, valid=all(run.verdict.validity != "invalid" for run in _all(runs)))
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
@@ -289,12 +291,16 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
             seen[name] = side, run
 
 
-def _numbered(complaints: Sequence[str]) -> str:
-    """Return all complaints in one line."""
+def _refusal(complaints: Sequence[str], valid: bool) -> ConfigError:
+    """Return an error with a line for each complaint; a single one has the advice in its line."""
+    advice = [BOTH_SHOWN] if valid else []
     if len(complaints) == 1:
-        return complaints[0]
-    each = "; ".join(f"({number}) {complaint}" for number, complaint in enumerate(complaints, 1))
-    return f"{len(complaints)} reasons against it: {each}"
+        return ConfigError("; ".join([f"compare: {complaints[0]}", *advice]))
+    lines = [f"compare: {len(complaints)} reasons against it:"]
+    lines += [f"({number}) {complaint}" for number, complaint in enumerate(complaints, 1)]
+    return ConfigErrors(
+        "; ".join([*lines, *advice]).replace(":; ", ": ", 1), tuple(map(ConfigError, [*lines, *advice]))
+    )
 
 
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -317,7 +323,10 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def _only_days_differ(runs: Mapping[str, Sequence[Run]]) -> bool:
-    """Return True if the scenarios are known, and no key that changes the load differs but `run.day_length`."""
+    """Return True if the scenarios are known, and no key that changes the load differs but `run.day_length`.
+
+    The window may differ, too, if it is the same part of the day.
+    """
     scenarios = [run.recorded.scenario for run in _all(runs)]
     if not all(scenarios):
         return False
@@ -327,7 +336,10 @@ def _only_days_differ(runs: Mapping[str, Sequence[Run]]) -> bool:
         for other in others
         for name, *_ in differences(first, other, sorted({*first, *other}.difference(NOT_LOAD), key=str))
     }
-    return keys == {"run.day_length"}
+    if keys == {"run.day_length"}:
+        return True
+    parts = {tuple(round(end_s / run.figures.day_s, 9) for end_s in run.figures.window_s) for run in _all(runs)}
+    return "run.day_length" in keys and keys <= {"run.day_length", *OF_WINDOW} and len(parts) == 1
 
 
 def _header(key: str) -> Callable[[Run], Any]:
@@ -361,23 +373,27 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]], follow: Collection[str])
     }
     if loads[BASE] == loads[NEW]:
         return []
-    return [complaint for key in LOAD if key not in follow for complaint in _differing_load(runs, key)]
-
-
-def _differing_load(runs: Mapping[str, Sequence[Run]], key: str) -> list[str]:
-    """Return the difference of two runs in a digest, with the keys in which their scenarios differ, if known."""
     first = runs[BASE][0]
-    other = next((run for run in _all(runs) if run.header.get(key) != first.header.get(key)), None)
-    if other is None:
-        return []
+    differing: dict[tuple[str, str], list[str]] = {}
+    for key in LOAD:
+        other = next((run for run in _all(runs) if run.header.get(key) != first.header.get(key)), None)
+        if key not in follow and other is not None:
+            differing.setdefault(_between(first, other), []).append(key)
+    return [
+        f"{' and '.join(f'the {LOAD[key]}' for key in keys)} {'differ' if len(keys) > 1 else 'differs'} between"
+        f" {between[0]} ({', '.join(keys)}): expected the same in all runs, or each equally often in base and in"
+        f" new{between[1]}"
+        for between, keys in differing.items()
+    ]
+
+
+def _between(first: Run, other: Run) -> tuple[str, str]:
+    """Return the places of two runs, and the keys in which their scenarios differ, "" if unknown."""
     one, another = (run.recorded.scenario for run in (first, other))
     names = sorted({*one, *another}.difference(NOT_LOAD), key=str)
     keys = [name for name, *_ in differences(one, another, names)] if one and another else []
     because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
-    return [
-        f"the {LOAD[key]} differs between {first.entry.path} and {other.entry.path} ({key}): expected the same in all"
-        f" runs, or each equally often in base and in new{because}"
-    ]
+    return f"{first.entry.path} and {other.entry.path}", because
 
 
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:

@@ -139,9 +139,9 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
 def full_machines(generator: Generator) -> list[str]:
     """Return what to look at on full machines on which the server ran, before the server is blamed."""
     return [
-        f"find out what took the processor of {machine.name}: it was {machine.cpu_share:.0%} busy, and loadsim's"
-        f" engines took {machine.engines_share:.0%}. If it was not the server, end it and run again;"
-        " the probe host (probes: {host: {}}) tells what the server took"
+        f"the processor of {machine.name} was {machine.cpu_share:.0%} busy, and loadsim's engines took"
+        f" {machine.engines_share:.0%} of it: look in top what else ran. End other programs, and run again;"
+        " --set 'probes={host: {}}' records what the server takes"
         for machine in generator.machines
         if machine.server_here and machine.engines_share is not None and _above(machine.cpu_share, BUSY_SHARE)
     ]

@@ -41,6 +41,17 @@ _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
 """The percentile that names a figure, and those that it is computed from."""
 
 _NAMES = {50: "the median", 95: "the 95th percentile"}
+_FIRST = {
+    "early": "the window is not steady: in its first quarter",
+    "falling": "the window is not steady, times are falling: in its first quarter",
+    "rising": "the window is not steady, times are rising: in its first quarter",
+}
+_OTHER = {"early": "later", "falling": "in its last", "rising": "in its last"}
+_REMEDIES = {
+    "early": "a longer warm-up may help (run.warm_up)",
+    "falling": "a longer warm-up may help (run.warm_up)",
+    "rising": "perhaps a queue or the mailboxes grow",
+}
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
 
@@ -57,17 +68,22 @@ class Trend:
     first_share: float
     other_share: float
 
-    def __str__(self) -> str:
-        longer = f"{self.first_share:.1%} of the hits took longer than {_NAMES[self.percent]} of their task"
-        if self.went == "early":
-            return (
-                f"the window is not steady: in its first quarter {longer}, later {self.other_share:.1%}:"
-                " a longer warm-up may help"
-            )
-        return (
-            f"the window is not steady, times are {self.went}: in its first quarter {longer},"
-            f" in its last {self.other_share:.1%}"
-        )
+
+def trend_words(found: Sequence[Trend]) -> list[str]:
+    """Return a sentence for each direction, with the shares of all trends that have it."""
+    by_direction: dict[str, list[Trend]] = {}
+    for trend in found:
+        by_direction.setdefault(trend.went, []).append(trend)
+    return [_sentence(went, of_direction) for went, of_direction in by_direction.items()]
+
+
+def _sentence(went: str, trends: Sequence[Trend]) -> str:
+    shares = ", and ".join(
+        f"{one.first_share:.1%} of the hits took longer than {_NAMES[one.percent]} of their task, {_OTHER[went]}"
+        f" {one.other_share:.1%}"
+        for one in trends
+    )
+    return f"{_FIRST[went]} {shares}: {_REMEDIES[went]}"
 
 
 def trends(hits: Sequence[Hits], window_s: Window) -> tuple[Trend, ...]:

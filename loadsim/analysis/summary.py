@@ -74,7 +74,7 @@ class Summary:
                 "criteria": [_criterion(result) for result in self.criteria],
             },
             "warnings": list(self.verdict.warnings),
-            "advice": self.verdict.advice,
+            "advice": list(self.verdict.advice),
             **to_json(self.figures),
         }
 

@@ -161,7 +161,7 @@ class Verdict:
     missed: tuple[str, ...]
     missed_runs: tuple[str, ...]
     warnings: tuple[str, ...]
-    advice: str | None = None
+    advice: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
 
     @property
@@ -221,7 +221,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         missed=missed,
         missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
-        advice="; ".join(ways) or None,
+        advice=tuple(ways),
         causes=tuple(cause for cause in CAUSES if cause in causes),
     )
 
@@ -360,7 +360,9 @@ def _load_below(facts: Facts, least: float) -> list[str]:
     if load is None or load.share is None or load.share >= least:
         return []
     made, planned = load.made / load.runs, load.planned / load.runs
-    return [f"{made:,.0f} of {planned:,.0f} tasks of the plan were asked of the server ({_percent(load.share)})"]
+    return [
+        f"{made:,.0f} of {planned:,.0f} tasks that the plan expects were asked of the server ({_percent(load.share)})"
+    ]
 
 
 def _keeping_up(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
@@ -386,7 +388,7 @@ def _keeping_up(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     if not slow:
         return []
     longer = "a longer day (run.day_length) or " if pace > 1 else ""
-    return [f"{'; '.join(slow)}: the server, or this machine, does not keep up. Take {longer}fewer users"]
+    return [*slow, f"the server, or this machine, does not keep up: take {longer}fewer users"]
 
 
 def _seconds(time_ms: float) -> str:

@@ -27,6 +27,11 @@ from loadsim.report.criterion_words import found_words, judged, missed_in_words,
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table, text_table
 
+NO_MEASUREMENT = "; on the embedded server: no measurement"
+"""Follows the verdict of a run on the embedded server."""
+
+DO_NOT_QUOTE = "The run is invalid: do not quote its times."
+
 NOT_JUDGED = "Criteria not judged, as the run ended early, without a drain"
 """The heading of misses that may come from the early end alone."""
 
@@ -47,6 +52,7 @@ def full_answer(summary: Summary) -> str:
                 *table(rows),
                 *legend(rows),
                 *of_whole_run(module),
+                *_quotable(summary),
                 *covers(module.covers),
                 *_certainty(summary, name),
                 "",
@@ -83,7 +89,8 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
             rows = score_rows(module, percentile)
-            notes = [*legend(rows), *of_whole_run(module), *covers(module.covers), *_certainty(summary, name)]
+            notes = [*legend(rows), *of_whole_run(module), *_quotable(summary)]
+            notes += [*covers(module.covers), *_certainty(summary, name)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures)
     lines += [
@@ -99,6 +106,10 @@ def _shown(summary: Summary) -> Figures:
 
 def _certainty(summary: Summary, driver: str) -> list[str]:
     return certainty(summary.figures.by_protocol[driver], summary.figures.runs)
+
+
+def _quotable(summary: Summary) -> list[str]:
+    return [DO_NOT_QUOTE] if summary.verdict.validity == "invalid" else []
 
 
 def _driver(figures: Figures, name: str) -> list[str]:
@@ -121,11 +132,11 @@ def _asked_for(figures: Figures) -> list[str]:
 def _verdict(summary: Summary) -> list[str]:
     """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
     verdict, figures = summary.verdict, summary.figures
-    lines = [f"Verdict: {verdict.validity}, {passed_words(summary)}"]
+    lines = [f"Verdict: {verdict.validity}, {passed_words(summary)}{NO_MEASUREMENT if figures.embedded else ''}"]
     if (figures.percentile, figures.method) != (95, MERGED) and verdict.passed is not None:
         lines.append("Criteria and verdict: by the 95th percentiles of all records, not by those shown")
     lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
-    lines += listed("What may help", filter(None, (verdict.advice,)))
+    lines += listed("What may help", verdict.advice)
     missed, unjudged = missed_and_unjudged(summary)
     lines += listed("Criteria missed", (*missed_in_words(missed), *verdict.missed_runs))
     lines += listed(NOT_JUDGED, missed_in_words(unjudged))
@@ -133,14 +144,19 @@ def _verdict(summary: Summary) -> list[str]:
 
 
 def passed_words(summary: Summary) -> str:
-    """Return the result of the criteria; misses that may come from an early end alone are none."""
+    """Return the result of the criteria; misses that may come from an early end alone are none.
+
+    An invalid run misses criteria, but meets none.
+    """
     passed = summary.verdict.passed
     if passed is None:
         return "criteria not judged by a slice"
     missed, unjudged = missed_and_unjudged(summary)
     if unjudged and not missed and not summary.verdict.missed_runs:
         return "criteria not judged in full"
-    return "criteria met" if passed else "criteria missed"
+    if not passed:
+        return "criteria missed"
+    return "criteria not judged" if summary.verdict.validity == "invalid" else "criteria met"
 
 
 def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
@@ -154,8 +170,13 @@ def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
 
 
 def _criteria(summary: Summary) -> list[str]:
-    """Return the criteria, met or missed, after a blank line. Those of single tasks are listed only if missed."""
+    """Return the criteria, met or missed, after a blank line. Those of single tasks are listed only if missed.
+
+    What an invalid run does not miss is not judged.
+    """
     results, early = summary.criteria, summary.verdict.ended_early
+    invalid = summary.verdict.validity == "invalid"
+    kept, kept_of_tasks = ("not judged", "not missed") if invalid else ("met", "met")
     if not results:
         return []
     listed = [one for one in results if not (one.each and one.passed)]
@@ -164,12 +185,12 @@ def _criteria(summary: Summary) -> list[str]:
             one.name,
             found_words(one),
             wanted(one),
-            "met" if one.passed else "missed" if judged(one, early) else "not judged",
+            kept if one.passed else "missed" if judged(one, early) else "not judged",
         )
         for one in listed
     ]
     each = sum(one.each for one in results)
     met = len(results) - len(listed)
-    of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
+    of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} {kept_of_tasks}."
     found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
     return ["", *found, *([of_tasks] if each else [])]

@@ -255,7 +255,9 @@ def legend(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the meaning of a score table's columns and words."""
     never = any(cell == NEVER for row in rows for cell in row)
     words = f"; {NEVER}: too many tasks failed or were not done" if never else ""
-    return [f"Times are in milliseconds. Due: from the instant at which a task was due{words}."]
+    return [
+        f"Times are in milliseconds, those with s in seconds. Due: from the instant at which a task was due{words}."
+    ]
 
 
 def of_whole_run(module: DriverFigures) -> list[str]:

@@ -25,6 +25,7 @@ from loadsim.report.compare_words import (
     verdict_line,
     window_words,
 )
+from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.differences import OF_LISTS, between, differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
@@ -101,10 +102,14 @@ def _sides(figures: ComparisonFigures, base: Sequence[RecordedRun], new: Sequenc
     def row(title: str, words: Callable[[Sequence[RecordedRun]], str]) -> tuple[Cell, ...]:
         return title, words(base), words(new)
 
-    scores = [
-        (one.difference.name, duration(one.difference.base_ms), duration(one.difference.new_ms))
-        for one in figures.scores
-    ]
+    invalid = [any(run.validity == "invalid" for run in of_side) for of_side in (figures.base, figures.new)]
+
+    def score(one: ComparedFigure) -> tuple[Cell, ...]:
+        times_ms = (one.difference.base_ms, one.difference.new_ms)
+        shown = zip(times_ms, invalid, strict=True)
+        return one.difference.name, *(NOT_SHOWN if is_invalid else duration(time_ms) for time_ms, is_invalid in shown)
+
+    scores = [score(one) for one in figures.scores]
     rows = [
         *scores,
         row("Runs and their verdicts", _verdicts),

@@ -15,6 +15,7 @@ from loadsim.report.compare_words import (
     criteria_missed,
     finding,
     interval_words,
+    invalid_runs,
     limit_text,
     name_words,
     other_warnings,
@@ -140,6 +141,8 @@ def _legend(figures: ComparisonFigures, head: str) -> list[str]:
 
 def _notes(figures: ComparisonFigures) -> list[str]:
     """Return how far the runs prove anything."""
+    if invalid_runs(figures):
+        return ["The ratios prove nothing: repeat the invalid runs until they are valid, with the same load."]
     runs, looks = min(len(figures.base), len(figures.new)), figures.looks
     if runs < 2:
         return [

@@ -40,6 +40,8 @@ MOST_DECIMALS = 2
 
 def verdict_line(figures: ComparisonFigures) -> str:
     """Return the verdict in a sentence: the change of each score, and the decision."""
+    if invalid := invalid_runs(figures):
+        return f"not comparable: {invalid}"
     sentence = "; ".join(_score_change(one, figures) for one in figures.scores)
     if not sentence:
         sentence = "inconclusive: there is no score that all runs have"
@@ -47,6 +49,19 @@ def verdict_line(figures: ComparisonFigures) -> str:
         allowed = f"at most {(figures.max_regression or 0) * 100:g} % allowed"
         sentence = f"{figures.decision}: {sentence.removeprefix(INCONCLUSIVE)}; {allowed}"
     return f"not comparable; {sentence}" if figures.ignored else sentence
+
+
+def invalid_runs(figures: ComparisonFigures) -> str:
+    """Return how many of the runs are invalid; "" if none is."""
+    runs = (*figures.base, *figures.new)
+    invalid = sum(run.validity == "invalid" for run in runs)
+    if not invalid:
+        return ""
+    return (
+        f"{'both' if len(runs) == 2 else f'all {invalid}'} runs are invalid"
+        if invalid == len(runs)
+        else (f"{invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid")
+    )
 
 
 def tone(comparison: Comparison) -> Tone:

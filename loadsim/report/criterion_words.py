@@ -69,7 +69,8 @@ def judged(result: Result, ended_early: bool) -> bool:
 class CriterionInWords:
     """A criterion, or one of each task with the task that comes nearest to its limit, or misses it most.
 
-    `judged` is False if all misses may come from an early end of the run, and for the score of an invalid run.
+    `judged` is False if all misses may come from an early end of the run, and for a criterion that an invalid run does
+    not miss.
     """
 
     passed: bool
@@ -84,15 +85,17 @@ def criteria_in_words(
 ) -> list[CriterionInWords]:
     """Return each criterion, and one line for all tasks that have the same criterion of each task.
 
-    A score that is not `valid` meets no criterion, and is not shown; one that misses is, as a reason.
+    A run that is not `valid` meets no criterion; one that it misses is a reason. A score that it does not miss is not
+    shown.
     """
-    shown = [
-        CriterionInWords(one.passed, named(one.name), found_words(one), wanted(one), judged(one, ended_early))
-        if valid or not one.passed or one.name not in SCORES
-        else CriterionInWords(False, named(one.name), NOT_SHOWN, wanted(one), judged=False)
-        for one in results
-        if not one.each
-    ]
+    shown = []
+    for one in results:
+        if one.each:
+            continue
+        counts = valid or not one.passed
+        found = found_words(one) if counts or one.name not in SCORES else NOT_SHOWN
+        known = counts and judged(one, ended_early)
+        shown.append(CriterionInWords(one.passed and valid, named(one.name), found, wanted(one), known))
     of_each: dict[tuple[str, str], list[Result]] = {}
     for one in results:
         if one.each:
@@ -106,8 +109,8 @@ def criteria_in_words(
         if any(one.figure != worst.figure for one in of_tasks):
             found += f" ({task_of(worst.name)}, the worst)"
         found += f"; {missed} missed" if missed > 1 else ""
-        known = not misses or any(judged(one, ended_early) for one in misses)
-        shown.append(CriterionInWords(not missed, words, found, wanted(worst), known))
+        known = any(judged(one, ended_early) for one in misses) if misses else valid
+        shown.append(CriterionInWords(not missed and valid, words, found, wanted(worst), known))
     return shown
 
 

@@ -40,6 +40,8 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     if summary.criteria:
         shown = criteria_in_words(summary.criteria, verdict.ended_early, valid=verdict.validity != "invalid")
         blocks.append(_criteria(shown))
+    if len(verdict.advice) > 1:
+        return (*blocks, Listing("What to do next", verdict.advice))
     return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded, few_hits(run))}")
 
 
@@ -129,7 +131,7 @@ LOOK_ELSEWHERE = "the criteria that were missed"
 
 def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str) -> str:
     if verdict.advice:
-        return f"{verdict.advice}."
+        return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
         return "run again, up to the end. These figures are of a part of the run."
     if verdict.validity == "invalid":

@@ -16,7 +16,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
-from loadsim.report.answer import passed_words
+from loadsim.report.answer import NO_MEASUREMENT, passed_words
 from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import of_whole_run
 from loadsim.report.digits import duration, percent
@@ -70,7 +70,6 @@ TOGETHER = (
     " once, the generator may be: look at its section."
 )
 
-NO_MEASUREMENT = "; on the embedded server: no measurement"
 
 FROM_BEGIN = "Times are of the tasks that succeeded, from their start."
 FROM_DUE = "Those from the due time count tasks that failed or did not end as infinite (never)."

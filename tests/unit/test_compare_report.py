@@ -257,7 +257,7 @@ def test_each_run_has_its_verdict_and_load(tmp_path: Path) -> None:
     assert {name: row[:3] for name, row in rows.items()} == {
         "b1": ("Base", "2026-01-05 08:00:00 UTC", "Valid, criteria met"),
         "b2": ("Base", "2026-01-05 08:00:00 UTC", "Valid, criteria missed"),
-        "n1": ("New", "2026-01-05 09:00:00 UTC", "Invalid, criteria met"),
+        "n1": ("New", "2026-01-05 09:00:00 UTC", "Invalid, criteria not judged"),
     }
 
 

@@ -364,7 +364,12 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.document["ignored"])
     text = compare_text(comparison)
-    assert text.startswith("Verdict: not comparable; ")
+    assert text.startswith("Verdict: not comparable")
+    invalid = "an invalid one" in line
+    assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
+    assert ("The ratios prove nothing: repeat the invalid runs until they are valid" in text) == invalid
+    shown = str(describe_comparison(comparison).sections[0].blocks)
+    assert ("'not shown: the run is invalid'" in shown) == invalid
     assert "\nWarning (--force): these runs should not be compared:\n" in text
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
@@ -377,22 +382,43 @@ def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
     line = refused(base, new)
     assert line.startswith(f"compare: 3 reasons against it: (1) {new[0]}: expected a valid run, found an invalid one: ")
     assert "; (2) the day differs: 8 h in " in line and "; (3) the limit of hits differs: " in line
+    with pytest.raises(ConfigError) as refusal:
+        compare_runs(base, new)
+    lines = refusal.value.lines
+    assert [line.partition(":")[0] for line in lines] == [
+        "compare",
+        f"(1) {new[0]}",
+        "(2) the day differs",
+        "(3) the limit of hits differs",
+    ]
+    assert lines[0] == "compare: 3 reasons against it:"
 
 
-@pytest.mark.parametrize("also", ["", ", seed: 2"])
-def test_what_follows_from_the_day_is_one_reason(tmp_path: Path, also: str) -> None:
-    """Unless another key of the scenario differs, too."""
+@pytest.mark.parametrize(
+    ("window_s", "also", "folded"),
+    [
+        (90, "", True),
+        (90, ", seed: 2", False),
+        (50, ", window: 50s", True),  # the same part of the day
+        (90, ", window: 90s", False),
+    ],
+)
+def test_what_follows_from_the_day_is_one_reason(tmp_path: Path, window_s: float, also: str, folded: bool) -> None:
+    """Unless another key of the scenario differs, too, such as a window that is another part of the day."""
     base, new = (
-        write_run(tmp_path, "b"),
-        write_run(tmp_path, "n", day_s=600, window_s=[0, 90], duration_s=300, plan_digest="p2", scenario_digest="s2"),
+        write_run(tmp_path, "b", day_s=1200),
+        write_run(
+            tmp_path, "n", day_s=600, window_s=[0, window_s], duration_s=300, plan_digest="p2", scenario_digest="s2"
+        ),
     )
     (base / "scenario.yaml").write_text("name: sample\n", encoding="utf-8")
     (new / "scenario.yaml").write_text(f"name: sample\nrun: {{day_length: 10m{also}}}\n", encoding="utf-8")
     line = refused([base], [new])
-    if also:
-        assert line.startswith("compare: 5 reasons against it: ")
+    if not folded:
+        assert line.startswith("compare: 4 reasons against it: ")
+        assert "the load of the scenario and the plan differ between" in line
     else:
-        assert line.startswith("compare: the day differs: 8 h in ") and "the plan differs" not in line
+        assert line.startswith("compare: the day differs: 20 min in ") and "the plan" not in line
         assert "are not comparable (window, duration, load and plan follow from it); loadsim report" in line
 
 
@@ -432,7 +458,7 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
     assert compare_runs(base, new).document["ignored"] == []
     more = write_run(tmp_path, "n9", 100, **seeds[0])
-    assert "the plan differs between" in refused(base, [*new, more])
+    assert "the plan and the start state differ between" in refused(base, [*new, more])
 
 
 def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:

@@ -161,5 +161,7 @@ def test_pages_show_no_keys(pages: dict[str, str]) -> None:
 def test_the_first_section_is_coloured(tmp_path: Path) -> None:
     """A criterion that is met, and one that is missed, have classes of their own beside their signs."""
     page = to_html(document_of([str(write_two_clients(tmp_path / "run"))], {}))
-    assert re.search(r'<td role="cell" class="met" data-label="Result">✓ met</td>', page)
     assert re.search(r'<td role="cell" class="missed" data-label="Result">× missed</td>', page)
+    write_sample(tmp_path / "valid.tlog", [done("READ", 500, 10)], header={"criteria": {"score_ms_max": 50}})
+    page = to_html(document_of([str(tmp_path / "valid.tlog")], {}))
+    assert re.search(r'<td role="cell" class="met" data-label="Result">✓ met</td>', page)

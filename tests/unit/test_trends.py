@@ -11,7 +11,7 @@ from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
 from timing_samples import done, sample_log
 
-from loadsim.analysis.stationarity import FALSE_ALARMS, trends
+from loadsim.analysis.stationarity import FALSE_ALARMS, Trend, trend_words, trends
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_bins import Hits
 from loadsim.model.terms import Window
@@ -69,10 +69,19 @@ def test_the_shares_are_those_of_the_hits() -> None:
     assert (trend.went, trend.percent) == ("early", 50)
     assert trend.first_share == pytest.approx(slow[first].mean())
     assert trend.other_share == pytest.approx(slow[~first].mean())
-    assert str(trend) == (
-        f"the window is not steady: in its first quarter {trend.first_share:.1%} of the hits took longer than the"
-        f" median of their task, later {trend.other_share:.1%}: a longer warm-up may help"
-    )
+    first, later = f"{trend.first_share:.1%}", f"{trend.other_share:.1%}"
+    assert trend_words([trend]) == [
+        f"the window is not steady: in its first quarter {first} of the hits took longer than the median of their task,"
+        f" later {later}: a longer warm-up may help (run.warm_up)"
+    ]
+    slowest = Trend("early", 95, 0.25, 0.01)
+    assert trend_words([trend, slowest, Trend("falling", 95, 0.3, 0.02)]) == [
+        f"the window is not steady: in its first quarter {first} of the hits took longer than the median of their task,"
+        f" later {later}, and 25.0% of the hits took longer than the 95th percentile of their task, later 1.0%:"
+        " a longer warm-up may help (run.warm_up)",
+        "the window is not steady, times are falling: in its first quarter 30.0% of the hits took longer than the 95th"
+        " percentile of their task, in its last 2.0%: a longer warm-up may help (run.warm_up)",
+    ]
 
 
 def test_only_tasks_with_a_weight_are_looked_at() -> None:
@@ -103,7 +112,7 @@ def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None
     (warning,) = summary.score["warnings"]
     assert warning == (
         "the window is not steady, times are rising: in its first quarter 0.0% of the hits took longer than the median"
-        " of their task, in its last 100.0%"
+        " of their task, in its last 100.0%: perhaps a queue or the mailboxes grow"
     )
     assert f"\nWarnings:\n  - {warning}\n" in full_answer(summary)
     took_ms = np.random.default_rng(15).lognormal(3, 0.5, 500)
