@@ -30,6 +30,7 @@ from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.repeats import Repeats
+from loadsim.analysis.resources import probe_places, ranked_resources
 from loadsim.analysis.score import (
     MERGED,
     SCORED_PERCENT,
@@ -256,6 +257,9 @@ def _figures(
     # 3. The generator's limits.
     limits, fastest_ms = limits_of(header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
     engines = facts.generator.engines
+
+    # 4. The probes.
+    probes = probe_statistics(log, window_s)
     return facts, Figures(
         run=", ".join(filter(None, log.runs)) or None,
         runs=len(log.runs),
@@ -311,7 +315,8 @@ def _figures(
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
-        probes=probe_statistics(log, window_s),
+        probes=probes,
+        resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 
 

@@ -37,6 +37,7 @@ from loadsim.report.glossary import glossary
 from loadsim.report.key_figures import interval_words, key_figures, of_module, score_words
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_tables
+from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 TIMES = (
@@ -217,7 +218,8 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
                 [run_charts.server_and_generator(run, bins, series)],
                 f"{TOGETHER} {shaded}".strip(),
                 "The logs hold no task.",
-            ),
+            )
+            + _resources(run.figures),
         ),
         Section(
             "Service times over time",
@@ -246,6 +248,10 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins, series))),
     )
+
+
+def _resources(figures: Figures) -> tuple[Block, ...]:
+    return (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
 
 
 def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ...]:
