@@ -22,7 +22,10 @@ from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import number_of, text_of
 from loadsim.monitor.probes import Sample
 
-QUEUES = ("incoming", "active", "deferred", "hold", "maildrop")
+HELD = "hold"
+"""The queue of messages that an administrator keeps from being sent."""
+
+QUEUES = ("incoming", "active", "deferred", HELD, "maildrop")
 
 LONGEST_LISTING_S = 30.0
 REST_FACTOR = 20
@@ -111,6 +114,7 @@ def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[st
         oldest_s = max(oldest_s, age_s)
         older += age_s > old_s
     return {f"{queue}_messages": count for queue, count in messages.items()} | {
+        "send_queue_messages": sum(count for queue, count in messages.items() if queue != HELD),
         "recipients": recipients,
         "queue_bytes": size_bytes,
         "oldest_message_s": oldest_s,

@@ -36,7 +36,7 @@ from loadsim.report.first_screen import first_screen
 from loadsim.report.glossary import glossary
 from loadsim.report.key_figures import interval_words, key_figures, of_module, score_words
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.probes import probe_tables
+from loadsim.report.probes import probe_averages, probe_tables
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
@@ -215,11 +215,14 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         Section(
             "Server and generator",
             _charts(
-                [run_charts.server_and_generator(run, bins, series)],
+                [
+                    run_charts.server_and_generator(run, bins, series),
+                    run_charts.further_probes(run, bins, series),
+                ],
                 f"{TOGETHER} {shaded}".strip(),
                 "The logs hold no task.",
             )
-            + _resources(run.figures),
+            + _probed(run.figures),
         ),
         Section(
             "Service times over time",
@@ -250,8 +253,10 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
     )
 
 
-def _resources(figures: Figures) -> tuple[Block, ...]:
-    return (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
+def _probed(figures: Figures) -> tuple[Block, ...]:
+    """Return the tables of probes that belong to the window: averages, and resources."""
+    resources = (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
+    return (*probe_averages(figures), *resources)
 
 
 def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ...]:
