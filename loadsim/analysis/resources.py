@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from loadsim.analysis.probes import PROBE, ProbeStatistics
 from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import MAKERS
 
 HOST = "host"
 """The probe whose figures have a known limit."""
@@ -104,23 +105,26 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
 
 
 def kind_of(probe: str) -> str:
-    """Return the probe's name without its label."""
-    return probe.partition("/")[0]
+    """Return the probe's name without its label and its monitor."""
+    return probe.partition("@")[0].partition("/")[0]
 
 
 def probe_places(log: TimingLog) -> Mapping[str, Place]:
     """Return the machine of each probe with samples; several machines of several runs are named together."""
-    machines: dict[str, set[tuple[str, str]]] = {}
+    machines: dict[str, set[tuple[str, ...]]] = {}
     own = log.sources[0]
     for sample in log.health:
         if PROBE in sample:
-            maker = str(sample.get("run", own.run)), str(sample.get("client", own.client))
+            maker = tuple(str(sample.get(key, getattr(own, key))) for key in MAKERS)
             machines.setdefault(str(sample[PROBE]), set()).add(maker)
-    server_here = {(one.run, one.client): one.facts.get("server_here") for one in log.sources if not one.simulates}
-    return {
-        probe: Place(
-            ", ".join(sorted({client for _, client in makers})),
-            server_here.get(next(iter(makers))) if len({server_here.get(maker) for maker in makers}) == 1 else None,
-        )
-        for probe, makers in machines.items()
+    server_here = {
+        tuple(getattr(one, key) for key in MAKERS): one.facts.get("server_here")
+        for one in log.sources
+        if not one.simulates
     }
+    found = {}
+    for probe, makers in machines.items():
+        here = {server_here.get(maker) for maker in makers}
+        clients = sorted({maker[MAKERS.index("client")] for maker in makers})
+        found[probe] = Place(", ".join(clients), here.pop() if len(here) == 1 else None)
+    return found

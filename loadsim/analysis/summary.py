@@ -26,6 +26,7 @@ from loadsim.analysis.figures import (
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
 from loadsim.analysis.json_values import copied, to_json
+from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.probes import probe_statistics
@@ -169,7 +170,8 @@ def summarise(
     figures_by_run = [one.figures for one in judged_by_run.values()]
     judged = _judged(log, weights, window_s, criteria, part, figures_by_run)
     verdict = judge(_with_runs(judged.facts, judged_by_run, limits), judged.results, limits)
-    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings))
+    watched = monitor_warnings(log, window_s)
+    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *watched))
 
     # 5. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
@@ -272,7 +274,7 @@ def _figures(
         no_score_interval=only.no_score_interval if only else None,
         provisional=any(module.provisional for module in modules.values()),
         users=facts.users,
-        clients=len({source.client for source in log.sources}),
+        clients=len({source.client for source in log.sources if not source.is_monitor}),
         engines=sum(source.simulates for source in log.sources),
         window_s=window_s,
         plan_digest=header.get("plan_digest"),

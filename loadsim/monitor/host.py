@@ -21,6 +21,7 @@ from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
 from loadsim.monitor.filesystems import run_storage
+from loadsim.monitor.wall_clock import clock_facts
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"
@@ -165,7 +166,7 @@ def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWri
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
-    log.facts({"run_file_system": run_storage(directory)})
+    log.facts({"run_file_system": run_storage(directory), **clock_facts()})
     return log
 
 

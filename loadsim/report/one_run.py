@@ -122,7 +122,8 @@ def subtitle(run: RecordedRun) -> str:
 
 def begun(run: RecordedRun) -> str:
     """Return when the first engine began; "" if unknown."""
-    first = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
+    engines = (source for source in run.log.sources if not source.is_monitor)
+    first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
     with suppress(ValueError):  # a foreign value is shown unchanged
         at = datetime.fromisoformat(first)
         first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"

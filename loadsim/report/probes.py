@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from loadsim.analysis.figures import Figures
+from loadsim.analysis.monitors import MonitorPlace, monitor_places
 from loadsim.analysis.probes import probe_facts, probe_figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.resources import kind_of
 from loadsim.model.terms import Window
+from loadsim.report.digits import duration
 from loadsim.report.document import Cell, Column, Table, table_of
 from loadsim.report.probe_panels import in_order
 
@@ -34,16 +36,44 @@ def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
     )
     return (
         all_figures,
+        *_monitors(run),
         table_of(
             "Sources of the probes",
             facts,
             ("Probe", None, lambda each: each.probe),
             ("Package", None, lambda each: each.package),
-            ("Samples in the run", 0, lambda each: each.samples),
+            ("Samples taken", 0, lambda each: each.samples),
             ("Failed samples", 0, lambda each: each.failures),
             ("Last failure", None, lambda each: each.last_failure),
         ),
     )
+
+
+def _monitors(run: RecordedRun) -> tuple[Table, ...]:
+    """Return the files of monitors, and how exactly their samples are placed; none without any."""
+    places = monitor_places(run.log)
+    found = table_of(
+        "Files of loadsim monitor",
+        places,
+        ("Monitor", None, lambda each: each.name),
+        ("From (s)", 1, lambda each: each.span_s and each.span_s[0]),
+        ("To (s)", 1, lambda each: each.span_s and each.span_s[1]),
+        ("Samples of the run", 0, lambda each: len(each.at_s)),
+        ("End", None, lambda each: "by itself" if each.ended else "none: killed, or still running when copied"),
+        ("Place on the time axis", None, placed_by),
+    )
+    return (found,) if places else ()
+
+
+def placed_by(place: MonitorPlace) -> str:
+    """Return by which clocks a monitor's samples are placed, and how exactly."""
+    if place.same_machine:
+        return "by the monotonic clock of the machine, which the run has, too"
+    if place.span_s is None:
+        return "none: no time of day is known"
+    if place.error_ms is None:
+        return "by the time of day; how exactly is unknown, as no time service disciplines one of the clocks"
+    return f"by the time of day, give or take {duration(place.error_ms)} as the kernels of the machines state"
 
 
 @dataclass(frozen=True, slots=True)

@@ -386,7 +386,7 @@ def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.Capt
     assert "&lt;b&gt;: a_count" in page
     assert "<b>: " not in page
     assert "OSError: &lt;i&gt;" in page
-    assert "Samples in the run" in page
+    assert "Samples taken" in page
 
 
 @pytest.mark.parametrize(
