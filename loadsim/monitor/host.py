@@ -166,7 +166,8 @@ def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWri
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
-    log.facts({"run_file_system": run_storage(directory), **clock_facts()})
+    log.facts({"run_file_system": run_storage(directory)})
+    log.facts(clock_facts())
     return log
 
 
