@@ -97,6 +97,7 @@ AVERAGES: Mapping[str, Sequence[_Average]] = {
     ),
     "postfix": (
         _Average("Length of the send queue (messages)", "send_queue_messages"),
+        _Average("Send queue (seconds of the mean throughput)", "send_queue_s"),
         _Average("Deliveries by Postfix (recipients per minute)", "sent_per_s", 60),
     ),
     "dovecot": (

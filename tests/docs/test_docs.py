@@ -27,10 +27,12 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
+from loadsim.monitor.wall_clock import clock_facts
 from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
+from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS
 
 DOCS = ROOT / "docs"
@@ -294,6 +296,7 @@ def test_every_fact_of_the_timing_log_is_described():
     said |= server_storage(services).keys()
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
+    said |= clock_facts().keys() | {MONITOR}
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

@@ -15,9 +15,11 @@ import pytest
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log, write_sample
 
 from loadsim.analysis.health_series import probe_series
+from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.time_series import Bins
 from loadsim.cli import main
+from loadsim.model.terms import Window
 from loadsim.report.document import Chart, Document, Table, tables
 from loadsim.report.one_run import describe_run
 from loadsim.report.probe_panels import panels_of_probes
@@ -143,3 +145,57 @@ def test_labels_are_shown(probe: str, chief: str) -> None:
     found = panels_of_probes({probe: own, f"{probe}/two": own}, chief=True)
     assert [panel.title[-len(probe) - 5 :] for panel in found] == [found[0].title[-len(probe) - 5 :], f"{probe}/two)"]
     assert found[0].title.startswith(chief)
+
+
+# --- the send queue -----------------------------------------------------------------------------------------------
+
+
+def queue_log(place: Path, samples: list[tuple[float, float, float | None]]) -> Any:
+    """A log with recipients in the queue and, if known, deliveries per second, by instant."""
+    health = [
+        sampled("postfix", at_s, send_queue_recipients=queued, **({} if rate is None else {"sent_per_s": rate}))
+        for at_s, queued, rate in samples
+    ]
+    return sample_log(place / "a.tlog", [done("READ", 1000, 40)], health=health)
+
+
+def test_the_mean_of_the_send_queue_is_the_time_in_it(tmp_path: Path) -> None:
+    """By Little's law: recipients that arrive at random wait for random times, which are known."""
+    rng = np.random.default_rng(11)
+    length_s, rate_per_s = 1000, 6.0
+    came_s = np.sort(rng.uniform(0, length_s, int(length_s * rate_per_s)))
+    waits_s = rng.exponential(2.5, len(came_s))
+    left_s = came_s + waits_s
+    samples = [
+        (
+            float(at_s),
+            float(np.count_nonzero((came_s <= at_s) & (left_s > at_s))),
+            float(np.count_nonzero((left_s > at_s - 1) & (left_s <= at_s))),
+        )
+        for at_s in range(length_s)
+    ]
+    found = probe_statistics(queue_log(tmp_path, samples), Window(0, length_s))
+    assert found is not None
+    assert found["postfix"]["send_queue_s"].mean == pytest.approx(np.mean(waits_s), rel=0.03)
+
+
+def test_a_build_up_is_in_seconds_of_the_mean_throughput(tmp_path: Path) -> None:
+    """Of the window: 90 recipients at 3 per second, whatever the rate is outside of it and at that moment."""
+    rates = {20: 0.0, 21: 6.0}
+    samples: list[tuple[float, float, float | None]] = [
+        (at_s, 90.0 if at_s == 20 else 0.0, rates.get(at_s, 3.0)) for at_s in range(10, 40)
+    ]
+    log = queue_log(tmp_path, [(0, 9000, 900), *samples, (45, 9000, 900)])
+    found = probe_statistics(log, Window(10, 40))
+    assert found is not None
+    one = found["postfix"]["send_queue_s"]
+    assert (one.max, one.p50, one.mean) == (30, 0, 1)
+
+
+@pytest.mark.parametrize("rates", [{}, dict.fromkeys(range(10, 40), 0.0), dict.fromkeys(range(10, 20), 3.0)])
+def test_without_a_throughput_the_queue_has_no_length_in_seconds(rates: dict[int, float], tmp_path: Path) -> None:
+    """No log is read, nothing is delivered, or the rates end in the middle: a criterion is then missed, not met."""
+    log = queue_log(tmp_path, [(at_s, 5.0, rates.get(at_s)) for at_s in range(10, 40)])
+    found = probe_statistics(log, Window(10, 40))
+    assert found is not None
+    assert "send_queue_s" not in found["postfix"]
