@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from loadsim.errors import LogError
 from loadsim.timinglog.health_samples import Sample
+from loadsim.timinglog.log_schema import MOST_NS
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -143,7 +142,7 @@ def _placed(monitor: TimingLog, starts: Sequence[RunStart]) -> list[tuple[Source
     missed: list[tuple[Source, _Placed]] = []
     for number, start in enumerate(starts):
         offset = clock.offset(start)
-        begin_s, end_s = -BEFORE_S, start.length_s + BEHIND_S
+        begin_s, end_s = -BEFORE_S, min(start.length_s + BEHIND_S, FARTHEST_S)
         if number + 1 < len(starts) and (following := starts[number + 1]).wall_ns and start.wall_ns:
             end_s = min(end_s, (following.wall_ns - start.wall_ns) / 1e9 - BEFORE_S)  # each sample is of one run
         placed: _Placed = []
@@ -171,15 +170,15 @@ class _Offset:
 
 
 class _WallClock:
-    """The time of day of a monitor, by its monotonic clock."""
+    """The time of day of a monitor, by its monotonic clock.
+
+    A file may state any instants: they are Python's integers, which have no limit.
+    """
 
     def __init__(self, monitor: TimingLog) -> None:
         self._source = monitor.sources[0]
         self._damages = monitor.damages
-        read = [sample for sample in monitor.health if WALL_CLOCK in sample and "at_ns" in sample]
-        self._at_ns = np.array([sample["at_ns"] for sample in read], np.int64)
-        self._ahead_ns = np.array([sample[WALL_CLOCK] - sample["at_ns"] for sample in read], np.int64)
-        self._errors_ns = [sample.get(WALL_CLOCK_ERROR) for sample in read]
+        self._read = [sample for sample in monitor.health if WALL_CLOCK in sample and "at_ns" in sample]
         instants = [sample["at_ns"] for sample in monitor.health if "at_ns" in sample]
         self._span_ns = (min(instants), max(instants)) if instants else None
 
@@ -188,17 +187,22 @@ class _WallClock:
         boot = str(self._source.facts.get(BOOT_ID))
         if boot in start.by_boot:
             return _Offset(start.by_boot[boot], 0, same=True)
-        if start.wall_ns is None or not len(self._at_ns):
+        if start.wall_ns is None or not self._read:
             return None
-        # The offsets during the run: their median places it, their spread is what the clock was set by.
-        since_ns = self._at_ns + self._ahead_ns - start.wall_ns
-        during = (since_ns >= -BEFORE_S * 1e9) & (since_ns <= (start.length_s + BEHIND_S) * 1e9)
-        ahead_ns = self._ahead_ns[during] if during.any() else self._ahead_ns
-        middle_ns = int(np.sort(ahead_ns)[len(ahead_ns) // 2])
-        own = [error for error, inside in zip(self._errors_ns, during.tolist(), strict=True) if inside]
-        known = bool(own) and all(error is not None for error in own) and start.error_ns is not None
-        error_ns = max(own) + start.error_ns + start.spread_ns + int(np.ptp(ahead_ns)) if known else None  # type: ignore[type-var,operator]
-        return _Offset(start.wall_ns - middle_ns, error_ns, same=False)
+        # The leads during the run: their median places it, their spread is what the clock was set by.
+        during = [
+            sample
+            for sample in self._read
+            if -BEFORE_S <= (sample[WALL_CLOCK] - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
+        ]
+        used = during or self._read
+        ahead_ns = sorted(sample[WALL_CLOCK] - sample["at_ns"] for sample in used)
+        zero_ns = start.wall_ns - ahead_ns[len(ahead_ns) // 2]
+        own_ns = [sample[WALL_CLOCK_ERROR] for sample in used if WALL_CLOCK_ERROR in sample]
+        if len(own_ns) < len(used) or start.error_ns is None:
+            return _Offset(zero_ns, None, same=False)
+        error_ns = max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
+        return _Offset(zero_ns, error_ns, same=False)
 
     def facts(self, offset: _Offset | None, start: RunStart) -> dict[str, Any]:
         """Return the facts of the monitor's source in a merged log."""
@@ -208,7 +212,7 @@ class _WallClock:
             span_s = [round(min(max(end_s, -FARTHEST_S), FARTHEST_S), 6) for end_s in ends_s]
         error_ns = offset.error_ns if offset else None
         return {
-            **({"start_ns": offset.zero_ns} if offset else {}),
+            **({"start_ns": offset.zero_ns} if offset and abs(offset.zero_ns) <= MOST_NS else {}),
             MONITOR: {
                 "same_machine": bool(offset and offset.same),
                 "error_ms": None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,

@@ -24,13 +24,14 @@ from loadsim.analysis.probes import probe_figures
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.resources import Place, probe_places
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.errors import LogError
+from loadsim.cluster.collect import check_run
+from loadsim.errors import ConfigError, LogError
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
 from loadsim.report.probes import placed_by
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import check_one_start, merge, read_logs, truncate
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.writer import TimingLogWriter
 
 WINDOW = Window(10.0, 40.0)
@@ -105,10 +106,8 @@ def seconds(begin: int = 0, end: int = 50, **figures: float) -> list[tuple[float
     return [(at_s + 0.25, {"oldest_message_s": at_s + 0.25, **figures}) for at_s in range(begin, end)]
 
 
-def samples_of(summary_log: Any) -> list[tuple[float, float]]:
-    return [
-        (sample["at_s"], sample["figures"]["oldest_message_s"]) for sample in summary_log.health if "probe" in sample
-    ]
+def samples_of(log: TimingLog) -> list[Any]:
+    return [(sample["at_s"], sample["figures"]["oldest_message_s"]) for sample in log.health if "probe" in sample]
 
 
 def judged(place: Path, **options: Any) -> Summary:
@@ -368,6 +367,15 @@ def test_the_report_and_a_comparison_take_it(tmp_path: Path) -> None:
     assert read_compared(place).entry.run == "run-1"
 
 
+def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
+    """Next to the file of a monitor, which is of no run; not next to logs of another run."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    check_run(place, "run-1")
+    with pytest.raises(ConfigError, match="expected a log of run run-2, found one of run run-1"):
+        check_run(place, "run-2")
+
+
 @pytest.mark.parametrize(
     "facts",
     [{"monitor": 5}, {"monitor": {"error_ms": "much"}}, {"monitor": {"span_s": [1]}}, {"boot_id": 5}],
@@ -383,3 +391,27 @@ def test_hostile_samples_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(LogError, match="health: "):
             read_log(write_sample(tmp_path / f"{number}.tlog", health=[sample]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    samples=st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62)), max_size=4),
+    epoch_ns=st.integers(-(2**62), 2**62),
+    begun=st.sampled_from(["", "1970-01-01T00:00:00", "9998-12-31T23:59:59+00:00"]),
+)
+def test_any_instants_are_read(
+    samples: list[tuple[int, int]], epoch_ns: int, begun: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of any size: they are placed, or named in a warning, and a merged log with them can be read again."""
+    place = run_at(tmp_path_factory.mktemp("run"))
+    header = {"monitor": "mx1", "run": "", "client": "mx1", "engine": "monitor", "users": 0, "engine_users": 0}
+    writer = TimingLogWriter(place / "logs" / "mx1.tlog", header | {"wall_clock_start": begun}, epoch_ns)
+    for at_ns, wall_ns in samples:
+        writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns})
+        writer.health({"at_ns": at_ns, "probe": "p@mx1", "figures": {"a_ms": 1.0}})
+    writer.close()
+    log = read_logs([place])
+    summary = summarise([log])
+    assert bool(summary.verdict.warnings) or "probes" in summary.score
+    write_log(log, place / "merged.tlog")
+    assert summarise([place / "merged.tlog"]).score == summary.score
