@@ -18,7 +18,7 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 def usable_cores(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> int:
     """Return how many cores this process may keep busy, at least 1: a quota of 2.5 cores is 2."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for group in _groups("cpu", mounted, own_groups):
+    for group in groups_of("cpu", own_groups, mounted):
         with suppress(OSError, ValueError):  # no limit: "max", or no such file
             quota_us, period_us = map(int, (group / "cpu.max").read_text().split())
             cores = min(cores, quota_us // period_us)
@@ -32,7 +32,7 @@ def usable_cores(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> int:
 def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tuple[int, int] | None:
     """Return the least limit of memory in bytes, and the least that is left below a limit; None without a limit."""
     limits, left = [], []
-    for group in _groups("memory", mounted, own_groups):
+    for group in groups_of("memory", own_groups, mounted):
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             with suppress(OSError, ValueError):
                 most = int((group / limit).read_text())
@@ -41,13 +41,14 @@ def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tup
     return (min(limits), min(left)) if left else None
 
 
-def _groups(controller: str, mounted: Path, own_groups: Path) -> Iterator[Path]:
-    """Yield the directories of our control group and of those above it, of the hierarchy with this controller.
+def groups_of(controller: str, groups: Path, mounted: Path = MOUNTED) -> Iterator[Path]:
+    """Yield the directories of a process's control group and of those above it, of the hierarchy with this controller.
 
-    In a container, the directory of our own group may be the highest one that is mounted.
+    `groups` is its /proc/PID/cgroup. In a container, the directory of its own group may be the highest one that is
+    mounted. Yields none for a process that has ended.
     """
     with suppress(OSError, ValueError):
-        for line in own_groups.read_text(encoding="utf-8").splitlines():
+        for line in groups.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and controller not in controllers.split(","):
                 continue

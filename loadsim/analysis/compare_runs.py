@@ -240,7 +240,7 @@ def compare_runs(
 def read_run(argument: Path | str) -> Run:
     """Read the run that an argument names. Raises `LogError`, and `ConfigError` for the logs of several runs."""
     logs = [read_log(path) for path in find_logs([argument])]
-    sources = [source for log in logs for source in log.sources]
+    sources = [source for log in logs if not log.monitor for source in log.sources if not source.is_monitor]
     names = sorted({source.run for source in sources})
     if len(names) > 1:
         raise ConfigError(f"{argument}: expected the logs of one run, found those of {', '.join(names)}")

@@ -19,6 +19,7 @@ from loadsim.analysis.load import TaskLoad
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.repeats import Repeats
+from loadsim.analysis.resources import Resource
 from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, Times
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals
@@ -249,6 +250,7 @@ class Figures:
     machines: Sequence[MachineHealth]
     per_client: Sequence[ClientFigures]
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
+    resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)
     by: Breakdown | None = field(default=None, metadata=OPTIONAL)
 

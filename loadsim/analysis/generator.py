@@ -92,7 +92,7 @@ def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]
     stolen = {
         (source.run, source.client): _seconds(samples[_maker(source)], "stolen_share", window_s)
         for source in log.sources
-        if not source.simulates
+        if source.observes
     }
     return tuple(
         _engine_health(
@@ -119,7 +119,7 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
             window_s,
         )
         for source in log.sources
-        if not source.simulates
+        if source.observes
     )
 
 

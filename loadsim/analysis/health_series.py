@@ -1,4 +1,4 @@
-"""Health of engines and machines as series over time."""
+"""Health of engines and machines, and figures of probes, as series over time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.analysis.time_series import Bins, Floats
 from loadsim.timinglog.reader import TimingLog
 
@@ -66,6 +67,19 @@ def server_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
         ]
         if shares:
             found[name.rpartition(".")[0]] = _mean(bins, shares, "server_share")
+    return found
+
+
+def probe_series(log: TimingLog, bins: Bins) -> dict[str, dict[str, Floats]]:
+    """Return the mean of each figure in each bin, by probe and figure; NaN in bins without a sample."""
+    samples: defaultdict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for sample in log.health:
+        if PROBE in sample and "at_s" in sample:
+            for figure, value in sample[FIGURES].items():
+                samples[sample[PROBE], figure].append({"at_s": sample["at_s"], "value": value})
+    found: dict[str, dict[str, Floats]] = {}
+    for (probe, figure), own in sorted(samples.items()):
+        found.setdefault(probe, {})[figure] = _mean(bins, own, "value")
     return found
 
 

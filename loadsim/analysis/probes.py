@@ -93,10 +93,32 @@ def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     )
 
 
+QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
+"""Figures of a probe of a send queue: the recipients in it, deliveries per second, and the queue in seconds of them."""
+
+
+def _with_send_queue(
+    samples: Mapping[tuple[str, str], Sequence[tuple[float, float]]], window_s: Window
+) -> Mapping[tuple[str, str], Sequence[tuple[float, float]]]:
+    """Return the samples with the length of each send queue in seconds of the mean throughput of the window.
+
+    Without deliveries, or without measured ones, a queue has no such length.
+    """
+    found = dict(samples)
+    for (probe, figure), queued in samples.items():
+        if figure != QUEUED or not (sent := samples.get((probe, SENT))):
+            continue
+        at_s, rates = zip(*sorted(sent), strict=True)
+        mean_per_s = ProbeStatistics.of(at_s, rates, window_s).mean
+        if mean_per_s:
+            found[probe, QUEUED_S] = [(at_s, recipients / mean_per_s) for at_s, recipients in queued]
+    return found
+
+
 def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
     """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
     found: dict[str, dict[str, ProbeStatistics]] = {}
-    for (probe, figure), samples in sorted(_samples(log, window_s).items()):
+    for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
         at_s, values = zip(*sorted(samples), strict=True)
         found.setdefault(probe, {})[figure] = ProbeStatistics.of(at_s, values, window_s)
     return found or None

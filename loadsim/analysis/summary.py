@@ -26,10 +26,12 @@ from loadsim.analysis.figures import (
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
 from loadsim.analysis.json_values import copied, to_json
+from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.repeats import Repeats
+from loadsim.analysis.resources import probe_places, ranked_resources
 from loadsim.analysis.score import (
     MERGED,
     SCORED_PERCENT,
@@ -168,7 +170,8 @@ def summarise(
     figures_by_run = [one.figures for one in judged_by_run.values()]
     judged = _judged(log, weights, window_s, criteria, part, figures_by_run)
     verdict = judge(_with_runs(judged.facts, judged_by_run, limits), judged.results, limits)
-    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings))
+    watched = monitor_warnings(log, window_s)
+    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *watched))
 
     # 5. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
@@ -256,6 +259,9 @@ def _figures(
     # 3. The generator's limits.
     limits, fastest_ms = limits_of(header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
     engines = facts.generator.engines
+
+    # 4. The probes.
+    probes = probe_statistics(log, window_s)
     return facts, Figures(
         run=", ".join(filter(None, log.runs)) or None,
         runs=len(log.runs),
@@ -268,7 +274,7 @@ def _figures(
         no_score_interval=only.no_score_interval if only else None,
         provisional=any(module.provisional for module in modules.values()),
         users=facts.users,
-        clients=len({source.client for source in log.sources}),
+        clients=len({source.client for source in log.sources if not source.is_monitor}),
         engines=sum(source.simulates for source in log.sources),
         window_s=window_s,
         plan_digest=header.get("plan_digest"),
@@ -311,7 +317,8 @@ def _figures(
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
-        probes=probe_statistics(log, window_s),
+        probes=probes,
+        resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )
 
 

@@ -48,6 +48,7 @@ VERBS = {
     "programs": "list the shipped mail programs (how users list, read and watch mail), or print or copy one",
     "drivers": "list the drivers: the code that speaks the protocols",
     "tasks": "list the tasks of users, with their weights in the score",
+    "monitor": "sample probes on the server's machine into a file, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",

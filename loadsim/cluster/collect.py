@@ -90,13 +90,17 @@ async def collect(
         return list(paths.values())
 
 
+OF_NO_RUN = ""
+"""The run in the file of a monitor, which may be next to the logs of any run."""
+
+
 def check_run(out: Path, run: str) -> None:
     """Check that all logs in a run directory are of this run. Raises `ConfigError` for a log of another run.
 
     Logs of two runs in one directory would be analysed as one run of all their users.
     """
     for path in sorted((out / LOGS_NAME).glob("*.tlog")):
-        if (found := _run_of(path)) not in (None, run):
+        if (found := _run_of(path)) not in (None, OF_NO_RUN, run):
             raise ConfigError(f"{path}: expected a log of run {run}, found one of run {found}")
 
 

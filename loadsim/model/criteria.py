@@ -6,6 +6,7 @@ mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -122,6 +123,16 @@ _GENERATOR = {
 }
 _STATISTICS = dict.fromkeys(("mean", "p50", "p95", "min", "max"), _MS)
 _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
+
+
+MONITORED = re.compile(r"[^.@]+@[a-z0-9][a-z0-9-]{0,39}")
+"""The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
+
+
+def expected_monitors(criteria: Iterable[str]) -> list[str]:
+    """Return the monitors of which criteria, by their names, need figures."""
+    probes = (name.removeprefix(PROBES).partition(".")[0] for name in criteria if name.startswith(PROBES))
+    return sorted({probe.partition("@")[2] for probe in probes if MONITORED.fullmatch(probe)})
 
 
 class _ProbeFigures(Mapping[str, Tree]):
@@ -266,9 +277,12 @@ def read_criteria(
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
     its own. Raises `ConfigError` for unknown figures, and for invalid limits.
     """
-    tree = figures(planned, stress, probes)
+    criteria_document = unfolded(document, origin)
+    stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
+    monitored = filter(MONITORED.fullmatch, map(str, stated if isinstance(stated, dict) else ()))
+    tree = figures(planned, stress, {*probes, *monitored})
     problems = Problems()
-    given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin, problems))
+    given = dict(_bounds(criteria_document, tree, (), tree, origin, problems))
     problems.check()
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
     default = dict(DEFAULT)

@@ -21,6 +21,7 @@ from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
 from loadsim.monitor.filesystems import run_storage
+from loadsim.monitor.wall_clock import clock_facts
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"
@@ -166,6 +167,7 @@ def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWri
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
     log.facts({"run_file_system": run_storage(directory)})
+    log.facts(clock_facts())
     return log
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadsim.errors import ConfigError
@@ -22,6 +23,7 @@ from loadsim.monitor.process_groups import (
     find_processes,
     named_groups,
 )
+from loadsim.monitor.processor_quotas import ProcessorQuotas
 
 PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
 """The lines of each file of pressure stall information. For the whole machine, `full` of `cpu` has no meaning."""
@@ -30,7 +32,7 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 96 figures."""
+"""With these, a sample has at most 102 figures."""
 
 LOOPBACK = "lo"
 
@@ -50,7 +52,10 @@ def open_probe(
     wanted = _names("disks", disks, MOST_DISKS)
     try:
         sources = Sources(
-            chosen_disks(wanted, disk_counters(read_proc("diskstats"))), network_interfaces(), kernel_pressure()
+            chosen_disks(wanted, disk_counters(read_proc("diskstats"))),
+            network_interfaces(),
+            kernel_pressure(),
+            network_speeds(),
         )
         reading_of(read_proc, sources, 0)
     except OSError as error:
@@ -76,11 +81,15 @@ def read_proc(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The disks, the network interfaces and the files of /proc/pressure that a probe samples."""
+    """The disks, the network interfaces and the files of /proc/pressure that a probe samples.
+
+    `speeds` has the bytes per second in each direction of the interfaces whose speed is known.
+    """
 
     disks: Sequence[str]
     interfaces: Sequence[str]
     pressure: Sequence[str]
+    speeds: Mapping[str, float] = field(default_factory=dict)
 
 
 def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...]:
@@ -91,6 +100,19 @@ def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...
     found = sorted(path.name for path in network.iterdir()) if network.is_dir() else []
     hardware = [name for name in found if (network / name / "device").exists()]
     return tuple(hardware or (name for name in found if name != LOOPBACK))
+
+
+def network_speeds(network: Path = Path("/sys/class/net")) -> dict[str, float]:
+    """Return the speeds of the interfaces that state one, in bytes per second: few virtual ones do.
+
+    `speed` is in Mbit/s, and -1 or an error if it is unknown (Documentation/ABI/testing/sysfs-class-net).
+    """
+    found = {}
+    for name in network_interfaces(network):
+        with suppress(OSError, ValueError):
+            if (mbit_per_s := int((network / name / "speed").read_text())) > 0:
+                found[name] = mbit_per_s * 1e6 / 8
+    return found
 
 
 def kernel_pressure() -> tuple[str, ...]:
@@ -198,16 +220,39 @@ def core_shares(passed: CoreTime) -> dict[str, float]:
     """Return the shares of all cores' time; none if no tick has passed."""
     # `io_wait` may decrease (proc_stat(5)).
     times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
-    parts = {"user": times.user, "system": times.system, "iowait": times.io_wait, "steal": times.stolen}
+    parts = {
+        "user": times.user,
+        "system": times.system,
+        "iowait": times.io_wait,
+        "steal": times.stolen,
+        "busy": times.busy + times.stolen,  # a core that another machine has cannot be used
+    }
     return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
 
 
-def figures_between(before: Reading, now: Reading) -> dict[str, float]:
-    """Return the rates and shares of the time between two readings; none if no time has passed."""
+def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
+    """Return the largest share of its speed that an interface received or sent; nothing if no speed is known."""
+    passed_s = (now.at_ns - before.at_ns) / 1e9
+    shares = [
+        (now.counters[key] - before.counters[key]) / passed_s / speed
+        for name, speed in speeds.items()
+        for key in (("network_received_bytes_per_s", name), ("network_sent_bytes_per_s", name))
+        if key in now.counters and key in before.counters
+    ]
+    # A negative increase is a counter that was reset.
+    return {"network_busy_share": min(1.0, max(shares))} if shares and min(shares) >= 0 else {}
+
+
+def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Return the rates and shares of the time between two readings; none if no time has passed.
+
+    `speeds` are those of the network interfaces, in bytes per second.
+    """
     passed_ns = now.at_ns - before.at_ns
     if passed_ns <= 0:
         return {}
     figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
+    figures |= network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
         figures[name] = min(1.0, figures[name])
@@ -223,12 +268,14 @@ class Host:
     def __init__(self, sources: Sources, groups: ProcessGroups) -> None:
         self._sources = sources
         self._groups = groups
+        self._quotas = ProcessorQuotas()
         self._before: Reading | None = None
 
     def sample(self) -> dict[str, float]:
         """Return the figures since the last sample. Raises `OSError` or `ValueError` for what cannot be seen."""
         now = reading_of(read_proc, self._sources, time.monotonic_ns())
-        figures = {**now.levels, **(figures_between(self._before, now) if self._before else {})}
+        figures = {**now.levels, **(figures_between(self._before, now, self._sources.speeds) if self._before else {})}
         self._before = now
         figures |= self._groups.take(now.cores.busy)
+        figures |= self._quotas.take(self._groups.watched)
         return {name: float(f"{value:.6g}") for name, value in figures.items()}

@@ -22,7 +22,10 @@ from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import number_of, text_of
 from loadsim.monitor.probes import Sample
 
-QUEUES = ("incoming", "active", "deferred", "hold", "maildrop")
+HELD = "hold"
+"""The queue of messages that an administrator keeps from being sent."""
+
+QUEUES = ("incoming", "active", "deferred", HELD, "maildrop")
 
 LONGEST_LISTING_S = 30.0
 REST_FACTOR = 20
@@ -96,6 +99,7 @@ class Listing:
 def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[str, float]:
     """Return the figures of a listing at the wall-clock instant `now_s`. Raises `ValueError` for another format."""
     messages, recipients, size_bytes, older, oldest_s = dict.fromkeys(QUEUES, 0), 0, 0, 0, 0.0
+    to_send = 0
     for line in lines:
         try:
             entry = json.loads(line.decode("utf-8", "replace"))
@@ -106,11 +110,14 @@ def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[st
         if type(arrived_s) is not int or type(entry_bytes) is not int or not isinstance(to, list):
             raise ValueError("expected time, size and recipients as postqueue -j prints them, found something else")
         recipients += len(to)
+        to_send += len(to) if entry["queue_name"] != HELD else 0
         size_bytes += entry_bytes
         age_s = max(0.0, now_s - arrived_s)
         oldest_s = max(oldest_s, age_s)
         older += age_s > old_s
     return {f"{queue}_messages": count for queue, count in messages.items()} | {
+        "send_queue_messages": sum(count for queue, count in messages.items() if queue != HELD),
+        "send_queue_recipients": to_send,
         "recipients": recipients,
         "queue_bytes": size_bytes,
         "oldest_message_s": oldest_s,

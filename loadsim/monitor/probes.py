@@ -12,7 +12,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -36,8 +36,8 @@ LONGEST_OPENING_S = 30.0
 HUNG_S = 5.0
 """A sample that has not returned for this long at the end of a run is a failure; so is one without any before it."""
 
-MOST_FIGURES = 100
-"""The probe `host` has 44 without disks and groups of processes, 8 for each disk and 2 for each group."""
+MOST_FIGURES = 120
+"""The probe `host` has at most 102: see there."""
 LONGEST_TEXT = 200
 FIRST_USER = 1
 
@@ -58,8 +58,13 @@ class Probe:
 
 def check_probes(scenario: Scenario) -> None:
     """Import the probes of a scenario. Raises `ConfigError` for one that is missing, or cannot be imported."""
-    for name in scenario.probes:
-        _found(scenario, name).load()
+    check_probe_names(scenario.name, scenario.probes)
+
+
+def check_probe_names(origin: str, probes: Iterable[str]) -> None:
+    """Import probes by their keys; `origin` names their place in errors. Raises `ConfigError` as `check_probes`."""
+    for name in probes:
+        _found(origin, name).load()
 
 
 async def open_probes(scenario: Scenario, services: Services, limit_s: float = LONGEST_OPENING_S) -> tuple[Probe, ...]:
@@ -67,23 +72,27 @@ async def open_probes(scenario: Scenario, services: Services, limit_s: float = L
 
     Raises `ConfigError` if one of them cannot be opened, or not within `limit_s`.
     """
+    return await open_each(scenario.name, scenario.probes, services, limit_s)
+
+
+async def open_each(
+    origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
+) -> tuple[Probe, ...]:
+    """Open probes with their settings; `origin` names their place in errors. Raises `ConfigError` as `open_probes`."""
     return tuple(
-        [
-            await _opened_in_time(name, _found(scenario, name), services, each, limit_s)
-            for name, each in scenario.probes.items()
-        ]
+        [await _opened_in_time(name, _found(origin, name), services, each, limit_s) for name, each in probes.items()]
     )
 
 
-def _found(scenario: Scenario, name: str) -> Plugin:
+def _found(origin: str, name: str) -> Plugin:
     """Return the probe of a key: `NAME`, or `NAME/LABEL` for several of one name."""
     kind, slash, label = name.partition("/")
     if slash and not _LABEL.fullmatch(label):
         expected = f"a label of a-z, 0-9, _ and - behind {kind}/"
-        raise ConfigError(f"{scenario.name}: probes: expected {expected}, found {label!r:.60}")
+        raise ConfigError(f"{origin}: probes: expected {expected}, found {label!r:.60}")
     found = plugin("probe", kind)
     if found is None:
-        raise ConfigError(f"{scenario.name}: probes: expected installed probes ({names('probe')}), found {kind!r}")
+        raise ConfigError(f"{origin}: probes: expected installed probes ({names('probe')}), found {kind!r}")
     return found
 
 
@@ -235,16 +244,20 @@ class _Sampler:
 @contextmanager
 def sampled(
     probes: tuple[Probe, ...], log: RunLog, clock: Clock, each_s: float = EACH_S, hung_s: float = HUNG_S
-) -> Iterator[None]:
+) -> Iterator[Callable[[], dict[str, Any]]]:
     """Record samples of the probes in the machine's log within the block, and at its end the fact `probes`.
 
-    The block is in a running event loop.
+    The block is in a running event loop. Yields a function that returns this fact for the samples so far.
     """
     samplers = [_Sampler(probe, log, clock, each_s, hung_s) for probe in probes]
+
+    def facts() -> dict[str, Any]:
+        return {sampler.probe.name: sampler.facts() for sampler in samplers}
+
     try:
-        yield
+        yield facts
     finally:
         for sampler in samplers:
             sampler.end()
         if samplers:
-            log.facts({"probes": {sampler.probe.name: sampler.facts() for sampler in samplers}})
+            log.facts({"probes": facts()})

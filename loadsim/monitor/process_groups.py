@@ -78,6 +78,12 @@ class ProcessGroups:
         self._find_again_ns = self._find_at_latest_ns = 0
         self._busy_ticks = 0
 
+    @property
+    def watched(self) -> frozenset[int]:
+        """The processes of the server and of the named groups at the last reading."""
+        named = (number for number, each in self._times.processes.items() if each.name in self._named.values())
+        return frozenset((*self._server, *named))
+
     def take(self, busy_ticks: int) -> dict[str, float]:
         """Return the figures since the last reading; none as long as reading would cost too much.
 

@@ -25,6 +25,7 @@ from loadsim.report.answer_tables import (
 )
 from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
+from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.table import table, text_table
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
@@ -65,6 +66,7 @@ def full_answer(summary: Summary) -> str:
                 *lines,
                 *facts(figures, summary.verdict.ended_early),
                 *clients_text(figures.per_client),
+                *_resources(figures),
                 *_criteria(summary),
             ]
         )
@@ -124,6 +126,11 @@ def _asked_for(figures: Figures) -> list[str]:
     """Return the tables that were asked for: by a property of tasks, and of commands."""
     lines = breakdown_text(figures.by, ordinal(figures.percentile)) if figures.by else []
     return [*lines, *text_table(command_table(figures.commands)), ""] if figures.commands else lines
+
+
+def _resources(figures: Figures) -> list[str]:
+    """Return the table of resources after a blank line; nothing without the probe `host`."""
+    return ["", *text_table(resource_table(figures.resources)), NO_PROOF] if figures.resources else []
 
 
 # --- verdict and criteria ---

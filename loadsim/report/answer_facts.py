@@ -9,6 +9,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import duration, percent
+from loadsim.report.resources import resource_lines
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import LEFT_OUT
 
@@ -130,6 +131,7 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
         *_lateness(figures),
         *_generator(figures.generator, figures.engines),
         *(_machine(machine) for machine in figures.machines),
+        *resource_lines(figures.resources),
     ]
 
 

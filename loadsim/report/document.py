@@ -53,11 +53,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, one for each column; the first cell is the heading of its row."""
+    """Rows of cells, one for each column; the first cell is the heading of its row.
+
+    `folded`: a page shows it only on request, and not in print.
+    """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    folded: bool = False
 
 
 ColumnOf = tuple[str, Digits, Callable[[T], Cell]]

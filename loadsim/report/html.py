@@ -80,6 +80,8 @@ def _block(block: Block) -> str:
         items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
         return f'<p class="listing">{escape(block.caption)}</p>\n<ul>{items}</ul>'
     if isinstance(block, Table):
+        if block.folded:
+            return f"<details>\n<summary>{escape(block.caption)}</summary>\n{_table(block, stacks=False)}\n</details>"
         return _table(block, stacks=True)
     return (
         f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{drawn(block)}\n<details>"

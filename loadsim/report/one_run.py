@@ -36,7 +36,8 @@ from loadsim.report.first_screen import first_screen
 from loadsim.report.glossary import glossary
 from loadsim.report.key_figures import interval_words, key_figures, of_module, score_words
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.probes import probe_tables
+from loadsim.report.probes import probe_averages, probe_tables
+from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.test_environment import disclosure_table, scenario_table
 
 TIMES = (
@@ -120,7 +121,8 @@ def subtitle(run: RecordedRun) -> str:
 
 def begun(run: RecordedRun) -> str:
     """Return when the first engine began; "" if unknown."""
-    first = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
+    engines = (source for source in run.log.sources if not source.is_monitor)
+    first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
     with suppress(ValueError):  # a foreign value is shown unchanged
         at = datetime.fromisoformat(first)
         first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
@@ -213,10 +215,14 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         Section(
             "Server and generator",
             _charts(
-                [run_charts.server_and_generator(run, bins, series)],
+                [
+                    run_charts.server_and_generator(run, bins, series),
+                    run_charts.further_probes(run, bins, series),
+                ],
                 f"{TOGETHER} {shaded}".strip(),
                 "The logs hold no task.",
-            ),
+            )
+            + _probed(run.figures),
         ),
         Section(
             "Service times over time",
@@ -245,6 +251,12 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins, series))),
     )
+
+
+def _probed(figures: Figures) -> tuple[Block, ...]:
+    """Return the tables of probes that belong to the window: averages, and resources."""
+    resources = (resource_table(figures.resources), NO_PROOF) if figures.resources else ()
+    return (*probe_averages(figures), *resources)
 
 
 def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ...]:

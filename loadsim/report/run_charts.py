@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadsim.analysis.health_series import EngineSeries, engine_series, machine_cpu_series, server_cpu_series
+from loadsim.analysis.health_series import (
+    EngineSeries,
+    engine_series,
+    machine_cpu_series,
+    probe_series,
+    server_cpu_series,
+)
 from loadsim.analysis.mail_series import MailSeries
 from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
@@ -23,6 +29,7 @@ from loadsim.analysis.time_series import (
     throughput_series,
 )
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
+from loadsim.report.probe_panels import panels_of_probes
 
 UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """Units of time: the least length of a run (s), the seconds of the unit, and its name."""
@@ -117,6 +124,7 @@ class RunSeries:
     late_ms: Mapping[str, Floats]
     engines: tuple[EngineSeries, ...]
     machines: Mapping[str, Floats]
+    probes: Mapping[str, Mapping[str, Floats]]
 
 
 def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
@@ -125,6 +133,7 @@ def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
         {} if run.figures.stress else lateness_series(run.log, bins),
         engine_series(run.log, bins),
         {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()},
+        probe_series(run.log, bins),
     )
 
 
@@ -139,7 +148,7 @@ def throughput(run: RecordedRun, bins: Bins, found: Throughput) -> Chart:
 
 
 def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
-    """Return the load, the server's answers, CPU, and the generator's lateness over the same time."""
+    """Return the load, the server's answers, the chief figures of probes, CPU and the generator's lateness together."""
     p50_ms, p95_ms = service_time_series(run.log, bins)
     rates = [Line("done", figures(found.load.done_per_s))]
     if not run.figures.stress:
@@ -152,10 +161,17 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
             (Line("median", figures(p50_ms)), Line("95th percentile", figures(p95_ms))),
             "log",
         ),
+        *panels_of_probes(found.probes, chief=True),
         Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
         Panel("Generator: lateness", "ms", _lag(found), "symlog", limits=_limit(run)),
     ]
     return _over(run, bins, "Load, server and generator over the same time", panels)
+
+
+def further_probes(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
+    """Return further figures of probes over the same time."""
+    caption = "Further figures of the probes over the same time"
+    return _over(run, bins, caption, panels_of_probes(found.probes, chief=False), across=2)
 
 
 def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:

@@ -127,7 +127,7 @@ def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 def _machine_facts(run: RecordedRun) -> Mapping[str, Any]:
     """Return the facts in the first machine's log, about itself and about the server as seen from there."""
-    watched = [source for source in run.log.sources if not source.simulates]
+    watched = [source for source in run.log.sources if source.observes]
     return watched[0].facts if watched else {}
 
 

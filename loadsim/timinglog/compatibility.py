@@ -94,6 +94,8 @@ def check_slices(logs: Sequence[TimingLog], force: bool) -> None:
     makers: dict[str, dict[Slice | None, set[str]]] = {}
     for log in logs:
         for source in log.sources:
+            if source.is_monitor:
+                continue
             makers.setdefault(source.run, {}).setdefault(source.slice, set()).add(source.client)
     for run, slices in makers.items():
         _check_one_division(run, slices)
@@ -138,7 +140,7 @@ def _check_same_settings(logs: Sequence[TimingLog]) -> None:
 
 def _only_slice(sources: Iterable[Source]) -> Slice | None:
     """Return the slice of all sources if it is one, and only a part of a run, else None."""
-    found = {(source.run, source.slice) for source in sources}
+    found = {(source.run, source.slice) for source in sources if not source.is_monitor}
     _, only = next(iter(found)) if len(found) == 1 else ("", None)
     return only if only is not None and len(only.weights) > 1 else None
 

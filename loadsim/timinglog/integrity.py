@@ -33,7 +33,7 @@ class LogCheck:
     @property
     def ended(self) -> bool:
         """Return whether every engine reached the end of the run."""
-        return all(source.ended for source in self.log.sources)
+        return all(source.ended for source in self.log.sources if not source.is_monitor)
 
 
 def check_log(path: Path) -> LogCheck:

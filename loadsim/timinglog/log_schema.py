@@ -147,7 +147,15 @@ def _companions(value: Any) -> str | None:
     return None if value["down_ns"] <= value["planned_ns"] else "down_ns: at most planned_ns"
 
 
+_MONITOR = having(
+    {"same_machine": switch, "error_ms": or_none(_AMOUNT), "span_s": or_none(_window), "damages": _TEXTS},
+)
+"""A monitor in a merged log."""
+
 _FACTS: Mapping[str, Check] = {
+    "monitor": _MONITOR,
+    "boot_id": or_none(text),
+    "wall_clock_error_ns": or_none(whole(0, MOST_NS)),
     "companions": _companions,
     **dict.fromkeys(("start_ns", "began_ns", "watched_until_ns"), _INSTANT),
     "drain_s": _SECONDS,
@@ -199,6 +207,7 @@ _HEADER: Mapping[str, Check] = {
     **dict.fromkeys(("submission", "programs", "log_on"), or_none(text)),
     **dict.fromkeys(("scenario_digest", "plan_digest", "start_state_digest"), or_none(text)),
     "plugins": or_none(each_in(text)),
+    "monitor": or_none(text),
     "embedded": switch,
     "rebased": switch,
     "profiles": or_none(_TEXTS),
@@ -238,6 +247,8 @@ _SAMPLE: Mapping[str, Check] = {
     "core_shares": each_of(number(0, 1e6)),
     **dict.fromkeys(("run", "client", "engine"), text),
     "station_clock": _CLOCK,
+    "wall_clock_ns": _INSTANT,
+    "wall_clock_error_ns": whole(0, MOST_NS),
     "probe": text,
     "figures": each_in(number(-1e15, 1e15)),
 }
@@ -248,6 +259,8 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     ),
     "lags_from_ns": frozenset(("at_ns",)),
     "station_clock": frozenset(("at_ns",)),
+    "wall_clock_ns": frozenset(("at_ns",)),
+    "wall_clock_error_ns": frozenset(("wall_clock_ns",)),
     "probe": frozenset(("at_ns", "figures")),
 }
 """Keys that a sample must have if it has another."""

@@ -25,6 +25,7 @@ from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.compatibility import MIXED, check_compatible, check_log_on, check_slices, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
+from loadsim.timinglog.monitors import parted, run_starts, with_monitors
 from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
 from loadsim.timinglog.streams import EVER, Span, Stream
@@ -152,7 +153,8 @@ def check_one_start(log: TimingLog) -> None:
     """
     if len(log.runs) < 2 or log.header.get("rebased"):
         return
-    starts_us = [min(_zero_us(source) for source in log.sources if source.run == run) for run in log.runs]
+    engines = [source for source in log.sources if not source.is_monitor]
+    starts_us = [min(_zero_us(source) for source in engines if source.run == run) for run in log.runs]
     apart_s = (max(starts_us) - min(starts_us)) / 1e6
     if math.isfinite(apart_s) and apart_s >= window_of(log).length_s:
         raise LogError(
@@ -232,12 +234,15 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     t = 0 is the earliest start; with `rebase`, t = 0 is each log's own start. An engine that never reached the common
     start is placed by the wall clock.
 
+    The files of `loadsim monitor` among them are no logs of engines: their samples are placed on the same axis.
+
     Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one
     run (see `check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
     `compatibility`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
+    logs, monitors = parted(logs)
     # Check that the logs belong together.
     sources = sorted((source for log in logs for source in log.sources), key=_identity)
     for one, following in pairwise(sources):
@@ -273,7 +278,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         header["rebased"] = True
     if mixed := mixed_terms(first, logs):
         header[MIXED] = mixed
-    return TimingLog(
+    merged = TimingLog(
         header=header,
         sources=tuple(sources),
         strings=strings,
@@ -290,6 +295,12 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         health=_all_health(logs, shifts_us),
         damages=tuple(sorted({damage for log in logs for damage in log.damages})),
     )
+    if not monitors:
+        return merged
+    starts_s = {
+        source.run: shift_us / 1e6 for log, shift_us in zip(logs, shifts_us, strict=True) for source in log.sources
+    }
+    return with_monitors(merged, monitors, run_starts(sources, float(header.get("duration_s") or math.inf), starts_s))
 
 
 def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
@@ -402,7 +413,8 @@ def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
     It is 0 within a run, whose engines agreed on the instant. The wall clock places other runs, and engines without a
     common start; without a wall clock it is 0.
     """
-    zeros = [min(zip(map(_zero_us, log.sources), log.sources, strict=True), key=lambda zero: zero[0]) for log in logs]
+    engines = [[source for source in log.sources if not source.is_monitor] for log in logs]
+    zeros = [min(zip(map(_zero_us, own), own, strict=True), key=lambda zero: zero[0]) for own in engines]
     starts: dict[str, float] = {}
     for zero_us, source in zeros:
         if source.started:

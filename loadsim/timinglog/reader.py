@@ -32,6 +32,9 @@ _BLOCK_SAMPLES = 1024
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
 
+MONITOR = "monitor"
+"""Header key of the file of `loadsim monitor`: its name. Fact of its source in a merged log: its place on the axis."""
+
 WHOLE_RECORDS = 1 << 21
 """The most records of a kind that stay in memory after their first use. More are read in parts each time."""
 
@@ -91,6 +94,16 @@ class Source:
         """Return whether the engine ran users; the log of a machine that was only observed has none."""
         return self.users > 0
 
+    @property
+    def is_monitor(self) -> bool:
+        """Return whether this is the file of `loadsim monitor`, which is no part of a run."""
+        return MONITOR in self.facts
+
+    @property
+    def observes(self) -> bool:
+        """Return whether this is the log of a client machine, next to those of its engines."""
+        return not self.simulates and not self.is_monitor
+
 
 @dataclass(frozen=True)
 class TimingLog:
@@ -145,13 +158,18 @@ class TimingLog:
         return concatenate(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
 
     @property
+    def monitor(self) -> str | None:
+        """Return the name of the monitor whose file this is; None for logs of runs, also with monitors in them."""
+        return self.header.get(MONITOR)
+
+    @property
     def runs(self) -> list[str]:
         return sorted({source.run for source in self.sources})
 
     @property
     def started(self) -> bool:
         """Return whether every engine reached the common start."""
-        return all(source.started for source in self.sources)
+        return all(source.started for source in self.sources if not source.is_monitor)
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
         """Return the names in a field of records of this log."""

@@ -27,10 +27,12 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
+from loadsim.monitor.wall_clock import clock_facts
 from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
+from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS
 
 DOCS = ROOT / "docs"
@@ -243,7 +245,8 @@ def test_every_outcome_is_described():
 def test_every_key_of_score_json_is_described(tmp_path):
     """The run directory's page has each key of a score that was made from logs, and no other."""
     worked_through = [done("PROCESS INBOX", 1500, 40)]
-    health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "p", "figures": {"a_ms": 1.0}}]
+    figures = {"a_ms": 1.0, "cpu_busy_share": 0.5}
+    health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "host", "figures": figures}]
     write_sample(tmp_path / "logs" / "c1.1.tlog", worked_through, header=TWO_CLIENTS | {"engine": "1"}, health=health)
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     described = {code_in(row[0])[0]: row[1] for row in rows(section(REFERENCE / "run-directory.md", "`score.json`"))}
@@ -251,7 +254,7 @@ def test_every_key_of_score_json_is_described(tmp_path):
     assert set(code_in(described.pop("by_protocol.MODULE"))) == set(modules["imap"])
     tasks = score["load"].pop("tasks")
     assert set(code_in(described.pop("load.tasks.NAME"))) == set(tasks["READ"])
-    assert code_in(described.pop("probes.NAME.FIGURE")) == [*score.pop("probes")["p"]["a_ms"], "null"]
+    assert code_in(described.pop("probes.NAME.FIGURE")) == [*score.pop("probes")["host"]["a_ms"], "null"]
     keys = set(leaves(score))
     assert keys - set(described) == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
@@ -293,6 +296,7 @@ def test_every_fact_of_the_timing_log_is_described():
     said |= server_storage(services).keys()
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
+    said |= clock_facts().keys() | {MONITOR}
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

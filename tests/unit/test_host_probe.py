@@ -32,6 +32,7 @@ from loadsim.monitor.host_probe import (
     kernel_pressure,
     network_counters,
     network_interfaces,
+    network_speeds,
     open_probe,
     rates,
     read_proc,
@@ -130,7 +131,9 @@ def test_the_most_that_settings_allow_fits_into_a_sample() -> None:
         f"pressure_{name}_{line}_share" for name in sources.pressure for line in PRESSURE[name]
     }
     groups = 2 * (MOST_GROUPS + len(("server", "loadsim")))
-    assert len(others) + len(disk) * MOST_DISKS + groups <= MOST_FIGURES
+    unused = {"network_busy_share"} | {f"quota_{each}" for each in ("cores", "busy_share", "throttled_share")}
+    unused |= {"quota_throttled_cores"}
+    assert len(others | unused) + len(disk) * MOST_DISKS + groups <= MOST_FIGURES
 
 
 def test_it_is_found_by_its_name() -> None:
@@ -260,6 +263,7 @@ def test_shares_are_of_all_cores_time() -> None:
         "cpu_system_share": 0.2,
         "cpu_iowait_share": 0.1,
         "cpu_steal_share": 0.05,
+        "cpu_busy_share": 0.55,
     }
     decreased = core_shares(CoreTime(user=50, system=0, idle=0, io_wait=-10, stolen=0))
     assert (decreased["cpu_user_share"], decreased["cpu_iowait_share"]) == (1, 0)
@@ -316,6 +320,28 @@ def test_the_network_is_that_of_the_chosen_interfaces() -> None:
         ("loopback_bytes_per_s", ""): 700,
         ("loopback_packets_per_s", ""): 7,
     }
+
+
+def test_the_network_is_as_busy_as_its_busiest_direction(tmp_path: Path) -> None:
+    """Of the interfaces with a speed: 1 Gbit/s is 125 MB/s in each direction. Without one, the share is unknown."""
+    for name, speed in (("eth0", "1000\n"), ("eth1", "-1\n"), ("eth2", "100\n"), ("lo", "10\n")):
+        (tmp_path / name / "device").mkdir(parents=True)
+        (tmp_path / name / "speed").write_text(speed)
+    (tmp_path / "lo" / "device").rmdir()
+    speeds = network_speeds(tmp_path)
+    assert speeds == {"eth0": 125e6, "eth2": 12.5e6}
+
+    def at(s: int, **sent: float) -> Reading:
+        counters: dict[tuple[str, str], float] = {}
+        for name, received in (("eth0", 0.0), ("eth2", 0.0)):
+            counters["network_sent_bytes_per_s", name] = sent[name]
+            counters["network_received_bytes_per_s", name] = received
+        return Reading(s * 10**9, CoreTime(0, 0, 0, 0, 0), counters, {}, {})
+
+    busy = figures_between(at(0, eth0=0, eth2=0), at(2, eth0=50e6, eth2=20e6), speeds)
+    assert busy["network_busy_share"] == pytest.approx(0.8)
+    assert "network_busy_share" not in figures_between(at(0, eth0=9, eth2=0), at(2, eth0=1, eth2=20e6), speeds)
+    assert "network_busy_share" not in figures_between(at(0, eth0=0, eth2=0), at(2, eth0=50e6, eth2=20e6))
 
 
 def test_a_packet_counts_once(tmp_path: Path) -> None:

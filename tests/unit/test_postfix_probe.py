@@ -53,6 +53,12 @@ def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, 
     ages = [max(0, NOW_S - int(str(message["arrival_time"]))) for message in messages]
     of_queue = Counter(message["queue_name"] for message in messages)
     assert found == {f"{queue}_messages": of_queue[queue] for queue in QUEUES} | {
+        "send_queue_messages": sum(message["queue_name"] != "hold" for message in messages),
+        "send_queue_recipients": sum(
+            len(list(message["recipients"]))  # type: ignore[call-overload]
+            for message in messages
+            if message["queue_name"] != "hold"
+        ),
         "recipients": sum(len(list(message["recipients"])) for message in messages),  # type: ignore[call-overload]
         "queue_bytes": sum(int(str(message["message_size"])) for message in messages),
         "oldest_message_s": max(ages, default=0),

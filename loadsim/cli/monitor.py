@@ -1,0 +1,96 @@
+"""`loadsim monitor`: sample probes on the server's machine into a file, until a signal."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from loadsim.cli.options import duration, whole
+from loadsim.cli.run_view import Warnings, show_line
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Endpoint, Services
+from loadsim.model.scenario import load_scenario
+from loadsim.model.scenario_sections import Probes
+from loadsim.model.yaml_reader import Origin, override, parse
+from loadsim.provisioning.sessions import services_of
+from loadsim.runs.monitor import Watch, default_name, watch_server
+
+LOOPBACK = "127.0.0.1"
+IMAP_PORT, SMTP_PORT = 143, 25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        nargs="?",
+        help="a path, or the bare name of a shipped scenario, whose probes and server it takes",
+    )
+    parser.add_argument(
+        "--probe",
+        action="append",
+        default=[],
+        dest="probes",
+        metavar="NAME",
+        help="a probe, such as host; repeatable; default: those of the scenario",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="KEY.PATH=VALUE",
+        help="a setting, such as probes.postfix.log=FILE, or another key of the scenario; repeatable",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the new file, which ends in .tlog")
+    parser.add_argument(
+        "--name", metavar="NAME", help="name of this monitor, for its file and criteria; default: the host's"
+    )
+    parser.add_argument("--for", type=duration, dest="duration_s", metavar="TIME", help="how long; default: no end")
+    for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
+        parser.add_argument(
+            f"--{service}-port",
+            type=whole(1, 65535),
+            default=port,
+            metavar="N",
+            help=f"port of {service.upper()} here, by which the server's processes are found; default: %(default)s",
+        )
+    parser.set_defaults(run=run_monitor)
+
+
+def run_monitor(args: argparse.Namespace) -> int:
+    if args.out.suffix != ".tlog":
+        raise ConfigError(f"--out {args.out}: expected a name that ends in .tlog, as those of all timing logs")
+    name = args.name or default_name()
+    probes, services = _of_scenario(args) if args.scenario else _of_options(args)
+    watch = Watch(probes, services, name, args.scenario or "monitor", args.duration_s)
+    until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
+    show_line(f"monitor {name}: {', '.join(probes)}, each second into {args.out}, {until}")
+    watch_server(watch, args.out, watcher=Warnings())
+    return 0
+
+
+def _of_options(args: argparse.Namespace) -> tuple[Mapping[str, Mapping[str, Any]], Services]:
+    """Return the probes of the options, and the services at this machine's ports."""
+    document: dict[str, Any] = {"probes": {name: {} for name in args.probes}}
+    overridden = override(document, args.overrides)
+    for key in document:
+        if key != "probes":
+            raise ConfigError(f"--set {key}: expected a setting such as probes.postfix.log=FILE without a scenario")
+    origin = Origin("monitor", overridden=overridden)
+    probes = parse(TypeAdapter(Probes), document["probes"], origin, ("probes",))
+    return probes, Services(Endpoint(LOOPBACK, args.imap_port), Endpoint(LOOPBACK, args.smtp_port))
+
+
+def _of_scenario(args: argparse.Namespace) -> tuple[Mapping[str, Mapping[str, Any]], Services]:
+    """Return the probes of a scenario, or those that the options name, and the services of its server."""
+    scenario = load_scenario(args.scenario, args.overrides, passwords=False)
+    more = [f"probes.{name}={{}}" for name in args.probes if name not in scenario.probes]
+    if more:
+        scenario = load_scenario(args.scenario, [*more, *args.overrides], passwords=False)
+    services = services_of(scenario)
+    return {name: scenario.probes[name] for name in args.probes or scenario.probes}, services

@@ -1,0 +1,125 @@
+"""The figures of probes that a report draws: chief ones next to the server's answers, and further ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadsim.analysis.resources import kind_of
+from loadsim.analysis.time_series import Floats
+from loadsim.report.document import Line, Panel, figures
+
+MOST_OF_OTHERS = 4
+"""The most figures that are drawn of a probe without panels of its own; all figures are in the folded table."""
+
+UNITS = {"_bytes": ("MiB", 2**-20), "_share": ("%", 100.0), "_ms": ("ms", 1.0), "_per_s": ("per second", 1.0)}
+"""The unit of a figure by the end of its name, and the factor to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePanel:
+    """A panel of a probe's figures. `lines` has patterns of figures, each with the name of its line.
+
+    A figure times `factor` is in `unit`. A name may have the text that the pattern caught. `chief`: the panel is shown
+    next to the server's answers.
+    """
+
+    title: str
+    unit: str
+    lines: Sequence[tuple[str, str]]
+    factor: float = 1.0
+    digits: int = 1
+    chief: bool = False
+
+
+PANELS: Mapping[str, Sequence[ProbePanel]] = {
+    "host": (
+        ProbePanel(
+            "Processor",
+            "%",
+            (
+                ("cpu_busy_share", "all cores busy"),
+                ("cpu_system_share", "in the kernel"),
+                ("cpu_iowait_share", "idle, waiting for a disk"),
+                ("quota_busy_share", "of the quota"),
+            ),
+            100,
+            chief=True,
+        ),
+        ProbePanel(
+            "Disks",
+            "% of the time",
+            (("disk_(.+)_busy_share", "{} busy"), ("pressure_io_some_share", "a thread waits")),
+            100,
+            chief=True,
+        ),
+        ProbePanel("Disk queue", "requests", (("disk_(.+)_queue_requests", "{}"),), digits=2),
+        ProbePanel("Time of a write to disk", "ms", (("disk_(.+)_write_ms", "{}"),)),
+        ProbePanel(
+            "Memory",
+            "MiB",
+            (("memory_available_bytes", "available"), ("server_rss_bytes", "the server's processes")),
+            2**-20,
+            digits=0,
+        ),
+        ProbePanel(
+            "Cores taken",
+            "cores",
+            (("server_cpu_cores", "the server"), ("loadsim_cpu_cores", "loadsim"), ("others_cpu_cores", "others")),
+            digits=2,
+        ),
+    ),
+    "postfix": (
+        ProbePanel(
+            "Send queue",
+            "messages",
+            (("send_queue_messages", "all"), ("deferred_messages", "deferred")),
+            chief=True,
+        ),
+        ProbePanel("Oldest message in the queue", "s", (("oldest_message_s", "oldest"),)),
+        ProbePanel(
+            "Mail through Postfix",
+            "per minute",
+            (("queued_per_s", "messages taken in"), ("sent_per_s", "delivered to a recipient")),
+            60,
+        ),
+    ),
+    "dovecot": (
+        ProbePanel("IMAP sessions", "sessions", (("imap_sessions", "logged on"),), digits=0, chief=True),
+        ProbePanel("IMAP commands", "per second", (("commands_per_s", "all"), ("failed_commands_per_s", "failed"))),
+        ProbePanel("Time of an IMAP command within Dovecot", "ms", (("command_mean_ms", "mean"),)),
+    ),
+}
+"""The panels of loadsim's own probes."""
+
+
+def in_order(probes: Iterable[str]) -> list[str]:
+    """Return probes by the order of `PANELS`, others last, then by name."""
+    kinds = [*PANELS]
+    return sorted(probes, key=lambda probe: (kinds.index(kind_of(probe)) if kind_of(probe) in PANELS else 99, probe))
+
+
+def panels_of_probes(series: Mapping[str, Mapping[str, Floats]], *, chief: bool) -> list[Panel]:
+    """Return the panels of all probes that are chief ones, or all others, from series by probe and figure."""
+    found = []
+    for probe in in_order(series):
+        own = series[probe]
+        for one in PANELS.get(kind_of(probe)) or _of_others(own):
+            if one.chief == chief:
+                lines = tuple(_lines(one, own))
+                found.append(Panel(f"{one.title} ({probe})", one.unit, lines, digits=one.digits))
+    return [panel for panel in found if panel.lines]
+
+
+def _lines(panel: ProbePanel, series: Mapping[str, Floats]) -> Iterator[Line]:
+    for pattern, name in panel.lines:
+        for figure, values in series.items():
+            if match := re.fullmatch(pattern, figure):
+                yield Line(name.format(*match.groups()), figures(values * panel.factor))
+
+
+def _of_others(series: Mapping[str, Floats]) -> Iterator[ProbePanel]:
+    for figure in [*series][:MOST_OF_OTHERS]:
+        unit, factor = next((found for end, found in UNITS.items() if figure.endswith(end)), ("", 1.0))
+        yield ProbePanel(figure, unit, ((re.escape(figure), figure),), factor, digits=2)

@@ -1,0 +1,74 @@
+"""The resources nearest to saturation in words: a line of the answer, and a table of the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from loadsim.analysis.resources import Resource
+from loadsim.report.document import Table, table_of
+
+MOST_NAMED = 3
+"""The most resources of a machine in a line."""
+
+FULL_WORDS = (
+    (r"cpu_busy_share", "all cores busy, or taken by other virtual machines"),
+    (r"quota_busy_share", "the CPU time that the control group's quota allows"),
+    (r"quota_throttled_share", "the control group is stopped in each period of its quota"),
+    (r"memory_used_share", "no memory is available"),
+    (r"pressure_memory_some_share", "a thread waits for memory all the time"),
+    (r"network_busy_share", "the speed of the busiest interface, in one direction"),
+    (r"pressure_io_some_share", "a thread waits for a disk all the time"),
+    (r"disk_.+_busy_share", "a request is at the disk all the time; one that serves several at once has room"),
+)
+"""The words for a full resource, by figure."""
+
+NO_PROOF = (
+    "The order is by means over the window. It is evidence, and no proof, of what would limit the server next:"
+    " a limit in its configuration, a lock or one thread of it may come first."
+)
+
+
+def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
+    """Return a line for each machine: its resources that were nearest to saturation."""
+    lines = []
+    for machine in dict.fromkeys(map(_machine, resources or ())):
+        known = [one for one in resources or () if _machine(one) == machine and one.share is not None]
+        named = [f"{one.name} {_percent(one.share)} (95th {_percent(_of_full(one))})" for one in known[:MOST_NAMED]]
+        if named:
+            lines.append(f"Nearest to full on {machine}: {', '.join(named)}; evidence, no proof")
+    return lines
+
+
+def resource_table(resources: Sequence[Resource]) -> Table:
+    return table_of(
+        "Resources, the nearest to saturation first",
+        resources,
+        ("Resource", None, lambda one: one.name),
+        ("Machine", None, _machine),
+        ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
+        ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
+        ("Full means", None, lambda one: _full_words(one.figure)),
+        ("Figure", None, lambda one: f"{one.probe}: {one.figure}"),
+    )
+
+
+def _machine(resource: Resource) -> str:
+    name = resource.machine or "an unknown machine"
+    return {
+        True: f"{name}, where the server is",
+        False: f"{name}, where the server is not",
+        None: name,
+    }[resource.server_here]
+
+
+def _full_words(figure: str) -> str:
+    return next((words for pattern, words in FULL_WORDS if re.fullmatch(pattern, figure)), "1")
+
+
+def _of_full(resource: Resource) -> float | None:
+    return None if resource.p95 is None else resource.p95 / resource.full
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,138 @@
+"""Watching a server's machine without making load: samples of probes in a file, which a run's analysis reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.event_loop import background_tasks, calls_on_signal, run
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Services
+from loadsim.monitor.host import this_machine
+from loadsim.monitor.probes import Probe, check_probe_names, open_each, sampled
+from loadsim.monitor.server_discovery import find_server
+from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
+from loadsim.plugins import printing_to_stderr
+from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.timinglog.monitors import NAME
+from loadsim.timinglog.reader import MONITOR
+from loadsim.timinglog.writer import TimingLogWriter
+from loadsim.version import __version__
+
+WRITE_EACH_S = 1.0
+"""The time between two writes: a kill loses at most the samples of this time."""
+
+FACTS_EACH = 10
+"""The counts of samples and failures are written once in so many writes."""
+
+
+def default_name() -> str:
+    """Return this machine's name as a monitor's: its first label, in small letters."""
+    label = re.sub(r"[^a-z0-9-]", "-", socket.gethostname().partition(".")[0].lower()).strip("-")
+    return label[:40] or "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Probes and their settings, by their keys, on the machine of these services.
+
+    `name` is the monitor's. `duration_s` ends it; None for no end. `origin` names the source of the settings in errors.
+    """
+
+    probes: Mapping[str, Mapping[str, Any]]
+    services: Services
+    name: str
+    origin: str = MONITOR
+    duration_s: float | None = None
+
+
+def watch_server(watch: Watch, out: Path, *, watcher: Watcher = SILENT) -> None:
+    """Sample probes each second into the new file `out`, until a signal or the end of the duration.
+
+    Raises `ConfigError` for wrong names or settings, and for a file that exists or cannot be written.
+    """
+    if not NAME.fullmatch(watch.name):
+        raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {watch.name!r:.60}")
+    if not watch.probes:
+        raise ConfigError("monitor: expected at least one probe (--probe host), found none")
+    if out.exists():
+        raise ConfigError(f"--out {out}: expected a new file, found one")
+    check_probe_names(watch.origin, watch.probes)
+    with printing_to_stderr():
+        run(_watch(watch, out, watcher))
+
+
+async def _watch(watch: Watch, out: Path, watcher: Watcher) -> None:
+    """Open the probes and the file, and sample until the end."""
+    stopped = asyncio.Event()
+    with calls_on_signal(stopped.set):
+        probes = await open_each(watch.origin, watch.probes, watch.services)
+        log = _open_log(watch, out)
+        try:
+            log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})
+            await _sample(watch, probes, log, stopped, watcher)
+            log.facts({"ended": "completed"})
+        finally:
+            try:
+                log.close()
+            except OSError as failure:
+                raise ConfigError(f"--out {out}: expected a file that takes all samples, found: {failure}") from None
+
+
+def _open_log(watch: Watch, out: Path) -> TimingLogWriter:
+    header = {
+        "software": f"loadsim {__version__}",
+        MONITOR: watch.name,
+        "run": "",
+        "client": watch.name,
+        "engine": MONITOR,
+        "users": 0,
+        "engine_users": 0,
+        "wall_clock_start": datetime.now(UTC).isoformat(),
+    }
+    before = os.umask(0o077)  # the file names the machine and its disks
+    try:
+        return TimingLogWriter(out, header, time.monotonic_ns())
+    except OSError as failure:
+        raise ConfigError(f"--out {out}: expected a file to write, found: {failure.strerror or failure}") from None
+    finally:
+        os.umask(before)
+
+
+def _place(services: Services) -> dict[str, Any]:
+    return {"server_here": find_server(services.imap, services.smtp).here}
+
+
+async def _sample(
+    watch: Watch, probes: tuple[Probe, ...], log: TimingLogWriter, stopped: asyncio.Event, watcher: Watcher
+) -> None:
+    """Sample and write each second, until the event or the end of the duration."""
+    named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)
+    with sampled(named, log, MonotonicClock()) as facts:
+
+        async def write_each_second() -> None:
+            failure, writes = None, 0
+            while True:
+                log.health(wall_clock_sample())
+                if writes % FACTS_EACH == 0:
+                    log.facts({"probes": facts()})
+                writes += 1
+                before, failure = failure, log.flush()
+                if failure and not before:
+                    watcher.warning(f"samples not written: {failure}")
+                await asyncio.sleep(WRITE_EACH_S)
+
+        async with background_tasks(write_each_second()):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(watch.duration_s):
+                    await stopped.wait()

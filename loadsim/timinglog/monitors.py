@@ -1,0 +1,222 @@
+"""Files of `loadsim monitor`: samples of probes on a server's machine, placed on the time axis of a run.
+
+A monitor counts by its own monotonic clock, and states its time of day each second. If it ran on a machine of the run,
+their monotonic clocks are one clock. Otherwise the time of day places its samples: one offset for the whole run, so
+that a clock that is set meanwhile moves no sample against another.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from loadsim.errors import LogError
+from loadsim.timinglog.health_samples import Sample
+from loadsim.timinglog.log_schema import MOST_NS
+from loadsim.timinglog.reader import MONITOR, Source, TimingLog
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+"""A monitor's name, which is behind an @ in the names of its probes."""
+
+BOOT_ID = "boot_id"
+"""Fact of a machine: the kernel's random number of this boot."""
+
+WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
+"""Keys of a sample, and the latter a fact of a machine: its time of day (nanoseconds since 1970), and the error that
+the kernel states for it, if a time service disciplines it."""
+
+FARTHEST_S = 1e7
+"""The most seconds between a run and a monitor that are stated: about four months."""
+
+BEFORE_S, BEHIND_S = 600.0, 600.0
+"""The time before the common start, and behind the planned end of a run, of which samples are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """The common start of a run: t = 0 of a merged log plus `at_s`, by the clocks of the machines in it.
+
+    `wall_ns` is the time of day (None if unknown), `spread_ns` by how much the machines differ on it. `error_ns` is the
+    largest error that their kernels state; None if unknown. `by_boot` has the instant on each monotonic clock.
+    """
+
+    run: str
+    at_s: float
+    length_s: float
+    wall_ns: int | None
+    spread_ns: int
+    error_ns: int | None
+    by_boot: Mapping[str, int]
+
+
+def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]:
+    """Return the logs of runs, and the files of monitors. Raises `LogError` for monitors alone, or one twice."""
+    monitors = [log for log in logs if log.monitor]
+    seen: set[tuple[object, ...]] = set()
+    for log in monitors:
+        source = log.sources[0]
+        identity = (log.monitor, source.wall_clock_start, source.epoch_ns)
+        if identity in seen:
+            raise LogError(f"merge: expected each file once, found that of the monitor {log.monitor} twice")
+        seen.add(identity)
+    runs = [log for log in logs if not log.monitor]
+    if monitors and not runs:
+        raise LogError(f"expected logs of a run, found only those of the monitor {monitors[0].monitor}")
+    return runs, monitors
+
+
+def run_starts(sources: Iterable[Source], length_s: float, starts_s: Mapping[str, float]) -> list[RunStart]:
+    """Return the starts of the runs in time order; `starts_s` has each start in seconds from t = 0 of the log."""
+    found: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.started and not source.is_monitor:
+            found.setdefault(source.run, []).append(source)
+    starts = []
+    for run, own in found.items():
+        machines = [source for source in own if not source.simulates] or own
+        walls = [wall_ns for source in machines if (wall_ns := _wall_start_ns(source)) is not None]
+        errors = [source.facts.get(WALL_CLOCK_ERROR) for source in machines]
+        starts.append(
+            RunStart(
+                run=run,
+                at_s=starts_s.get(run, 0.0),
+                length_s=length_s,
+                wall_ns=(min(walls) + max(walls)) // 2 if walls else None,
+                spread_ns=max(walls) - min(walls) if walls else 0,
+                error_ns=max((each for each in errors if each is not None), default=None) if all(errors) else None,
+                by_boot={
+                    str(source.facts[BOOT_ID]): int(source.facts["start_ns"])
+                    for source in machines
+                    if source.facts.get(BOOT_ID)
+                },
+            )
+        )
+    return sorted(starts, key=lambda start: (start.wall_ns or 0, start.run))
+
+
+def _wall_start_ns(source: Source) -> int | None:
+    """Return the time of day at the common start, by the source's clock; None if unknown."""
+    begun_ns = _since_1970_ns(source.wall_clock_start)
+    return None if begun_ns is None else begun_ns + int(source.facts["start_ns"]) - source.epoch_ns
+
+
+def _since_1970_ns(text: str) -> int | None:
+    try:
+        begun = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    begun = begun if begun.tzinfo else begun.replace(tzinfo=UTC)
+    return round(begun.timestamp() * 1e6) * 1000
+
+
+# --- placing --------------------------------------------------------------------------------------------------------
+
+
+def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], starts: Sequence[RunStart]) -> TimingLog:
+    """Return a merged log with the samples of these monitors on its time axis, and a source for each."""
+    sources, samples = list(log.sources), list(log.health)
+    numbers: dict[tuple[str, str], int] = {}
+    for monitor in sorted(monitors, key=lambda each: (each.monitor or "", each.sources[0].wall_clock_start)):
+        for source, placed in _placed(monitor, starts):
+            key = source.run, source.client
+            numbers[key] = numbers.get(key, 0) + 1
+            engine = MONITOR if numbers[key] == 1 else f"{MONITOR}{numbers[key]}"
+            sources.append(replace(source, engine=engine))
+            whose = {"run": source.run, "client": source.client, "engine": engine}
+            samples += [sample.placed(at_s, whose) for sample, at_s in placed]
+    order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"]))
+    return replace(log, sources=tuple(sources), health=tuple(order))
+
+
+_Placed = list[tuple[Sample, float]]
+
+
+def _placed(monitor: TimingLog, starts: Sequence[RunStart]) -> list[tuple[Source, _Placed]]:
+    """Return for each run that a monitor covers a source and its samples with their places; one source at least."""
+    clock = _WallClock(monitor)
+    found: list[tuple[Source, _Placed]] = []
+    missed: list[tuple[Source, _Placed]] = []
+    for number, start in enumerate(starts):
+        offset = clock.offset(start)
+        begin_s, end_s = -BEFORE_S, min(start.length_s + BEHIND_S, FARTHEST_S)
+        if number + 1 < len(starts) and (following := starts[number + 1]).wall_ns and start.wall_ns:
+            end_s = min(end_s, (following.wall_ns - start.wall_ns) / 1e9 - BEFORE_S)  # each sample is of one run
+        placed: _Placed = []
+        if offset is not None:
+            for sample in monitor.health:
+                if "at_ns" in sample and begin_s <= (since_s := (sample["at_ns"] - offset.zero_ns) / 1e9) < end_s:
+                    placed.append((sample, start.at_s + since_s))
+        source = replace(
+            monitor.sources[0],
+            run=start.run,
+            facts={**monitor.sources[0].facts, **clock.facts(offset, start)},
+        )
+
+        (found if placed else missed).append((source, placed))
+    return found or missed[:1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offset:
+    """A run's start by the monitor's monotonic clock, and the error; None if it is unknown. `same`: one machine."""
+
+    zero_ns: int
+    error_ns: int | None
+    same: bool
+
+
+class _WallClock:
+    """The time of day of a monitor, by its monotonic clock.
+
+    A file may state any instants: they are Python's integers, which have no limit.
+    """
+
+    def __init__(self, monitor: TimingLog) -> None:
+        self._source = monitor.sources[0]
+        self._damages = monitor.damages
+        self._read = [sample for sample in monitor.health if WALL_CLOCK in sample and "at_ns" in sample]
+        instants = [sample["at_ns"] for sample in monitor.health if "at_ns" in sample]
+        self._span_ns = (min(instants), max(instants)) if instants else None
+
+    def offset(self, start: RunStart) -> _Offset | None:
+        """Return the common start by the monitor's clock; None if no clock can tell."""
+        boot = str(self._source.facts.get(BOOT_ID))
+        if boot in start.by_boot:
+            return _Offset(start.by_boot[boot], 0, same=True)
+        if start.wall_ns is None or not self._read:
+            return None
+        # The leads during the run: their median places it, their spread is what the clock was set by.
+        during = [
+            sample
+            for sample in self._read
+            if -BEFORE_S <= (sample[WALL_CLOCK] - start.wall_ns) / 1e9 <= start.length_s + BEHIND_S
+        ]
+        used = during or self._read
+        ahead_ns = sorted(sample[WALL_CLOCK] - sample["at_ns"] for sample in used)
+        zero_ns = start.wall_ns - ahead_ns[len(ahead_ns) // 2]
+        own_ns = [sample[WALL_CLOCK_ERROR] for sample in used if WALL_CLOCK_ERROR in sample]
+        if len(own_ns) < len(used) or start.error_ns is None:
+            return _Offset(zero_ns, None, same=False)
+        error_ns = max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
+        return _Offset(zero_ns, error_ns, same=False)
+
+    def facts(self, offset: _Offset | None, start: RunStart) -> dict[str, Any]:
+        """Return the facts of the monitor's source in a merged log."""
+        span_s = None
+        if offset is not None and self._span_ns is not None:
+            ends_s = (start.at_s + (at_ns - offset.zero_ns) / 1e9 for at_ns in self._span_ns)
+            span_s = [round(min(max(end_s, -FARTHEST_S), FARTHEST_S), 6) for end_s in ends_s]
+        error_ns = offset.error_ns if offset else None
+        return {
+            **({"start_ns": offset.zero_ns} if offset and abs(offset.zero_ns) <= MOST_NS else {}),
+            MONITOR: {
+                "same_machine": bool(offset and offset.same),
+                "error_ms": None if error_ns is None else math.ceil(error_ns / 1e3) / 1e3,
+                "span_s": span_s,
+                "damages": [*self._damages],
+            },
+        }

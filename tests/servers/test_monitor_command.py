@@ -1,0 +1,154 @@
+"""`loadsim monitor` as a process: how it ends, and what it leaves.
+
+`tests/unit/test_monitors.py` has its file on the time axis of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mailservers import StartEmbedded
+from patience import PATIENCE_S
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.analysis.monitors import monitor_places
+from loadsim.model.scenario import load_scenario
+from loadsim.timinglog.integrity import check_log
+from loadsim.timinglog.merge import read_logs
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start monitors, which end with the test, as do the commands of their probes."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "loadsim", "monitor", *map(str, words)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    if (tmp_path / "taken").exists():  # a killed monitor leaves a command that waits for its reader
+        os.close(os.open(tmp_path / "taken", os.O_RDONLY | os.O_NONBLOCK))
+
+
+def until_sampled(place: Path) -> list[str]:
+    """Return options of a probe each of whose samples waits for a reader of the pipe `taken`."""
+    os.mkfifo(place / "taken")
+    script = place / "probe.sh"
+    script.write_text(f"#!/bin/sh\necho 1\necho x > {place / 'taken'}\n")
+    script.chmod(0o755)
+    return ["--probe", "command", "--set", f"probes.command.run={script}", "--out", str(place / "mx1.tlog")]
+
+
+def wait_for_samples(place: Path, number: int) -> None:
+    for _ in range(number):
+        (place / "taken").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "ended"), [(signal.SIGINT, 0, True), (signal.SIGTERM, 0, True), (signal.SIGKILL, -9, False)]
+)
+def test_its_end_leaves_a_readable_file(
+    number: signal.Signals, status: int, ended: bool, start: Start, tmp_path: Path
+) -> None:
+    """With all samples but the last second's; only after a kill it has no end."""
+    process = start(*until_sampled(tmp_path), "--name", "mx1")
+    wait_for_samples(tmp_path, 3)
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == status
+    found = check_log(tmp_path / "mx1.tlog")
+    assert (found.ended, found.log.damages) == (ended, ())
+    assert found.log.monitor == "mx1"
+    values = [sample["figures"]["value"] for sample in found.log.health if "probe" in sample]
+    assert values
+    assert set(values) == {1.0}
+    assert (tmp_path / "mx1.tlog").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_ends_by_itself_and_never_overwrites(tmp_path: Path) -> None:
+    """After its time; a second one for the same file ends with one line, and changes nothing."""
+    words = ("monitor", "--probe", "host", "--for", "1s", "--out", tmp_path / "a.tlog", "--name", "mx1")
+    ended = loadsim(*words)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    before = (tmp_path / "a.tlog").read_bytes()
+    again = loadsim(*words)
+    assert again.returncode == 2
+    assert "expected a new file, found one" in again.stderr.splitlines()[-1]
+    assert (tmp_path / "a.tlog").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--out", "a.tlog"), "expected at least one probe (--probe host), found none"),
+        (("--probe", "nothing", "--out", "a.tlog"), "expected installed probes"),
+        (("--probe", "host", "--out", "a.log"), "expected a name that ends in .tlog"),
+        (("--probe", "host", "--out", "a.tlog", "--name", "Mx 1"), "--name: expected a-z, 0-9 and -"),
+        (("--probe", "host", "--out", "no/a.tlog"), "expected a file to write, found: No such file"),
+        (("--probe", "host", "--out", "a.tlog", "--set", "users=5"), "--set users: expected a setting such as"),
+        (("--probe", "host", "--out", "a.tlog", "--set", "probes.host.x=5"), "one of the settings disks, groups"),
+        (("--probe", "command", "--out", "a.tlog"), "probe command: run: expected a command"),
+        (("quickstart", "--probe", "host", "--out", "a.tlog"), "expected a server that is running, found embedded"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    """With status 2, and no file."""
+    ended = loadsim("monitor", *words, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert line in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded, start: Start) -> None:
+    """Its samples are where those of the run's own probe are, and have the server's processes; a criterion has them."""
+    path = tmp_path / "scenario.yaml"
+    server = embedded_server(*population_of(load_scenario(str(written(path)))))
+    run = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}
+    criteria = {"probes.host@mx1.memory_used_share.mean": {"max": 1}}
+    written(path, run=run, probes={"host": {}}, criteria=criteria, **on(server.services))
+    monitor = start(path, "--name", "mx1", "--out", tmp_path / "mx1.tlog")
+    assert monitor.stderr is not None
+    assert monitor.stderr.readline().startswith("monitor mx1: host, each second into ")
+    while not (tmp_path / "mx1.tlog").exists():
+        assert monitor.poll() is None
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet")
+    assert ended.returncode in (0, 1, 3), ended.stderr
+    assert "expected its file next to the logs of the run" in (tmp_path / "out" / "answer.txt").read_text()
+    monitor.terminate()
+    assert monitor.wait(PATIENCE_S) == 0
+    (tmp_path / "mx1.tlog").rename(tmp_path / "out" / "logs" / "mx1.tlog")
+    answered = loadsim("log", "answer", "--wide", tmp_path / "out")
+    assert "expected its file" not in answered.stdout
+    assert "Nearest to full on mx1, where the server is" in answered.stdout
+    log = read_logs([tmp_path / "out"])
+    (place,) = monitor_places(log)
+    assert (place.same_machine, place.ended) == (True, True)
+    # Both sample the same machine: its memory in use is the same at the same instant.
+    used = {
+        probe: [
+            (each["at_s"], each["figures"]["memory_used_share"]) for each in log.health if each.get("probe") == probe
+        ]
+        for probe in ("host", "host@mx1")
+    }
+    for at_s, share in used["host"]:
+        near = min(used["host@mx1"], key=lambda each: abs(each[0] - at_s))
+        assert abs(near[0] - at_s) < 5
+        assert near[1] == pytest.approx(share, abs=0.2)
+    assert any(each["figures"].get("server_rss_bytes") for each in log.health if each.get("probe") == "host@mx1")

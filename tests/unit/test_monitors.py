@@ -1,0 +1,417 @@
+"""Files of `loadsim monitor` on the time axis of a run.
+
+Seen from outside, they could be wrong so: a sample is at another instant than what it shows; a clock that is set in the
+middle moves half of the samples; a file of yesterday counts; one that ends in the middle shows only the quiet begin and
+passes a criterion; the run is worse for the death of its monitor; the server's figures are those of the generator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import ENDED, HEADER, START_NS, done, write_sample
+
+from loadsim.analysis.compare_runs import read_run as read_compared
+from loadsim.analysis.monitors import monitor_places, monitor_warnings
+from loadsim.analysis.probes import probe_figures
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.resources import Place, probe_places
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.cluster.collect import check_run
+from loadsim.errors import ConfigError, LogError
+from loadsim.model.terms import Window
+from loadsim.report.one_run import describe_run
+from loadsim.report.probes import placed_by
+from loadsim.timinglog.integrity import check_log
+from loadsim.timinglog.merge import check_one_start, merge, read_logs, truncate
+from loadsim.timinglog.reader import TimingLog, read_log, write_log
+from loadsim.timinglog.writer import TimingLogWriter
+
+WINDOW = Window(10.0, 40.0)
+START = datetime(2026, 1, 5, 8, 0, 3, tzinfo=UTC)
+"""The common start by the run's time of day: three seconds behind the log's begin."""
+
+BOOT, OTHER_BOOT = "boot-of-the-run", "boot-of-the-server"
+SERVER_EPOCH_NS = 5_000_000_000_000
+"""The server's monotonic clock has nothing in common with the run's."""
+
+CRITERIA = {"probes.postfix@mx1.oldest_message_s.max": {"max": 60}}
+
+
+def run_at(place: Path, error_ns: int | None = 1_000_000, **header: Any) -> Path:
+    """A run of 50 s on a client machine, with the log of the machine."""
+    basic = {"window_s": [*WINDOW], "duration_s": 50.0, **header}
+    tasks = [done("READ", 1000 * n + 500, 40) for n in range(50)]
+    write_sample(place / "logs" / "c1.0.tlog", tasks, header=basic)
+    write_sample(
+        place / "logs" / "c1.machine.tlog",
+        header=basic | {"engine": "machine", "engine_users": 0},
+        facts=ENDED | {"boot_id": BOOT, "wall_clock_error_ns": error_ns, "server_here": False},
+    )
+    return place
+
+
+def monitor_at(
+    path: Path,
+    samples: Iterable[tuple[float, Mapping[str, float]]],
+    *,
+    begun_s: float = -5.0,
+    set_by_s: Mapping[float, float] | None = None,
+    error_ns: int | None = 2_000_000,
+    boot: str = OTHER_BOOT,
+    epoch_ns: int = SERVER_EPOCH_NS,
+    ended: bool = True,
+    name: str = "mx1",
+    probe: str = "postfix",
+) -> Path:
+    """The file of a monitor; instants are seconds from the run's common start, by true time.
+
+    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = {
+        "monitor": name,
+        "run": "",
+        "client": name,
+        "engine": "monitor",
+        "users": 0,
+        "engine_users": 0,
+        "wall_clock_start": (START + timedelta(seconds=begun_s)).isoformat(),
+    }
+    writer = TimingLogWriter(path, header, epoch_ns)
+    writer.facts({"boot_id": boot, "wall_clock_error_ns": error_ns, "server_here": True})
+    stated = {} if error_ns is None else {"wall_clock_error_ns": error_ns}
+    for at_s, figures in samples:
+        at_ns = epoch_ns + round((at_s - begun_s) * 1e9)
+        wrong_s = sum(by_s for since_s, by_s in (set_by_s or {}).items() if at_s >= since_s)
+        wall_ns = round((START.timestamp() + at_s + wrong_s) * 1e6) * 1000
+        writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns, **stated})
+        writer.health({"at_ns": at_ns, "probe": f"{probe}@{name}", "figures": dict(figures)})
+    writer.facts({"probes": {f"{probe}@{name}": {"package": "p 1", "samples": 1, "failures": 0, "last_failure": None}}})
+    if ended:
+        writer.facts({"ended": "completed"})
+    writer.close()
+    return path
+
+
+def seconds(begin: int = 0, end: int = 50, **figures: float) -> list[tuple[float, Mapping[str, float]]]:
+    """A sample each second whose figure is the instant, and others."""
+    return [(at_s + 0.25, {"oldest_message_s": at_s + 0.25, **figures}) for at_s in range(begin, end)]
+
+
+def samples_of(log: TimingLog) -> list[Any]:
+    return [(sample["at_s"], sample["figures"]["oldest_message_s"]) for sample in log.health if "probe" in sample]
+
+
+def judged(place: Path, **options: Any) -> Summary:
+    return summarise([place], **options)
+
+
+# --- the axis -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    begun_s=st.floats(-500, 40).map(lambda value: round(value, 3)),
+    epoch_ns=st.integers(1, 2**60),
+    begin=st.integers(-30, 5),
+)
+def test_a_sample_is_where_its_time_of_day_is(
+    begun_s: float, epoch_ns: int, begin: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """To a microsecond, whenever it began and whatever its monotonic clock shows; each figure is its instant."""
+    place = run_at(tmp_path_factory.mktemp("run"))
+    monitor_at(place / "logs" / "mx1.tlog", seconds(begin), begun_s=begun_s, epoch_ns=epoch_ns)
+    found = samples_of(read_logs([place]))
+    assert len(found) == 50 - begin
+    assert all(at_s == pytest.approx(figure, abs=2e-6) for at_s, figure in found)
+
+
+def test_on_a_machine_of_the_run_its_clock_counts(tmp_path: Path) -> None:
+    """The monotonic clock is one: a time of day that is an hour wrong changes nothing."""
+    place = run_at(tmp_path)
+    epoch_ns = START_NS - 5_000_000_000
+    path = monitor_at(place / "logs" / "m.tlog", seconds(), boot=BOOT, epoch_ns=epoch_ns, set_by_s={-9.0: 3600.0})
+    log = read_logs([place])
+    assert samples_of(log) == [(pytest.approx(at_s), at_s) for at_s, _ in seconds()]
+    (found,) = monitor_places(log)
+    assert (found.same_machine, found.error_ms) == (True, 0)
+    assert placed_by(found).startswith("by the monotonic clock")
+    assert path.exists()
+
+
+@pytest.mark.parametrize("set_by_s", [2.5, -2.5])
+def test_a_clock_that_is_set_moves_no_sample_against_another(set_by_s: float, tmp_path: Path) -> None:
+    """In the last fifth of the run: all samples stay a second apart and in place, and the error has the step."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(), set_by_s={40.0: set_by_s})
+    log = read_logs([place])
+    assert all(at_s == pytest.approx(figure, abs=1e-5) for at_s, figure in samples_of(log))
+    (found,) = monitor_places(log)
+    assert found.error_ms == pytest.approx(2500 + 1 + 2, abs=0.01)
+    assert monitor_warnings(log, WINDOW) == ["monitor mx1: its clock and the run's may be 2.5 s apart"]
+
+
+@pytest.mark.parametrize(("of_run", "of_monitor"), [(None, 1000), (1000, None), (None, None)])
+def test_an_error_that_no_kernel_states_is_unknown(of_run: int | None, of_monitor: int | None, tmp_path: Path) -> None:
+    """And not 0."""
+    place = run_at(tmp_path, error_ns=of_run)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(), error_ns=of_monitor)
+    log = read_logs([place])
+    (found,) = monitor_places(log)
+    assert found.error_ms is None
+    assert "unknown" in placed_by(found)
+    assert ["unknown" in line for line in monitor_warnings(log, WINDOW)] == [True]
+
+
+def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
+    """Each says another time of day at the common start: the middle is taken."""
+    place = run_at(tmp_path)
+    later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(seconds=4)).isoformat()
+    header = {"client": "c2", "engine": "machine", "engine_users": 0, "wall_clock_start": later}
+    write_sample(
+        place / "logs" / "c2.machine.tlog",
+        header={"window_s": [*WINDOW], "duration_s": 50.0} | header,
+        facts=ENDED | {"wall_clock_error_ns": 500_000},
+    )
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    (found,) = monitor_places(read_logs([place]))
+    assert found.error_ms == pytest.approx(4000 + 1 + 2, abs=0.01)
+
+
+# --- what is missing ----------------------------------------------------------------------------------------------
+
+
+def test_a_figure_may_be_a_criterion(tmp_path: Path) -> None:
+    """Of the window alone: its largest is 39.25 s."""
+    place = run_at(tmp_path, criteria=CRITERIA)
+    before = judged(place)
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    after = judged(place)
+    (was,), (found,) = before.criteria, after.criteria
+    assert (was.figure, was.passed) == (None, False)
+    assert (found.figure, found.passed) == (39.25, True)
+    assert before.verdict.warnings == (
+        "monitor mx1: expected its file next to the logs of the run, as a criterion names it, found none",
+    )
+    assert after.verdict.warnings == ()
+    assert after.verdict.validity == before.verdict.validity == "valid"
+
+
+def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> None:
+    """At 20 s, in the middle of a block: its figures are not measured, and the run is what it was."""
+    place = run_at(tmp_path, criteria=CRITERIA)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
+    path.write_bytes(path.read_bytes() + b"\x06\x40")
+    summary = judged(place)
+    assert summary.verdict.validity == "valid"
+    assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
+    assert summary.verdict.warnings == (
+        "monitor mx1: no sample from 19 s to 40 s, its last one: its file has no end, as that of a killed process",
+    )
+    (place_of,) = monitor_places(read_logs([place]))
+    assert len(place_of.damages) == 1
+
+
+def test_a_file_that_was_copied_while_the_monitor_ran_is_whole(tmp_path: Path) -> None:
+    """It lasts beyond the window."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 60), ended=False)
+    assert judged(place).verdict.warnings == ()
+
+
+def test_a_gap_is_said(tmp_path: Path) -> None:
+    place = run_at(tmp_path, criteria=CRITERIA)
+    monitor_at(place / "logs" / "mx1.tlog", [*seconds(0, 15), *seconds(25, 50)])
+    summary = judged(place)
+    assert summary.verdict.warnings == ("monitor mx1: no sample from 14 s to 25 s",)
+    assert [one.figure for one in summary.criteria] == [None]
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_file_of_another_day_has_no_sample(days: int, tmp_path: Path) -> None:
+    """A clock that is a day wrong, or the file of another run."""
+    place = run_at(tmp_path, criteria=CRITERIA)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=86_400 * days, set_by_s={-9: 0})
+    path = place / "logs" / "mx1.tlog"
+    path.unlink()
+    shifted = [(at_s + 86_400 * days, figures) for at_s, figures in seconds()]
+    monitor_at(path, shifted, begun_s=86_400 * days - 5)
+    summary = judged(place)
+    (warning,) = summary.verdict.warnings
+    assert warning.startswith("monitor mx1: no sample in the window (10 s to 40 s): its file lasts from ")
+    assert f"{86_400 * days:,.0f} s to {86_400 * days + 49:,.0f} s" in warning
+    assert [one.figure for one in summary.criteria] == [None]
+    assert "probes" not in summary.score
+
+
+def test_a_monitor_without_a_time_of_day_is_not_placed(tmp_path: Path) -> None:
+    """Nor is its file lost: the report says why."""
+    place = run_at(tmp_path, wall_clock_start="")
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    (warning,) = judged(place).verdict.warnings
+    assert warning == "monitor mx1: no sample can be placed: neither its clock nor the run's has a time of day"
+
+
+def test_a_monitor_that_was_started_again_has_two_files(tmp_path: Path) -> None:
+    """Each covers a part of the window; together, they have no gap."""
+    place = run_at(tmp_path, criteria=CRITERIA)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22), ended=False)
+    monitor_at(place / "logs" / "mx1b.tlog", seconds(24, 50), begun_s=23)
+    summary = judged(place)
+    assert summary.verdict.warnings == ()
+    assert [one.figure for one in summary.criteria] == [39.25]
+
+
+def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:
+    place = run_at(tmp_path)
+    for name in ("mx1", "copy"):
+        monitor_at(place / "logs" / f"{name}.tlog", seconds())
+    with pytest.raises(LogError, match="expected each file once, found that of the monitor mx1 twice"):
+        judged(place)
+
+
+def test_a_monitor_alone_is_no_run(tmp_path: Path) -> None:
+    path = monitor_at(tmp_path / "mx1.tlog", seconds())
+    with pytest.raises(LogError, match=r"^expected logs of a run, found only those of the monitor mx1$"):
+        read_logs([path])
+
+
+# --- with other logs ----------------------------------------------------------------------------------------------
+
+
+def test_the_run_itself_is_unchanged(tmp_path: Path) -> None:
+    """All but the figures of the probe: users, machines, verdict and score."""
+    place = run_at(tmp_path)
+    before = judged(place).score
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    after = judged(place).score
+    assert after.pop("probes").keys() == {"postfix@mx1"}
+    assert json.dumps(after) == json.dumps(before)
+
+
+def test_a_merged_log_keeps_its_monitors(tmp_path: Path) -> None:
+    """Written, read, merged again and truncated, it has the same summary."""
+    place = run_at(tmp_path, criteria=CRITERIA)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
+    log = read_logs([place])
+    write_log(log, tmp_path / "merged.tlog")
+    again = merge([read_log(tmp_path / "merged.tlog")])
+    write_log(truncate(again, WINDOW), tmp_path / "cut.tlog")
+    expected = summarise([log]).score
+    assert expected["probes"]
+    for path in ("merged.tlog", "cut.tlog"):
+        assert summarise([tmp_path / path]).score == expected
+        assert check_log(tmp_path / path).ended
+    assert monitor_places(again) == monitor_places(log)
+
+
+def test_each_sample_is_of_one_run(tmp_path: Path) -> None:
+    """A monitor that lasts over two runs, an hour apart, and slices do not count it as one."""
+    paths = [run_at(tmp_path / "one"), tmp_path / "two"]
+    later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(hours=1)).isoformat()
+    write_sample(
+        paths[1] / "logs" / "c1.0.tlog",
+        [done("READ", 1000 * n + 500, 40) for n in range(50)],
+        header={"run": "run-2", "window_s": [*WINDOW], "duration_s": 50.0, "wall_clock_start": later},
+    )
+    monitor = monitor_at(tmp_path / "mx1.tlog", [*seconds(0, 50), *((at_s + 3600, f) for at_s, f in seconds())])
+    log = read_logs([*paths, monitor], rebase=True)
+    found = samples_of(log)
+    assert len(found) == 100
+    assert sorted(found) == [(pytest.approx(figure, abs=1e-5), figure) for _, figure in sorted(found)]
+    assert {place.run for place in monitor_places(log)} == {"run-1", "run-2"}
+    (figure,) = probe_figures(log, WINDOW)
+    assert figure.samples == 60
+
+
+def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
+    """And not when the monitor was started, the day before; two merged runs keep their distance."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=-86_400)
+    run = read_run(str(place))
+    assert "2026-01-05 08:00:00 UTC" in describe_run(run, {}).subtitle
+    write_log(run.log, tmp_path / "merged.tlog")
+    merged = read_log(tmp_path / "merged.tlog")
+    assert merged.started
+    check_one_start(merge([merged]))
+    assert samples_of(merge([merged])) == samples_of(run.log)
+
+
+def test_the_resources_are_of_the_servers_machine(tmp_path: Path) -> None:
+    """Not of the machine that makes the load."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(cpu_busy_share=0.5), probe="host")
+    log = read_logs([place])
+    assert probe_places(log) == {"host@mx1": Place("mx1", True)}
+    (resource,) = summarise([log]).figures.resources or ()
+    assert (resource.name, resource.machine, resource.server_here) == ("processor", "mx1", True)
+
+
+def test_the_report_and_a_comparison_take_it(tmp_path: Path) -> None:
+    """A comparison is of runs, and a monitor is none."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    section = describe_run(read_run(str(place)), {}).sections[-2]
+    table = next(block for block in section.blocks if getattr(block, "caption", "") == "Files of loadsim monitor")
+    (row,) = table.rows  # type: ignore[union-attr]
+    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 100)
+    assert row[5] == "by the time of day, give or take 3.0 ms as the kernels of the machines state"
+    assert read_compared(place).entry.run == "run-1"
+
+
+def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
+    """Next to the file of a monitor, which is of no run; not next to logs of another run."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    check_run(place, "run-1")
+    with pytest.raises(ConfigError, match="expected a log of run run-2, found one of run run-1"):
+        check_run(place, "run-2")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"monitor": 5}, {"monitor": {"error_ms": "much"}}, {"monitor": {"span_s": [1]}}, {"boot_id": 5}],
+)
+def test_hostile_facts_are_refused(facts: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="expected"):
+        read_log(write_sample(tmp_path / "a.tlog", facts=ENDED | facts))
+
+
+def test_hostile_samples_are_refused(tmp_path: Path) -> None:
+    for number, sample in enumerate(
+        ({"at_ns": 1, "wall_clock_ns": "x"}, {"wall_clock_ns": 5}, {"at_ns": 1, "wall_clock_error_ns": 5})
+    ):
+        with pytest.raises(LogError, match="health: "):
+            read_log(write_sample(tmp_path / f"{number}.tlog", health=[sample]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    samples=st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62)), max_size=4),
+    epoch_ns=st.integers(-(2**62), 2**62),
+    begun=st.sampled_from(["", "1970-01-01T00:00:00", "9998-12-31T23:59:59+00:00"]),
+)
+def test_any_instants_are_read(
+    samples: list[tuple[int, int]], epoch_ns: int, begun: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of any size: they are placed, or named in a warning, and a merged log with them can be read again."""
+    place = run_at(tmp_path_factory.mktemp("run"))
+    header = {"monitor": "mx1", "run": "", "client": "mx1", "engine": "monitor", "users": 0, "engine_users": 0}
+    writer = TimingLogWriter(place / "logs" / "mx1.tlog", header | {"wall_clock_start": begun}, epoch_ns)
+    for at_ns, wall_ns in samples:
+        writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns})
+        writer.health({"at_ns": at_ns, "probe": "p@mx1", "figures": {"a_ms": 1.0}})
+    writer.close()
+    log = read_logs([place])
+    summary = summarise([log])
+    assert bool(summary.verdict.warnings) or "probes" in summary.score
+    write_log(log, place / "merged.tlog")
+    assert summarise([place / "merged.tlog"]).score == summary.score

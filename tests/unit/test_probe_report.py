@@ -1,0 +1,201 @@
+"""Figures of probes in a report: on the axis of the tasks, with their units, and as averages over the window.
+
+Seen from outside, they could be wrong so: a point is drawn at another time than the tasks; a second without a sample is
+drawn as 0; a unit has the wrong factor; an average covers more than the window, or only the quiet part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log, write_sample
+
+from loadsim.analysis.health_series import probe_series
+from loadsim.analysis.probes import probe_statistics
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.time_series import Bins
+from loadsim.cli import main
+from loadsim.model.terms import Window
+from loadsim.report.document import Chart, Document, Table, tables
+from loadsim.report.one_run import describe_run
+from loadsim.report.probe_panels import panels_of_probes
+
+HOST = {"cpu_busy_share": 0.25, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 512 * 2**20}
+POSTFIX = {"send_queue_messages": 12.0, "deferred_messages": 2.0, "sent_per_s": 3.0}
+
+
+def sampled(probe: str, at_s: float, **figures: float) -> dict[str, Any]:
+    return {"at_ns": START_NS + round(at_s * 1e9), "probe": probe, "figures": figures}
+
+
+def report_of(place: Path, health: list[dict[str, Any]], **header: Any) -> Document:
+    tasks = [done("READ", 1000 * n + 500, 40) for n in range(40)]
+    write_sample(
+        place / "logs" / "c1.0.tlog",
+        tasks,
+        DELIVERED,
+        header={"window_s": [10.0, 40.0], "duration_s": 50.0} | header,
+        health=health,
+        facts=ENDED | {"probes": {}},
+    )
+    return describe_run(read_run(str(place)), {})
+
+
+def charts_of(document: Document) -> list[Chart]:
+    section = next(section for section in document.sections if section.title == "Server and generator")
+    return [block for block in section.blocks if isinstance(block, Chart)]
+
+
+def table_of(document: Document, caption: str) -> Table:
+    found = [table for section in document.sections for table in tables(section.blocks) if table.caption == caption]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_figures_are_on_the_axis_of_the_tasks(tmp_path: Path) -> None:
+    """A second that has no sample has no point; the tasks of that second have one."""
+    health = [sampled("host", n + 0.25, **HOST | {"cpu_busy_share": n / 100}) for n in range(50) if n != 20]
+    chart, further = charts_of(report_of(tmp_path, health))
+    panels = {panel.title: panel for panel in (*chart.panels, *further.panels)}
+    assert {"Tasks", "Server: service time of all tasks", "Processor (host)"} <= panels.keys()
+    assert chart.axis == further.axis
+    assert len(chart.axis.positions) == 50
+    (busy,) = panels["Processor (host)"].lines
+    assert panels["Processor (host)"].y_title == "%"
+    assert busy.values == pytest.approx([n if n != 20 else None for n in range(50)])
+    assert panels["Tasks"].lines[0].values[20] == 1
+    assert [line.values[0] for line in panels["Memory (host)"].lines] == [512]
+
+
+def test_the_mean_of_a_bin_is_numpys(tmp_path: Path) -> None:
+    """Of its samples, whatever their number."""
+    rng = np.random.default_rng(7)
+    at_s, values = np.sort(rng.uniform(-5, 60, 300)), rng.uniform(0, 9, 300)
+    health = [sampled("p", at, a_ms=value) for at, value in zip(at_s, values, strict=True)]
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)], health=health)
+    bins = Bins(0, 50, 7)
+    found = probe_series(log, bins)["p"]["a_ms"]
+    for number, start_s in enumerate(bins.starts_s):
+        inside = (at_s >= start_s) & (at_s < min(start_s + 7, 50))
+        assert found[number] == pytest.approx(np.mean(values[inside]))
+
+
+def test_averages_are_of_the_window_and_in_their_units(tmp_path: Path) -> None:
+    """A load before the window and behind it is in no average; a probe with gaps has none."""
+    inside = [sampled("host", n, **HOST) for n in range(10, 40)]
+    outside = [sampled("host", n, **dict.fromkeys(HOST, 1e9)) for n in (0, 5, 41, 45)]
+    queue = [sampled("postfix", n, **POSTFIX) for n in range(10, 40)]
+    gaps = [sampled("dovecot", n, imap_sessions=40.0) for n in (10, 11, 39)]
+    document = report_of(tmp_path, outside + inside + queue + gaps, criteria={})
+    rows = {row[0]: row[1:] for row in table_of(document, "Averages over the window").rows}
+    assert rows == {
+        "Processor time (% of all cores)": (25, 25, 25, "host"),
+        "Queue of the disk sda (requests)": (1.5, 1.5, 1.5, "host"),
+        "Memory available (MiB)": (512, 512, 512, "host"),
+        "Length of the send queue (messages)": (12, 12, 12, "postfix"),
+        "Deliveries by Postfix (recipients per minute)": (180, 180, 180, "postfix"),
+        "IMAP sessions": (None, None, None, "dovecot"),
+        "Messages delivered to users (copies per minute)": (0, None, None, "loadsim"),
+    }
+
+
+def test_delivered_messages_are_those_that_users_saw(tmp_path: Path) -> None:
+    """One copy in a window of half a minute is two per minute."""
+    health = [sampled("host", n / 2, **HOST) for n in range(60)]
+    document = report_of(tmp_path, health, window_s=[0.0, 30.0])
+    assert table_of(document, "Averages over the window").rows[-1][1] == 2
+
+
+def test_without_such_a_probe_there_is_no_table(tmp_path: Path) -> None:
+    health = [sampled("count", n, a_count=5.0, b_bytes=2.0**20, c_count=1, d_count=1, e_count=1) for n in range(50)]
+    document = report_of(tmp_path, health)
+    assert not [
+        table for section in document.sections for table in tables(section.blocks) if "Averages" in table.caption
+    ]
+    _, further = charts_of(document)
+    units = {panel.title: (panel.y_title, panel.lines[0].values[0]) for panel in further.panels}
+    assert units == {
+        "a_count (count)": ("", 5),
+        "b_bytes (count)": ("MiB", 1),
+        "c_count (count)": ("", 1),
+        "d_count (count)": ("", 1),
+    }
+
+
+def test_all_figures_are_in_a_table_that_unfolds(tmp_path: Path) -> None:
+    """A hundred rows would hide what follows; nothing is left out."""
+    report_of(tmp_path, [sampled("host", n, **HOST) for n in range(50)])
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    folded = page.index("<summary>Probes: figures in the window, which are in no score</summary>")
+    assert page.rindex("<details>", 0, folded) > page.rindex("</details>", 0, folded)
+    assert "host: memory_available_bytes" in page[folded:]
+
+
+@pytest.mark.parametrize(("probe", "chief"), [("host", "Processor"), ("postfix", "Send queue"), ("dovecot", "IMAP s")])
+def test_labels_are_shown(probe: str, chief: str) -> None:
+    """Two probes of a name have a panel each."""
+    own: Mapping[str, Any] = {
+        name: np.array([1.0]) for name in ("cpu_busy_share", "send_queue_messages", "imap_sessions")
+    }
+    found = panels_of_probes({probe: own, f"{probe}/two": own}, chief=True)
+    assert [panel.title[-len(probe) - 5 :] for panel in found] == [found[0].title[-len(probe) - 5 :], f"{probe}/two)"]
+    assert found[0].title.startswith(chief)
+
+
+# --- the send queue -----------------------------------------------------------------------------------------------
+
+
+def queue_log(place: Path, samples: list[tuple[float, float, float | None]]) -> Any:
+    """A log with recipients in the queue and, if known, deliveries per second, by instant."""
+    health = [
+        sampled("postfix", at_s, send_queue_recipients=queued, **({} if rate is None else {"sent_per_s": rate}))
+        for at_s, queued, rate in samples
+    ]
+    return sample_log(place / "a.tlog", [done("READ", 1000, 40)], health=health)
+
+
+def test_the_mean_of_the_send_queue_is_the_time_in_it(tmp_path: Path) -> None:
+    """By Little's law: recipients that arrive at random wait for random times, which are known."""
+    rng = np.random.default_rng(11)
+    length_s, rate_per_s = 1000, 6.0
+    came_s = np.sort(rng.uniform(0, length_s, int(length_s * rate_per_s)))
+    waits_s = rng.exponential(2.5, len(came_s))
+    left_s = came_s + waits_s
+    samples = [
+        (
+            float(at_s),
+            float(np.count_nonzero((came_s <= at_s) & (left_s > at_s))),
+            float(np.count_nonzero((left_s > at_s - 1) & (left_s <= at_s))),
+        )
+        for at_s in range(length_s)
+    ]
+    found = probe_statistics(queue_log(tmp_path, samples), Window(0, length_s))
+    assert found is not None
+    assert found["postfix"]["send_queue_s"].mean == pytest.approx(np.mean(waits_s), rel=0.03)
+
+
+def test_a_build_up_is_in_seconds_of_the_mean_throughput(tmp_path: Path) -> None:
+    """Of the window: 90 recipients at 3 per second, whatever the rate is outside of it and at that moment."""
+    rates = {20: 0.0, 21: 6.0}
+    samples: list[tuple[float, float, float | None]] = [
+        (at_s, 90.0 if at_s == 20 else 0.0, rates.get(at_s, 3.0)) for at_s in range(10, 40)
+    ]
+    log = queue_log(tmp_path, [(0, 9000, 900), *samples, (45, 9000, 900)])
+    found = probe_statistics(log, Window(10, 40))
+    assert found is not None
+    one = found["postfix"]["send_queue_s"]
+    assert (one.max, one.p50, one.mean) == (30, 0, 1)
+
+
+@pytest.mark.parametrize("rates", [{}, dict.fromkeys(range(10, 40), 0.0), dict.fromkeys(range(10, 20), 3.0)])
+def test_without_a_throughput_the_queue_has_no_length_in_seconds(rates: dict[int, float], tmp_path: Path) -> None:
+    """No log is read, nothing is delivered, or the rates end in the middle: a criterion is then missed, not met."""
+    log = queue_log(tmp_path, [(at_s, 5.0, rates.get(at_s)) for at_s in range(10, 40)])
+    found = probe_statistics(log, Window(10, 40))
+    assert found is not None
+    assert "send_queue_s" not in found["postfix"]

@@ -1,0 +1,133 @@
+"""Quotas of the processor: a group that is full at half a core, on a machine with cores to spare.
+
+Seen from outside, they could be wrong so: the quota is that of loadsim's own group, and not the server's; a group
+above has the quota; a group without a quota, or one that was made again, has figures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from working_child import Child, working
+
+from loadsim.monitor.processor_quotas import FIND_EACH_NS, ProcessorQuotas, QuotaUse, quota_figures
+
+CPU = Path("/sys/fs/cgroup/cpu")
+SECOND_NS = 10**9
+
+
+class Clock:
+    """Moves by a second with each reading."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        self.now_ns += SECOND_NS
+        return self.now_ns
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of version 1 with a quota of a fifth of a core, and one below it without a quota of its own."""
+    made = CPU / f"loadsim-test-{os.getpid()}"
+    inner = made / "inner"
+    try:
+        inner.mkdir(parents=True)
+        (made / "cpu.cfs_period_us").write_text("20000")
+        (made / "cpu.cfs_quota_us").write_text("4000")
+    except OSError:
+        pytest.skip("needs a hierarchy of control groups that may be written")
+    yield inner
+    for each in (inner, made):
+        each.rmdir()
+
+
+def test_a_process_at_its_quota_is_throttled(group: Path) -> None:
+    """By the kernel: 0.1 s of work at a fifth of a core takes half a second, and stands still in most periods."""
+    child = Child()
+    try:
+        (group / "cgroup.procs").write_text(str(child.number))
+        quotas = ProcessorQuotas()
+        assert quotas.take({child.number}) == {}
+        child.does(working(0.1))
+        figures = quotas.take({child.number})
+    finally:
+        child.process.communicate()
+    assert figures["quota_cores"] == pytest.approx(0.2)
+    assert figures["quota_throttled_share"] > 0.5
+    assert figures["quota_throttled_cores"] > 0.1
+    assert all(value <= 1 for name, value in figures.items() if name.endswith("_share"))
+
+
+def written(group: Path, **texts: str) -> None:
+    group.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (group / f"cpu.{name}").write_text(text)
+
+
+def stat(used_s: float, periods: int = 0, throttled: int = 0, throttled_s: float = 0) -> str:
+    return (
+        f"usage_usec {used_s * 1e6:.0f}\nuser_usec 1\nsystem_usec 2\nnr_periods {periods}\n"
+        f"nr_throttled {throttled}\nthrottled_usec {throttled_s * 1e6:.0f}\n"
+    )
+
+
+def here() -> str:
+    """The group of this process in version 2, as the kernel names it."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return next(line for line in lines if line.startswith("0::")).removeprefix("0::").lstrip("/")
+
+
+def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> None:
+    """Version 2: 1.5 s of CPU time in a second at a quota of two cores is three quarters, whatever the machine has."""
+    group = tmp_path / here()
+    written(group, max="200000 100000", stat=stat(10, 100, 20, 3))
+    quotas = ProcessorQuotas(tmp_path, Clock())
+    assert quotas.take({os.getpid()}) == {}
+    written(group, stat=stat(11.5, 110, 25, 3.25))
+    assert quotas.take({os.getpid()}) == pytest.approx(
+        {"quota_cores": 2, "quota_busy_share": 0.75, "quota_throttled_share": 0.5, "quota_throttled_cores": 0.25}
+    )
+
+
+def test_without_a_quota_there_are_no_figures(tmp_path: Path) -> None:
+    """Nor with processes that have ended, nor where no group is mounted."""
+    written(tmp_path / here(), max="max 100000", stat=stat(1))
+    quotas = ProcessorQuotas(tmp_path, Clock())
+    assert [quotas.take({os.getpid()}) for _ in range(3)] == [{}, {}, {}]
+    assert ProcessorQuotas(tmp_path / "none").take({os.getpid()}) == {}
+    assert ProcessorQuotas(tmp_path).take({2**22 + 1}) == {}
+
+
+def test_a_quota_that_is_set_later_is_found(tmp_path: Path) -> None:
+    """Within half a minute: the groups are not looked for each second."""
+    group = tmp_path / here()
+    written(group, max="max 100000", stat=stat(1))
+    quotas = ProcessorQuotas(tmp_path, Clock())
+    quotas.take({os.getpid()})
+    written(group, max="100000 100000")
+    seconds = [second for second in range(FIND_EACH_NS // SECOND_NS + 3) if quotas.take({os.getpid()})]
+    assert seconds
+    assert seconds[0] == FIND_EACH_NS // SECOND_NS
+
+
+@pytest.mark.parametrize("reset", [{"periods": 5}, {"throttled_periods": 1}, {"throttled_s": 0.5}, {"at_ns": 0}])
+def test_counters_that_begin_again_have_no_figures(reset: dict[str, float]) -> None:
+    before = QuotaUse(0, 1, 10, 5, 1, 3)
+    grown = {"at_ns": 10**9, "cores": 1, "periods": 20, "throttled_periods": 6, "throttled_s": 2, "used_s": 4}
+    assert quota_figures(before, QuotaUse(**grown))["quota_busy_share"] == 1  # type: ignore[arg-type]
+    assert quota_figures(before, QuotaUse(**grown | reset)) == {}  # type: ignore[arg-type]
+
+
+def test_time_that_another_hierarchy_counts_is_missing() -> None:
+    """And not 0: a group that is throttled would look idle."""
+    before, now = QuotaUse(0, 1, 10, 5, 1, None), QuotaUse(10**9, 1, 20, 14, 2, None)
+    assert quota_figures(before, now) == {
+        "quota_cores": 1,
+        "quota_throttled_share": 0.9,
+        "quota_throttled_cores": 1,
+    }

@@ -1,0 +1,162 @@
+"""Resources in order of saturation: what is nearest to full comes first, and what is not known is not empty.
+
+Seen from outside, the order could be wrong so: a container at its quota looks idle on a large machine; a throttled disk
+looks idle; a burst outranks a resource that is full all the time; a probe that failed has an idle machine; the
+generator's machine is taken for the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_samples import ENDED, HEADER, START_NS, done, sample_log
+
+from loadsim.analysis.probes import ProbeStatistics
+from loadsim.analysis.resources import Place, Resource, probe_places, ranked_resources
+from loadsim.analysis.summary import summarise
+from loadsim.monitor.host_probe import open_probe
+from loadsim.report.answer import full_answer, short_answer
+from loadsim.report.resources import FULL_WORDS, resource_lines, resource_table
+from loadsim.timinglog.merge import merge
+
+PLACES = {"host": Place("mx1", True)}
+
+
+def statistics(mean: float | None, p95: float | None = None) -> ProbeStatistics:
+    return ProbeStatistics(60, 1.0, mean, mean, mean if p95 is None else p95, mean, mean)
+
+
+def ranked(**means: float | None) -> list[tuple[str, float | None]]:
+    found = ranked_resources({"host": {name: statistics(mean) for name, mean in means.items()}}, PLACES)
+    return [(one.name, one.share) for one in found]
+
+
+def test_the_processor_is_full_at_the_quota() -> None:
+    """A container with 2 of 64 cores uses 3 % of the machine."""
+    assert ranked(cpu_busy_share=0.03, quota_busy_share=0.96, quota_throttled_share=0.7, memory_used_share=0.4) == [
+        ("processor quota", 0.96),
+        ("memory", 0.4),
+        ("processor", 0.03),
+    ]
+    # Version 1 may count the time elsewhere: then the throttling is all that is known.
+    assert ranked(cpu_busy_share=0.03, quota_throttled_share=0.7)[0] == ("processor quota", 0.7)
+
+
+def test_a_throttled_disk_shows_itself_where_threads_wait() -> None:
+    """Its requests wait before they reach it."""
+    assert ranked(disk_sda_busy_share=0.05, disk_dm_0_busy_share=0.5, pressure_io_some_share=0.9) == [
+        ("storage", 0.9),
+        ("disk dm_0", 0.5),
+        ("disk sda", 0.05),
+    ]
+
+
+def test_a_burst_does_not_outrank_a_full_resource() -> None:
+    """The utilisation law is of means: a queue absorbs a burst."""
+    found = ranked_resources(
+        {"host": {"cpu_busy_share": statistics(0.9, 0.92), "disk_sda_busy_share": statistics(0.2, 1.0)}}, PLACES
+    )
+    assert found == (
+        Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.9, 0.92, 1.0, 0.9),
+        Resource("disk sda", "mx1", True, "host", "disk_sda_busy_share", 0.2, 1.0, 1.0, 0.2),
+    )
+
+
+def test_what_was_not_measured_comes_last_and_is_not_empty() -> None:
+    """A figure with gaps has no mean; if the resource has another figure, that one counts."""
+    assert ranked(cpu_busy_share=None, memory_used_share=0.1) == [("memory", 0.1), ("processor", None)]
+    assert ranked(memory_used_share=None, pressure_memory_some_share=0.0) == [("memory", 0.0)]
+
+
+def test_other_probes_and_figures_are_no_resources() -> None:
+    """A queue, sessions and rates have no known limit."""
+    probes = {
+        "host": {"cpu_user_share": statistics(0.9), "cpu_iowait_share": statistics(0.9), "cores": statistics(4)},
+        "hostile": {"cpu_busy_share": statistics(0.9)},
+        "postfix": {"active_messages": statistics(20_000)},
+    }
+    assert ranked_resources(probes, PLACES) == ()
+    assert ranked_resources({}, {}) == ()
+
+
+@given(st.dictionaries(st.sampled_from(["host", "host/a"]), st.dictionaries(
+    st.sampled_from(["cpu_busy_share", "memory_used_share", "pressure_memory_some_share", "disk_a_busy_share", "x"]),
+    st.one_of(st.none(), st.floats(0, 1)))))  # fmt: skip
+def test_the_order_descends_and_each_resource_is_there_once(means: Mapping[str, Mapping[str, float | None]]) -> None:
+    probes = {probe: {name: statistics(mean) for name, mean in own.items()} for probe, own in means.items()}
+    found = ranked_resources(probes, PLACES)
+    shares = [-1.0 if one.share is None else one.share for one in found]
+    assert shares == sorted(shares, reverse=True)
+    assert len({(one.probe, one.name) for one in found}) == len(found)
+    for one in found:
+        own = [mean for name, mean in means[one.probe].items() if name == one.figure or _same(name, one.name)]
+        assert one.share == max((mean for mean in own if mean is not None), default=None)
+
+
+def _same(figure: str, resource: str) -> bool:
+    return resource == "memory" and "memory" in figure
+
+
+def test_each_figure_is_one_of_the_probe_and_has_words() -> None:
+    """As the probe names them on this machine."""
+    from virtual_runs import NOWHERE
+
+    sample = open_probe(NOWHERE)
+    sample()
+    figures = sample()
+    found = ranked_resources({"host": {name: statistics(value) for name, value in figures.items()}}, PLACES)
+    assert {"processor", "memory"} <= {one.name for one in found}
+    assert all(row[4] != "1" for row in resource_table(found).rows)
+    assert len(FULL_WORDS) == 8
+
+
+# --- in a log -----------------------------------------------------------------------------------------------------
+
+
+def log_of(place: Path, server_here: bool | None, figures: Mapping[str, float]) -> Any:
+    machine = sample_log(
+        place / "c1.machine.tlog",
+        health=[{"at_ns": START_NS + at_s * 10**9, "probe": "host", "figures": dict(figures)} for at_s in range(100)],
+        header=HEADER | {"engine": "machine", "engine_users": 0},
+        facts=ENDED | {"server_here": server_here},
+    )
+    engine = sample_log(place / "c1.0.tlog", [done("READ", 1000, 40)])
+    return merge([engine, machine])
+
+
+@pytest.mark.parametrize(
+    ("server_here", "machine"),
+    [(True, "c1, where the server is"), (False, "c1, where the server is not"), (None, "c1")],
+)
+def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, tmp_path: Path) -> None:
+    """The machine that samples may be one that only makes load."""
+    log = log_of(tmp_path, server_here, {"cpu_busy_share": 0.875, "disk_sda_busy_share": 0.5})
+    assert probe_places(log) == {"host": Place("c1", server_here)}
+    summary = summarise([log])
+    assert summary.score["resources"][0] == {
+        "name": "processor",
+        "machine": "c1",
+        "server_here": server_here,
+        "probe": "host",
+        "figure": "cpu_busy_share",
+        "mean": 0.875,
+        "p95": 0.875,
+        "full": 1.0,
+        "share": 0.875,
+    }
+    line = f"Nearest to full on {machine}: processor 88 % (95th 88 %), disk sda 50 % (95th 50 %); evidence, no proof"
+    assert resource_lines(summary.figures.resources) == [line]
+    assert line in full_answer(summary)
+    assert "all cores busy" in full_answer(summary)
+    assert "Nearest to full on" in short_answer(summary, 100)
+
+
+def test_without_the_probe_there_is_nothing(tmp_path: Path) -> None:
+    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)])])
+    assert "resources" not in summary.score
+    assert "Nearest to full" not in full_answer(summary)
