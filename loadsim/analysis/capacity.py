@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step
+from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step, established
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 
@@ -16,13 +16,14 @@ from loadsim.analysis.json_values import to_json
 class Terms:
     """The terms of a search, which do not change while it is resumed.
 
-    `scenario` is a digest of the scenario. The limits are those of the criteria, None if off. `pause_s` precedes each
-    step but the first.
+    `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
+    `pause_s` precedes each step but the first.
     """
 
     software: str
     name: str
     scenario: str
+    seed: int
     embedded: bool
     day_s: float
     compression: float
@@ -51,7 +52,7 @@ class Capacity:
 
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(step.users, step.result) for step in self.steps]
+        return [Step(step.users, step.result, step.backed) for step in self.steps]
 
     @property
     def users(self) -> int | None:
@@ -76,14 +77,14 @@ class Capacity:
 
     @property
     def certain(self) -> bool:
-        """True if each step at both ends of the interval had an interval of its score."""
-        ends = {self.found.low, self.found.high} if self.found else set()
-        return all(step.score_interval_ms is not None for step in self.steps if step.users in ends)
+        """True if enough results agree at both ends to state the interval."""
+        ends = [self.found.low, self.found.high] if self.found else []
+        return bool(ends) and all(established(self.measured, users) for users in ends if users is not None)
 
     @property
     def exit_status(self) -> int:
-        """0 with a capacity and its interval, 1 if no number passed, 4 if something else ended the search."""
-        if self.found is None or self.found.stopped_by != "criteria":
+        """0 with a capacity and its interval, 1 if no number passed, 4 if the interval is open, wide or not stated."""
+        if self.found is None or self.found.stopped_by != "criteria" or not self.certain:
             return 4
         return 0 if self.found.low is not None else 1
 
@@ -93,7 +94,8 @@ class Capacity:
         found = self.found
         return {
             "users": self.users,
-            "interval": [found.low, found.high] if found else None,
+            "failed_users": found.high if found else None,
+            "interval": [found.low, found.high] if found and self.certain else None,
             "stopped_by": found.stopped_by if found else None,
             "certain": self.certain if found else None,
             "tasks_per_s": self.tasks_per_s,

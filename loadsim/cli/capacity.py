@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of the interval, as a share of its middle; default: 20%%, which is +-10%%",
     )
     parser.add_argument(
+        "--quick", action="store_true", help="end with two equal results at each end; no interval is stated in general"
+    )
+    parser.add_argument(
         "--pause",
         type=_pause,
         default=PAUSE_S,
@@ -93,7 +96,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
 
-    wanted = Wanted(args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin)
+    wanted = Wanted(args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin, args.quick)
     try:
         capacity = find_capacity(
             read,

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_search import Found, Measure, NoAnswer, Settings, next_step
+from loadsim.analysis.capacity_search import (
+    AGREEING,
+    EVIDENCE,
+    Found,
+    Measure,
+    NoAnswer,
+    Settings,
+    next_step,
+)
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.verdict import ENDED, FAULT
 from loadsim.cluster.build_fingerprint import build_fingerprint
@@ -48,7 +56,10 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any."""
+    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
+
+    `quick`: two equal results end the search. The interval is then not stated in general.
+    """
 
     first: int | None = None
     most: int | None = None
@@ -57,6 +68,7 @@ class Wanted:
     pause_s: float = PAUSE_S
     engines: int | None = None
     pin: bool = False
+    quick: bool = False
 
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
@@ -129,12 +141,15 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
         software=f"loadsim {__version__}",
         name=scenario.name,
         scenario=sha256(document.encode()).hexdigest(),
+        seed=scenario.run.seed,
         embedded=not isinstance(scenario.server, Server),
         day_s=scenario.run.day_length_s,
         compression=scenario.compression,
         score_limit_ms=_limit(scenario, "score_ms"),
         response_score_limit_ms=_limit(scenario, "response_score_ms"),
-        settings=Settings(first, most, least, wanted.width, wanted.steps),
+        settings=Settings(
+            first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
+        ),
         pause_s=wanted.pause_s,
         engines=wanted.engines,
         pin=wanted.pin,

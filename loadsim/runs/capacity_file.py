@@ -61,9 +61,15 @@ def _any_run(directory: Path) -> bool:
     return place.is_dir() and any(INCOMPLETE not in each.name for each in place.iterdir())
 
 
+MAY_CHANGE = {"evidence"}
+"""The terms that may change while a search is resumed: a quick search may go on to an interval."""
+
+
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the names of the terms that differ."""
+    """Return the names of the terms that differ and must not."""
     settings, others = dict(before["settings"]), {key: value for key, value in before.items() if key != "settings"}
     wanted, rest = now["settings"], {key: value for key, value in now.items() if key != "settings"}
     pairs = [(settings, wanted), (others, rest)]
-    return sorted(key for old, new in pairs for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return sorted(
+        key for old, new in pairs for key in (old.keys() | new.keys()) - MAY_CHANGE if old.get(key) != new.get(key)
+    )
