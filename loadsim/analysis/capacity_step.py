@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
-from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, RESULTS, UNDECIDED, VOID, Result
+from pydantic import TypeAdapter
+
+from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
+from loadsim.errors import printable
+
+RUN = re.compile(r"(?:steps|confirm)/[0-9]{5,9}-[0-9]{1,3}")
+"""Matches the run directories of steps, within the directory of a search."""
 
 SCORE = "score_ms"
 
@@ -58,6 +65,10 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
     return Judged(PASSED, backed=bool(clear) and all(one in clear or _is_far(one) for one in verdict["criteria"]))
 
 
+Time = float | Literal["inf"]
+"""A time in milliseconds as in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
@@ -67,10 +78,10 @@ class MeasuredStep:
 
     users: int
     result: Result
-    score_ms: float | str | None
+    score_ms: Time | None
     run: str
     score_interval_ms: tuple[float, float] | None
-    response_score_ms: float | str | None
+    response_score_ms: Time | None
     tasks_per_s: float
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
@@ -97,10 +108,13 @@ class MeasuredStep:
     def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
         """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
         values = {one.name: document[one.name] for one in fields(cls)}
-        if values["result"] not in RESULTS or not isinstance(values["users"], int):
-            raise ValueError(values["result"])
-        interval = values["score_interval_ms"]
-        return cls(**values | {"score_interval_ms": interval and tuple(interval), "reasons": tuple(values["reasons"])})
+        step = _STEP.validate_python(values)
+        if not RUN.fullmatch(step.run):
+            raise ValueError(step.run)
+        return replace(step, reasons=tuple(map(printable, step.reasons)))
+
+
+_STEP = TypeAdapter(MeasuredStep)
 
 
 def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:

@@ -29,6 +29,18 @@ def verdict(capacity: Capacity) -> str:
     return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
 
 
+def sentence(capacity: Capacity) -> str:
+    """Return the verdict of a report: the capacity, its interval, and what ended the search."""
+    found = capacity.found
+    assert found is not None
+    first = verdict(capacity)
+    if found.low is None or found.high is None or found.stopped_by == "noise":
+        return f"{first[:1].upper()}{first[1:]}"
+    if not capacity.certain:
+        return f"About {first}: too few runs agree to state an interval"
+    return f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
+
+
 def facts(capacity: Capacity) -> list[tuple[str, str]]:
     """Return names and texts: the interval, what the users are, and what the next larger number missed."""
     found, terms = capacity.found, capacity.terms

@@ -8,7 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_search import Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
@@ -53,6 +56,30 @@ def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
             " (take a new directory, or the old terms)"
         )
     return steps
+
+
+def is_search(directory: Path) -> bool:
+    """Return True for the directory of a capacity search."""
+    return (directory / FILE_NAME).is_file()
+
+
+def read_capacity(directory: Path) -> Capacity:
+    """Return a search from its directory. Raises `ConfigError` for a damaged file and an unfinished search."""
+    path = directory / FILE_NAME
+    try:
+        document = json.loads(read_text(path, str(path)))
+        terms, steps = _TERMS.validate_python(document["terms"]), tuple(map(MeasuredStep.read, document["steps"]))
+        ends = [document["users"], document["failed_users"], document["stopped_by"]]
+        found = None if ends[-1] is None else _FOUND.validate_python(ends)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
+    if found is None:
+        raise ConfigError(f"{path}: expected a finished search, found {len(steps)} steps of one (resume it)")
+    return Capacity(directory, terms, steps, Found(*found))
+
+
+_TERMS = TypeAdapter(Terms)
+_FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 
 
 def _any_run(directory: Path) -> bool:

@@ -63,6 +63,14 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -
     # 4. A finished search only answers.
     again = loadsim(*command, "--json", "--quiet")
     assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
+
+    # 5. Its report: the runs differ in nothing but their users.
+    assert loadsim("report", out, "-o", tmp_path / "report.json").returncode == 0
+    sections = {one["title"]: one for one in json.loads((tmp_path / "report.json").read_text())["sections"]}
+    assert "They differ in the number of users." in sections["What differs between the runs"]["texts"][0]
+    assert {row[0] for row in sections["Steps"]["tables"][0]["rows"]} == {step["run"] for step in after["steps"]}
+
+    # 6. Another one is refused.
     changed = loadsim(*command, "--set", "limits.grace=1s")
     assert (changed.returncode, changed.stderr.count("\n")) == (2, 1)
     assert "found changed: scenario" in changed.stderr
