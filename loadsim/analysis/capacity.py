@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
 from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step, established
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
@@ -43,12 +44,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A capacity search, with the steps so far. `found` is None until it ends."""
+    """A capacity search, with the steps so far. `found` is None until it ends.
+
+    `confirming` are the runs after it, if they were wanted.
+    """
 
     directory: Path
     terms: Terms
     steps: tuple[MeasuredStep, ...]
     found: Found | None = None
+    confirming: tuple[Confirming, ...] = ()
 
     @property
     def measured(self) -> Sequence[Step]:
@@ -82,9 +87,26 @@ class Capacity:
         return bool(ends) and all(established(self.measured, users) for users in ends if users is not None)
 
     @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that confirm the capacity; none without a capacity."""
+        if self.users is None:
+            return ()
+        return levels(self.confirming, self.users, self.terms.settings.least, self.terms.settings.most)
+
+    @property
+    def confirmed(self) -> bool | None:
+        """True if all levels are as expected, None if none was measured, or not all yet."""
+        if not any(level.runs for level in self.levels) or next_level(self.levels):
+            return None
+        return all(level.result == PASSED for level in self.levels)
+
+    @property
     def exit_status(self) -> int:
-        """0 with a capacity and its interval, 1 if no number passed, 4 if the interval is open, wide or not stated."""
-        if self.found is None or self.found.stopped_by != "criteria" or not self.certain:
+        """0 with a capacity and its interval, 1 if no number passed, else 4.
+
+        That is an interval that is open, wide or not stated, or a capacity that was not confirmed.
+        """
+        if self.found is None or self.found.stopped_by != "criteria" or not self.certain or self.confirmed is False:
             return 4
         return 0 if self.found.low is not None else 1
 
@@ -100,6 +122,8 @@ class Capacity:
             "certain": self.certain if found else None,
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
+            "confirmed": self.confirmed,
+            "confirming": [{"percent": one.percent, **to_json(one.step)} for one in self.confirming],
             "terms": self.terms.document,
             "steps": [to_json(step) for step in self.steps],
         }

@@ -14,7 +14,7 @@ from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.errors import printable
 
-RUN = re.compile(r"(?:steps|confirm)/[0-9]{5,9}-[0-9]{1,3}")
+RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""
 
 SCORE = "score_ms"

@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="end with two equal results at each end; no interval is stated in general"
     )
     parser.add_argument(
+        "--confirm", action="store_true", help="measure 80, 100 and 120 %% of the capacity after the search"
+    )
+    parser.add_argument(
         "--pause",
         type=_pause,
         default=PAUSE_S,
@@ -110,7 +113,9 @@ def run_capacity(args: argparse.Namespace) -> int:
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
 
-    wanted = Wanted(args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin, args.quick)
+    wanted = Wanted(
+        args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin, args.quick, args.confirm
+    )
     try:
         capacity = find_capacity(
             read,

@@ -58,7 +58,8 @@ def describe_capacity(
         sections=(
             Section("Summary", tuple(_summary(capacity))),
             Section("Users and response times", tuple(_curve(capacity, steps))),
-            Section("Steps", (_steps(steps, place), *_reasons(steps))),
+            Section("Steps", (_steps("The steps, by their users", steps, place), *_reasons(steps))),
+            *_confirmation(capacity, place),
             Section("What differs between the runs", tuple(_what_differs(runs, len(steps)))),
             Section("How to read this", tuple(_how_to_read(capacity))),
             Section("Disclosure", (same_table(facts_of(runs, notes)),)),
@@ -150,9 +151,19 @@ def _ms(time: Time | None) -> float | None:
     return None if time is None else float(time)
 
 
-def _steps(steps: Sequence[MeasuredStep], place: Place) -> Table:
+def _confirmation(capacity: Capacity, place: Place) -> Iterable[Section]:
+    """Yield the section of the runs after the search, if there are any for this capacity."""
+    if runs := [run for level in capacity.levels for run in level.runs]:
+        what = (
+            "After the search, 80 and 100 % of the capacity must pass, and 120 % must fail or be slower. A level is"
+            " repeated if it is not as expected; two of three results decide."
+        )
+        yield Section("Confirmation", (what, _steps("The runs after the search", runs, place), *_reasons(runs)))
+
+
+def _steps(caption: str, steps: Sequence[MeasuredStep], place: Place) -> Table:
     return table_of(
-        "The steps, by their users",
+        caption,
         steps,
         ("Run", None, lambda step: Link(step.run, f"{quote(place(step.run))}/")),
         ("Users", 0, lambda step: step.users),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED, VOID, Result
 from loadsim.errors import printable
 from loadsim.report.digits import duration
@@ -55,6 +56,35 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
+    if measured := [level for level in capacity.levels if level.runs]:
+        lines.append(("Confirmation", "; ".join(map(_level, measured))))
+    return lines
+
+
+def _level(level: Level) -> str:
+    """Return a level with its result, such as "80 % (1,000 users) passed"."""
+    as_expected, not_so = ("passed", "did not pass") if level.percent <= 100 else ("was worse", "was no worse")
+    found = {PASSED: as_expected, FAILED: not_so, None: "is to be repeated"}.get(level.result, "was undecided")
+    return f"{level.percent} % ({level.users:,} users) {found}"
+
+
+def _unconfirmed(capacity: Capacity) -> list[str]:
+    """Return what it means that a confirmation failed."""
+    lines = []
+    lower = [level for level in capacity.levels if level.percent <= 100 and level.result not in (PASSED, None)]
+    upper = [level for level in capacity.levels if level.percent > 100 and level.result not in (PASSED, None)]
+    if lower:
+        lines.append(
+            f"Not confirmed: {lower[0].users or 0:,} users passed in the search and did not after it. The server, its"
+            " data or its machine changed: find out what, and search again."
+        )
+    if upper and upper[0].users is None:
+        lines.append("Not confirmed: 120 % are more than --most allows.")
+    elif upper:
+        lines.append(
+            f"Not confirmed: {upper[0].users or 0:,} users are no worse than the capacity, so it may be higher. Search"
+            " again with longer windows."
+        )
     return lines
 
 
@@ -100,6 +130,8 @@ def doubts(capacity: Capacity) -> list[str]:
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
     if capacity.found is not None and not capacity.certain:
         lines.append("Chance may have decided: too few results agree at the ends of the search.")
+    if capacity.confirmed is False:
+        lines += _unconfirmed(capacity)
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")
     return lines
@@ -111,6 +143,8 @@ def what_next(capacity: Capacity) -> str:
     assert found is not None
     if capacity.terms.embedded:
         return "search on a mail server of your own (loadsim new)."
+    if capacity.confirmed is False:
+        return "do not quote this number: it was not confirmed. The doubts say why."
     if found.stopped_by == "generator":
         return "take --pin, more cores, or another machine for the load: the server may take more."
     if found.stopped_by == "limit":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_confirmation import Confirming, next_level
 from loadsim.analysis.capacity_search import (
     AGREEING,
     EVIDENCE,
@@ -33,7 +34,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import FILE_NAME, INCOMPLETE, STEPS, read_steps, write
+from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, INCOMPLETE, STEPS, resumed, write
 from loadsim.runs.directory import create_directory, hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import write_summary
@@ -58,7 +59,8 @@ class Interrupted(Exception):
 class Wanted:
     """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
 
-    `quick`: two equal results end the search. The interval is then not stated in general.
+    `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
+    of the capacity are measured after it.
     """
 
     first: int | None = None
@@ -69,6 +71,7 @@ class Wanted:
     engines: int | None = None
     pin: bool = False
     quick: bool = False
+    confirm: bool = False
 
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
@@ -101,13 +104,14 @@ def find_capacity(
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
     with _search_directory(out):
-        steps = read_steps(out, terms) if (out / FILE_NAME).exists() else ()
-        capacity = Capacity(out, terms, steps)
+        capacity = resumed(out, terms)
         write(capacity)
         begun(capacity)
         while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
             began_step(step)
-            measured = _Measurement(sized.scenario(step.users), capacity, step.users, watch, sleep).step()
+            number = 1 + sum(each.users == step.users for each in capacity.steps)
+            name = f"{STEPS}/{step.users:05d}-{number}"
+            measured = _Measurement(sized.scenario(step.users), capacity, step.users, name, watch, sleep).step()
             capacity = replace(capacity, steps=(*capacity.steps, measured))
             write(capacity)
             ended_step(measured)
@@ -116,6 +120,14 @@ def find_capacity(
         assert isinstance(step, Found)
         capacity = replace(capacity, found=step)
         write(capacity)
+        while wanted.confirm and (level := next_level(capacity.levels)):
+            assert level.users is not None
+            began_step(Measure(level.users, f"{level.percent} % of the capacity"))
+            name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(level.runs)}"
+            measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, watch, sleep).step()
+            capacity = replace(capacity, confirming=(*capacity.confirming, Confirming(level.percent, measured)))
+            write(capacity)
+            ended_step(measured)
         hand_over(out)
         return capacity
 
@@ -221,19 +233,18 @@ def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """The measurement of one step, which may have been made before a crash."""
+    """The measurement of one step, which may have been made before a crash. `name` is that of its run directory."""
 
     scenario: Scenario
     capacity: Capacity
     users: int
+    name: str
     watch: Watch
     sleep: Callable[[float], None]
 
     def step(self) -> MeasuredStep:
         """Return the step of a finished run in its directory, or else run. Raises `Interrupted`."""
-        number = 1 + sum(step.users == self.users for step in self.capacity.steps)
-        name = f"{STEPS}/{self.users:05d}-{number}"
-        directory = self.capacity.directory / name
+        directory = self.capacity.directory / self.name
         score = _finished(directory) if directory.exists() else None
         if score is None:
             if directory.exists():
@@ -242,7 +253,7 @@ class _Measurement:
         if ENDED in score["verdict"]["causes"]:
             _set_aside(directory)
             raise Interrupted
-        return MeasuredStep.of(self.users, name, score)
+        return MeasuredStep.of(self.users, self.name, score)
 
     def _run(self, directory: Path) -> Mapping[str, Any]:
         """Wait until the server is quiet, and run. Return the content of score.json."""

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
 from loadsim.analysis.capacity_search import Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
@@ -20,6 +21,9 @@ FILE_NAME = "capacity.json"
 
 STEPS = "steps"
 """The directory of the run directories of the steps."""
+
+CONFIRM = "confirm"
+"""The directory of the run directories that confirm a capacity."""
 
 INCOMPLETE = ".incomplete-"
 """The mark in the names of run directories that were set aside."""
@@ -38,15 +42,17 @@ def write(capacity: Capacity) -> None:
         raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
 
 
-def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
-    """Return the steps of a search with the same terms.
+def resumed(directory: Path, terms: Terms) -> Capacity:
+    """Return a search with the same terms, as if it had not ended; without a file, one that begins.
 
     Raises `ConfigError` for a search with others, unless it has no step yet, and for a damaged file.
     """
     path = directory / FILE_NAME
+    if not path.exists():
+        return Capacity(directory, terms, ())
     try:
         document = json.loads(read_text(path, str(path)))
-        before, steps = document["terms"], tuple(MeasuredStep.read(step) for step in document["steps"])
+        before, steps, confirming = document["terms"], _steps(document), _confirming(document)
         changed = _changed(before, terms.document)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
@@ -55,7 +61,18 @@ def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return steps
+    return Capacity(directory, terms, steps, confirming=confirming)
+
+
+def _steps(document: Mapping[str, Any]) -> tuple[MeasuredStep, ...]:
+    return tuple(map(MeasuredStep.read, document["steps"]))
+
+
+def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
+    runs = [(one["percent"], MeasuredStep.read(one)) for one in document["confirming"]]
+    if not {percent for percent, _ in runs} <= set(PERCENTS):
+        raise ValueError(runs)
+    return tuple(Confirming(percent, step) for percent, step in runs)
 
 
 def is_search(directory: Path) -> bool:
@@ -68,14 +85,14 @@ def read_capacity(directory: Path) -> Capacity:
     path = directory / FILE_NAME
     try:
         document = json.loads(read_text(path, str(path)))
-        terms, steps = _TERMS.validate_python(document["terms"]), tuple(map(MeasuredStep.read, document["steps"]))
+        terms, steps, confirming = _TERMS.validate_python(document["terms"]), _steps(document), _confirming(document)
         ends = [document["users"], document["failed_users"], document["stopped_by"]]
         found = None if ends[-1] is None else _FOUND.validate_python(ends)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
     if found is None:
         raise ConfigError(f"{path}: expected a finished search, found {len(steps)} steps of one (resume it)")
-    return Capacity(directory, terms, steps, Found(*found))
+    return Capacity(directory, terms, steps, Found(*found), confirming)
 
 
 _TERMS = TypeAdapter(Terms)

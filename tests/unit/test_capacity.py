@@ -367,3 +367,18 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     assert "Step: 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")
     assert (status, json.loads(shown)["users"], progress) == (0, 20, "")
+
+
+def test_a_finished_search_is_confirmed_later(tmp_path: Path) -> None:
+    """And its confirmation goes on from its runs, which lie there as after a crash."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    searched = find_capacity(reader(path), WANTED, out)
+    for name, users in (("80-00016-1", 16), ("100-00020-1", 20), ("120-00024-1", 24)):
+        (out / "confirm" / name).mkdir(parents=True)
+        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 20)))
+    confirmed = find_capacity(reader(path), replace(WANTED, confirm=True), out)
+    assert (confirmed.steps, confirmed.found, confirmed.confirmed) == (searched.steps, searched.found, True)
+    assert [one.step.run for one in confirmed.confirming][-1] == "confirm/120-00024-1"
+    assert find_capacity(reader(path), WANTED, out) == confirmed  # the runs are not lost
