@@ -75,8 +75,8 @@ def _unconfirmed(capacity: Capacity) -> list[str]:
     upper = [level for level in capacity.levels if level.percent > 100 and level.result not in (PASSED, None)]
     if lower:
         lines.append(
-            f"Not confirmed: {lower[0].users or 0:,} users must pass after the search, and did not. The server, its data"
-            " or its machine changed: find out what, and search again."
+            f"Not confirmed: {lower[0].users or 0:,} users must pass after the search, and did not. The server, its"
+            " data or its machine changed: find out what, and search again."
         )
     if upper and upper[0].users is None:
         lines.append("Not confirmed: 120 % are more than --most allows.")

@@ -100,7 +100,7 @@ def find_capacity(
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
-    sized = _Sized(read, sizes, None if scenario.lists.population else terms.settings.most)
+    sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
     with _search_directory(out):
@@ -177,16 +177,25 @@ def _limit(scenario: Scenario, name: str) -> float | None:
 class _Sized:
     """The scenario with other numbers of users, in groups of the proportions `sizes`.
 
-    Its lists are those of `population` users, so that a server needs one set of lists for all steps; None leaves them.
+    `common` are further settings, which are the same for all numbers.
     """
 
     read: Overridden
     sizes: Sequence[int]
-    population: int | None
+    common: Sequence[str]
 
     def scenario(self, users: int) -> Scenario:
         settings = [f"topology.{at}.users={size}" for at, size in enumerate(shared(users, self.sizes))]
-        return self.read([*settings, *([f"lists.population={self.population}"] if self.population else [])])
+        return self.read([*settings, *self.common])
+
+
+def _common_keys(scenario: Scenario, most: int) -> list[str]:
+    """Return the settings that make lists and mailboxes those of the largest number of users.
+
+    So a server needs one set of lists, and a mailbox is filled once. Keys that the scenario states are left.
+    """
+    stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
+    return [f"{section}.population={most}" for section, population in stated.items() if population is None]
 
 
 def shared(users: int, sizes: Sequence[int]) -> list[int]:

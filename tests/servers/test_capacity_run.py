@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, written
 
@@ -59,6 +60,10 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -
     assert (after["interval"], resumed.returncode) == (None, 4), resumed.stderr  # quick: no evidence
     assert resumed.stdout.count("6 users failed: ") == 1
     assert "log_ons 6, at most 3 wanted" in resumed.stdout
+
+    for users in (2, 6):  # mailboxes are those of the largest number
+        made = yaml.safe_load((out / "steps" / f"{users:05d}-1" / "scenario.yaml").read_text())
+        assert (made["mailbox"]["population"], made["lists"]["population"]) == (6, 6)
 
     # 4. A finished search only answers.
     again = loadsim(*command, "--json", "--quiet")
