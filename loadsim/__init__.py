@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 from loadsim.version import __version__
 
 if TYPE_CHECKING:
+    from loadsim.analysis.capacity import Capacity
     from loadsim.analysis.compare_runs import Comparison
     from loadsim.analysis.summary import Summary
     from loadsim.engine.snapshot import LiveSnapshot
     from loadsim.errors import ConfigError, LoadSimError, LogError, RunInvalid
     from loadsim.model.scenario import Scenario
-    from loadsim.runs.library import Plan, analyse, compare, load_scenario, plan, run
+    from loadsim.runs.library import Plan, analyse, compare, find_capacity, load_scenario, plan, run
     from loadsim.runs.result import RunResult
     from loadsim.runs.watcher import Watcher
 
 __all__ = [
+    "Capacity",
     "Comparison",
     "ConfigError",
     "LiveSnapshot",
@@ -36,18 +38,20 @@ __all__ = [
     "__version__",
     "analyse",
     "compare",
+    "find_capacity",
     "load_scenario",
     "plan",
     "run",
 ]
 
 _MODULES = {
+    "loadsim.analysis.capacity": ("Capacity",),
     "loadsim.analysis.compare_runs": ("Comparison",),
     "loadsim.analysis.summary": ("Summary",),
     "loadsim.engine.snapshot": ("LiveSnapshot",),
     "loadsim.errors": ("ConfigError", "LoadSimError", "LogError", "RunInvalid"),
     "loadsim.model.scenario": ("Scenario",),
-    "loadsim.runs.library": ("Plan", "analyse", "compare", "load_scenario", "plan", "run"),
+    "loadsim.runs.library": ("Plan", "analyse", "compare", "find_capacity", "load_scenario", "plan", "run"),
     "loadsim.runs.result": ("RunResult",),
     "loadsim.runs.watcher": ("Watcher",),
 }

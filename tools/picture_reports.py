@@ -4,9 +4,9 @@
       base=runs/F base=runs/G new=runs/H new=runs/I
 
 Each picture is a part of a report in headless Chromium, at 1280 or 400 px, light or dark; `PICTURES` names them. The
-comparison is of the runs `base` and `new`. The picture of a printed page needs pdftoppm (Debian: poppler-utils). Each
-file is a PNG of 64 colours, which are enough for texts and lines. `--name NAME` makes one of them only, `--into DIR`
-makes them elsewhere.
+comparison is of the runs `base` and `new`; `capacity` is the directory of a search. The picture of a printed page needs
+pdftoppm (Debian: poppler-utils). Each file is a PNG of 64 colours, which are enough for texts and lines. `--name NAME`
+makes one of them only, `--into DIR` makes them elsewhere.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ PICTURES = {
     "report-invalid": Picture("invalid", 1280, 520),
     "report-several-runs": Picture("several", 1280, 900),
     "report-comparison": Picture("comparison", 1280, 900),
+    "report-capacity": Picture("capacity", 1280, 1180),
     "report-printed": Picture("valid", 620, 877, printed=True),
 }
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step
+from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
+from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step, established
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 
@@ -16,13 +17,14 @@ from loadsim.analysis.json_values import to_json
 class Terms:
     """The terms of a search, which do not change while it is resumed.
 
-    `scenario` is a digest of the scenario. The limits are those of the criteria, None if off. `pause_s` precedes each
-    step but the first.
+    `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
+    `pause_s` precedes each step but the first.
     """
 
     software: str
     name: str
     scenario: str
+    seed: int
     embedded: bool
     day_s: float
     compression: float
@@ -42,16 +44,20 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A capacity search, with the steps so far. `found` is None until it ends."""
+    """A capacity search, with the steps so far. `found` is None until it ends.
+
+    `confirming` are the runs after it, if they were wanted.
+    """
 
     directory: Path
     terms: Terms
     steps: tuple[MeasuredStep, ...]
     found: Found | None = None
+    confirming: tuple[Confirming, ...] = ()
 
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(step.users, step.result) for step in self.steps]
+        return [Step(step.users, step.result, step.backed) for step in self.steps]
 
     @property
     def users(self) -> int | None:
@@ -76,14 +82,31 @@ class Capacity:
 
     @property
     def certain(self) -> bool:
-        """True if each step at both ends of the interval had an interval of its score."""
-        ends = {self.found.low, self.found.high} if self.found else set()
-        return all(step.score_interval_ms is not None for step in self.steps if step.users in ends)
+        """True if enough results agree at both ends to state the interval."""
+        ends = [self.found.low, self.found.high] if self.found else []
+        return bool(ends) and all(established(self.measured, users) for users in ends if users is not None)
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that confirm the capacity; none without a capacity."""
+        if self.users is None:
+            return ()
+        return levels(self.confirming, self.users, self.terms.settings.least, self.terms.settings.most)
+
+    @property
+    def confirmed(self) -> bool | None:
+        """True if all levels are as expected, None if none was measured, or not all yet."""
+        if not any(level.runs for level in self.levels) or next_level(self.levels):
+            return None
+        return all(level.result == PASSED for level in self.levels)
 
     @property
     def exit_status(self) -> int:
-        """0 with a capacity and its interval, 1 if no number passed, 4 if something else ended the search."""
-        if self.found is None or self.found.stopped_by != "criteria":
+        """0 with a capacity and its interval, 1 if no number passed, else 4.
+
+        That is an interval that is open, wide or not stated, or a capacity that was not confirmed.
+        """
+        if self.found is None or self.found.stopped_by != "criteria" or not self.certain or self.confirmed is False:
             return 4
         return 0 if self.found.low is not None else 1
 
@@ -93,11 +116,14 @@ class Capacity:
         found = self.found
         return {
             "users": self.users,
-            "interval": [found.low, found.high] if found else None,
+            "failed_users": found.high if found else None,
+            "interval": [found.low, found.high] if found and self.certain else None,
             "stopped_by": found.stopped_by if found else None,
             "certain": self.certain if found else None,
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
+            "confirmed": self.confirmed,
+            "confirming": [{"percent": one.percent, **to_json(one.step)} for one in self.confirming],
             "terms": self.terms.document,
             "steps": [to_json(step) for step in self.steps],
         }

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
-from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, RESULTS, UNDECIDED, VOID, Result
+from pydantic import TypeAdapter
+
+from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
+from loadsim.errors import printable
+
+RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
+"""Matches the run directories of steps, within the directory of a search."""
 
 SCORE = "score_ms"
+
+WIDE_MARGIN = 2
+"""The factor by which a figure without an interval must keep its limit. Of shares with a least value, it applies to the
+difference to 1. Runs differ by less than this factor in general."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a step, and the reasons for any other than a pass."""
+    """The result of a step, and the reasons for any other than a pass.
+
+    `backed`: an interval of the score supports the result, and wide margins do for the other criteria of a pass.
+    """
 
     result: Result
     reasons: tuple[str, ...] = ()
+    backed: bool = False
 
 
 def judge_step(score: Mapping[str, Any]) -> Judged:
@@ -38,31 +53,39 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
             return Judged(GENERATOR, reasons)
         return Judged(FAILED if causes and causes <= {LOAD, ABORTED} else VOID, reasons)
     unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
+    clear = [one for one in verdict["criteria"] if one not in unclear and _interval_ms(score, one["name"])]
     if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
-        return Judged(FAILED, reasons)
+        return Judged(FAILED, reasons, backed=not all(one["passed"] for one in clear))
     if unclear:
         return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
     if not verdict["passed"]:
         return Judged(FAILED, reasons)
-    return Judged(PASSED) if verdict["validity"] == "valid" else Judged(UNDECIDED, reasons)
+    if verdict["validity"] != "valid":
+        return Judged(UNDECIDED, reasons)
+    return Judged(PASSED, backed=bool(clear) and all(one in clear or _is_far(one) for one in verdict["criteria"]))
+
+
+Time = float | Literal["inf"]
+"""A time in milliseconds as in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
-    An infinite time is "inf". `load_equivalent_users` have a day of 8 h.
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `backed` as in `Judged`.
     """
 
     users: int
     result: Result
-    score_ms: float | str | None
+    score_ms: Time | None
     run: str
     score_interval_ms: tuple[float, float] | None
-    response_score_ms: float | str | None
+    response_score_ms: Time | None
     tasks_per_s: float
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
+    backed: bool
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -78,16 +101,20 @@ class MeasuredStep:
             tasks_per_s=score["tasks_per_s"],
             load_equivalent_users=score["load_equivalent_users"],
             reasons=judged.reasons,
+            backed=judged.backed,
         )
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
         """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
         values = {one.name: document[one.name] for one in fields(cls)}
-        if values["result"] not in RESULTS or not isinstance(values["users"], int):
-            raise ValueError(values["result"])
-        interval = values["score_interval_ms"]
-        return cls(**values | {"score_interval_ms": interval and tuple(interval), "reasons": tuple(values["reasons"])})
+        step = _STEP.validate_python(values)
+        if not RUN.fullmatch(step.run):
+            raise ValueError(step.run)
+        return replace(step, reasons=tuple(map(printable, step.reasons)))
+
+
+_STEP = TypeAdapter(MeasuredStep)
 
 
 def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:
@@ -107,6 +134,21 @@ def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[
         return False
     limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
     return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
+
+
+def _is_far(criterion: Mapping[str, Any]) -> bool:
+    """Return True if a figure keeps its limits by a wide margin."""
+    figure: object = criterion["figure"]
+    least: float | None = criterion["min"]
+    if not isinstance(figure, int | float):
+        return False
+    most = [criterion[limit] for limit in ("max", "below") if criterion[limit] is not None]
+    if any(figure > limit / WIDE_MARGIN for limit in most):
+        return False
+    if least is None:
+        return True
+    is_share = criterion["name"].endswith("_share")
+    return 1 - figure <= (1 - least) / WIDE_MARGIN if is_share else figure >= least * WIDE_MARGIN
 
 
 def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:

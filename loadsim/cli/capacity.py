@@ -15,6 +15,8 @@ from loadsim.analysis.capacity_search import Measure
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
+from loadsim.cli.report import capacity_document
+from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView, show_line
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.model.scenario import Scenario, load_scenario
@@ -22,6 +24,8 @@ from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.runs.capacity import PAUSE_S, Interrupted, Wanted, find_capacity
 from loadsim.runs.watcher import Watcher
+
+REPORT = "--report"
 
 ENDED_EARLY = 3
 """The exit status of a search that was interrupted in a step."""
@@ -50,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of the interval, as a share of its middle; default: 20%%, which is +-10%%",
     )
     parser.add_argument(
+        "--quick", action="store_true", help="end with two equal results at each end; no interval is stated in general"
+    )
+    parser.add_argument(
+        "--confirm", action="store_true", help="measure 80, 100 and 120 %% of the capacity after the search"
+    )
+    parser.add_argument(
         "--pause",
         type=_pause,
         default=PAUSE_S,
@@ -64,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
+    )
+    parser.add_argument(
+        REPORT,
+        type=Path,
+        metavar="FILE",
+        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
     )
     parser.add_argument("--json", action="store_true", help="print capacity.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only steps, answer, warnings and errors")
@@ -87,13 +103,19 @@ def _pause(text: str) -> float:
 
 def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each step, and print the answer. Return 0, 1, 3 or 4."""
+    chosen = format_of(REPORT, args.report) if args.report else ""
+    if args.report:
+        check_format(REPORT, chosen)
+        check_place(REPORT, args.report)
     given_scenario(args)  # warn of exposed passwords once, not for each step
     shown = _Shown(args)
 
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
 
-    wanted = Wanted(args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin)
+    wanted = Wanted(
+        args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin, args.quick, args.confirm
+    )
     try:
         capacity = find_capacity(
             read,
@@ -112,6 +134,13 @@ def run_capacity(args: argparse.Namespace) -> int:
             show_line(f"loadsim: {shown.resume} resumes this search")
         raise
     shown.answer(capacity)
+    if args.report:
+        write(
+            content(capacity_document(capacity, {}, args.report), chosen, f"{REPORT} {args.report}"),
+            args.report,
+            REPORT,
+        )
+        shown.report(args.report)
     return capacity.exit_status
 
 
@@ -142,6 +171,10 @@ class _Shown:
             self._print(json.dumps(capacity.document, indent=2), sys.stdout)
         else:
             self._print(f"\n{capacity_text(capacity, self._width)}\n\nSteps: {capacity.directory}", sys.stdout)
+
+    def report(self, path: Path) -> None:
+        if not self._args.json:
+            self._print(f"Report: {path}", sys.stdout)
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:

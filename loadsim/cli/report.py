@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
 from loadsim.cli.report_file import FORMATS, IN_A_FILE, check_format, check_place, content, format_of, write
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, LogError
+from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.document import Document
 from loadsim.report.many_runs import describe_runs
 from loadsim.report.one_run import describe_run
+from loadsim.runs.capacity_file import is_search, read_capacity
 from loadsim.timinglog.merge import find_logs
 
 OPTION = "-o"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or timing logs")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories or timing logs, or a capacity search")
     parser.add_argument(
         OPTION,
         "--out",
@@ -56,10 +60,11 @@ def run_report(args: argparse.Namespace) -> int:
         name, only_run = f"report.{chosen}", Path(args.runs[0])
         out = only_run / name if len(args.runs) == 1 and only_run.is_dir() else Path(name)
     check_format(OPTION, chosen)
-    find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
+    if not _is_search(args.runs):
+        find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
     if out is not None:
         check_place(OPTION, out)
-    report = content(document_of(args.runs, dict(args.notes)), chosen, f"{OPTION} {out}")
+    report = content(document_of(args.runs, dict(args.notes), out), chosen, f"{OPTION} {out}")
     with suppress(BrokenPipeError):
         if out is None:
             sys.stdout.write(report.decode())
@@ -69,10 +74,38 @@ def run_report(args: argparse.Namespace) -> int:
     return 0
 
 
-def document_of(paths: list[str], notes: Mapping[str, str]) -> Document:
-    """Return the report on these runs. Raises `LogError` for one that cannot be read, and `ConfigError` for a slice."""
+def _is_search(paths: list[str]) -> bool:
+    return len(paths) == 1 and is_search(Path(paths[0]))
+
+
+def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = None) -> Document:
+    """Return the report on these runs, or on a capacity search, to be written to the file `out`.
+
+    Raises `LogError` for a run that cannot be read, and `ConfigError` for a slice and for an unfinished search.
+    """
+    if _is_search(paths):
+        return capacity_document(read_capacity(Path(paths[0])), notes, out)
     runs = [read_run(path) for path in paths]
     for run in runs if len(runs) > 1 else ():
         if part := run.figures.slice:
             raise ConfigError(f"report: {run.place}: expected whole runs, found slice {part} of one: merge all slices")
     return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
+
+
+def capacity_document(capacity: Capacity, notes: Mapping[str, str], out: Path | None) -> Document:
+    """Return the report on a search. Its links lead from the file `out`, or else from the search's directory."""
+    here = (capacity.directory if out is None else out.parent).resolve()
+    return describe_capacity(
+        capacity,
+        tuple(_readable(capacity)),
+        notes,
+        place=lambda run: os.path.relpath((capacity.directory / run).resolve(), here),
+    )
+
+
+def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
+    """Yield what describes each run of a search whose logs can be read."""
+    for step in capacity.steps:
+        with suppress(LogError):
+            run = read_run(str(capacity.directory / step.run))
+            yield without_records(run.place, run.log, run.summary)

@@ -191,7 +191,8 @@ class Mailbox:
 
     Of the `inbox`, the newest messages are unread: as many as the profile has at the start. With `fan_out`, a folder
     has at most this number of folders, and so has the top level. `age_days`: the messages of a folder are spread over
-    these days before December 2025, and have these dates on the server, too.
+    these days before December 2025, and have these dates on the server, too. `population`: their senders are drawn from
+    this number of users, of whom the first are active; None: all are.
     """
 
     inbox: _Messages | None = None
@@ -201,6 +202,7 @@ class Mailbox:
     messages_per_folder: _PerFolder | None = None
     sizes: Annotated[Sizes, _ReadSizes()] | None = None
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
+    population: Positive | None = None
 
     def __post_init__(self) -> None:
         if self.folders is not None and levels(self.folders, self.fan_out) > DEEPEST:
@@ -212,7 +214,7 @@ class Mailbox:
         per_folder = self.messages_per_folder
         keys["messages_per_folder"] = asdict(per_folder) if isinstance(per_folder, Distribution) else per_folder
         keys["sizes"] = self.sizes and self.sizes.document()
-        keys["age_days"] = self.age_days
+        keys |= {"age_days": self.age_days, "population": self.population}
         return {key: value for key, value in keys.items() if value is not None}
 
 

@@ -490,7 +490,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
             _check_weights(document.weights, topology, origin, problems)
         with problems:
             problems.needs("mailbox")
-            mailbox = _mailbox(document.mailbox, topology, origin)
+            mailbox = _mailbox(document.mailbox, users, topology, origin)
         with problems:
             problems.needs("lists")
             lists = resolve_lists(document.lists, topology, origin)
@@ -505,7 +505,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
     with problems:
         problems.needs("accounts", "domain")
         fetched = passwords and not problems.found
-        served = 1 if "topology" in problems.faulty else users
+        served = 1 if "topology" in problems.faulty else max(users, document.mailbox.population or 0)
         accounts = _accounts(document, served, origin, path.parent, fetched)
     problems.check()
     return Scenario(
@@ -566,8 +566,11 @@ def _accounts(
     return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 
-def _mailbox(section: Mailbox, topology: Sequence[Group], origin: Origin) -> Mailbox:
-    """Check that the profiles' folders, if they remain, have few levels with the section's `fan_out`."""
+def _mailbox(section: Mailbox, users: int, topology: Sequence[Group], origin: Origin) -> Mailbox:
+    """Check the population, and that the profiles' folders, if they remain, have few levels with `fan_out`."""
+    if section.population is not None and not users <= section.population <= MOST_USERS:
+        expected = f"a number from the {users:,} users of the topology to {MOST_USERS:,}"
+        raise origin.error(("mailbox", "population"), expected, section.population)
     for group in topology if section.folders is None else ():
         if levels(group.profile.start_state.folders, section.fan_out) > DEEPEST:
             expected = f"a number that gives at most {DEEPEST} levels of folders"

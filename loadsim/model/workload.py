@@ -151,6 +151,7 @@ class Workload:
         self.seed = scenario.run.seed
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
+        self.start_population = scenario.mailbox.population or scenario.users
         run = scenario.run
         self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
         self._shape = DayShape(run.day_shape) if run.day_shape else None
@@ -299,7 +300,7 @@ class Workload:
     def initial(self, user: int, folder: str, index: int) -> Initial:
         """Draw the `index`th message (from 0) of a folder at the start."""
         address = f"{folder}/{index}"
-        other = 1 + pick(draw(self.seed, user, "initial.sender", address), len(self.population) - 1)
+        other = 1 + pick(draw(self.seed, user, "initial.sender", address), self.start_population - 1)
         seen = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
         stated = self.scenario.mailbox
         size_bytes = sent_us = None
@@ -312,6 +313,16 @@ class Workload:
             age_us = newer / max(1, self._counts(user).get(folder, 1)) * stated.age_days * _DAY_US
             sent_us = START_US - round(age_us)
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, seen, size_bytes, sent_us)
+
+    def correspondent(self, user: int, sender: int) -> int:
+        """Return the active user to whom a user addresses answers to mail of `sender`: the sender if they are active.
+
+        Senders of the start state may be inactive (`mailbox.population`). Each active user is equally likely instead.
+        """
+        if sender <= len(self.population):
+            return sender
+        other = 1 + pick(draw(self.seed, user, "correspondent", sender), len(self.population) - 1)
+        return other + (other >= user)
 
     def planned(self, user: int) -> Iterator[tuple[Activity, Addressing | None, str]]:
         """Yield the activities of a user, each with the recipients of a new message, and its line in the digest."""

@@ -130,7 +130,7 @@ class StartState:
         scenario = self._workload.scenario
         mailbox = json.dumps(scenario.mailbox.document(), sort_keys=True)
         digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed} {mailbox}\n".encode())
-        for user in range(1, scenario.users + 1):
+        for user in range(1, self._workload.start_population + 1):
             digest.update(scenario.account(user).address.encode() + b"\n")
         return digest.hexdigest()
 

@@ -140,9 +140,10 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
         yield f'<rect class="window" x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'
         if chart.across == 1:
             second = ' class="second"' if begin < NARROW else ""
-            yield f'<text x="{_percent(begin)}" dy="-4">window</text>'
-            if begin > TOO_NARROW:
-                yield f'<text{second} dy="-4">warm-up</text>'
+            name, before = chart.shaded_names
+            yield f'<text x="{_percent(begin)}" dy="-4">{escape(name)}</text>'
+            if begin > TOO_NARROW and before:
+                yield f'<text{second} dy="-4">{escape(before)}</text>'
     for value, name in y.ticks:
         at = _percent(1 - y.place(value))
         yield f'<line class="grid" x2="100%" y1="{at}" y2="{at}"/>'
@@ -160,7 +161,7 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[str]:
-    """Yield the line, some of its markers, and those of infinite figures at the upper edge."""
+    """Yield the line, intervals, some of its markers, and those of infinite figures at the upper edge."""
     points: list[tuple[float, float] | None] = [
         None if value is None or math.isinf(value) else (x.place(at), 1 - y.place(value))
         for at, value in zip(axis.positions, line.values, strict=True)
@@ -172,6 +173,10 @@ def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[s
             f'<svg viewBox="0 0 {UNITS} {UNITS}" preserveAspectRatio="none" width="100%" height="100%">'
             f'<path class="line {_look(number)}" d="{strokes}"/></svg>'
         )
+    for at, interval in zip(axis.positions, line.intervals, strict=False):
+        if interval:
+            place, (low, high) = _percent(x.place(at)), (_percent(1 - y.place(end)) for end in interval)
+            yield f'<line class="line {_look(number)}" x1="{place}" x2="{place}" y1="{low}" y2="{high}"/>'
     # Some markers distinguish lines; with gaps, each point needs one, as it may have no neighbour.
     few = len(known) == len(points) and line.joined
     for across, down in known[:: max(1, len(known) // MARKED) if few else 1]:

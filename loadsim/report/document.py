@@ -19,10 +19,24 @@ from loadsim.report.digits import NEVER, duration
 
 T = TypeVar("T")
 
+
+class Link(str):
+    """A text of a table that leads to a place relative to the report; formats without links have the text."""
+
+    __slots__ = ("place",)
+    place: str
+
+    def __new__(cls, text: str, place: str) -> Link:
+        link = super().__new__(cls, text)
+        link.place = place
+        return link
+
+
 Cell = str | int | float | None
 """A cell of a table; None if it is unknown."""
 
 MET, MISSED, UNJUDGED = "\N{CHECK MARK} met", "\N{MULTIPLICATION SIGN} missed", "- not judged"
+PASSED, FAILED = "\N{CHECK MARK} passed", "\N{MULTIPLICATION SIGN} failed"
 """Cells that a page colours: the signs do not depend on it."""
 
 Digits = int | Literal["time"] | None
@@ -86,11 +100,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected."""
+    """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected.
+
+    `intervals` are drawn around the figures, if any; None for a figure without one.
+    """
 
     name: str
     values: tuple[float | None, ...]
     joined: bool = True
+    intervals: tuple[tuple[float, float] | None, ...] = ()
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self.values)
@@ -139,13 +157,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is the range of the window on the axis."""
+    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names."""
 
     caption: str
     axis: Axis
     panels: tuple[Panel, ...]
     across: int = 1
     shaded: tuple[float, float] | None = None
+    shaded_names: tuple[str, str] = ("window", "warm-up")
 
     def table(self) -> Table:
         columns = [self.axis.column]

@@ -7,7 +7,21 @@ from hashlib import sha256
 from html import escape
 
 from loadsim.report.charts import drawn, markers
-from loadsim.report.document import MET, MISSED, Block, Cell, Column, Document, Drawing, Listing, Section, Table
+from loadsim.report.document import (
+    FAILED,
+    MET,
+    MISSED,
+    PASSED,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Drawing,
+    Link,
+    Listing,
+    Section,
+    Table,
+)
 from loadsim.report.style import STYLE
 
 FILE_NAME = "report.html"
@@ -30,7 +44,7 @@ SHORT_ROWS = 24
 """Tables of at most this many rows stay together on a printed page."""
 
 
-RATED = {MET: "met", MISSED: "missed"}
+RATED = {MET: "met", PASSED: "met", MISSED: "missed", FAILED: "missed"}
 """The classes of cells with a rating."""
 
 FITTING_COLUMNS = 2
@@ -107,12 +121,17 @@ def _table(table: Table, stacks: bool) -> str:
 
 
 def _row(columns: tuple[Column, ...], row: tuple[Cell, ...], stacks: bool) -> str:
-    shown = [escape(column.shown(cell)) for column, cell in zip(columns, row, strict=True)]
+    shown = [_cell(column, cell) for column, cell in zip(columns, row, strict=True)]
     cells = [
         f"<td{_class(column, cell)}{_label(column) if stacks else ''}>{cell}</td>"
         for column, cell in zip(columns[1:], shown[1:], strict=True)
     ]
     return f'<th scope="row"{_class(columns[0])}>{shown[0]}</th>{"".join(cells)}'
+
+
+def _cell(column: Column, cell: Cell) -> str:
+    text = escape(column.shown(cell))
+    return f'<a href="{escape(cell.place)}">{text}</a>' if isinstance(cell, Link) else text
 
 
 def _class(column: Column, shown: str = "") -> str:

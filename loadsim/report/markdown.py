@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.report.document import Block, Chart, Document, Drawing, Listing, Table
+from loadsim.report.document import Block, Cell, Chart, Column, Document, Drawing, Link, Listing, Table
 
 _SIGNIFICANT = re.compile(r"([\\`*_\[\]|~#])")
 _SPACE = re.compile(r"\s+")
@@ -33,9 +33,14 @@ def _table(table: Table) -> str:
     rows = [
         [_text(column.title) for column in table.columns],
         rules,
-        *([_text(column.shown(cell)) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows),
+        *([_cell(column, cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows),
     ]
     return "\n".join([f"**{_text(table.caption)}**", "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _cell(column: Column, cell: Cell) -> str:
+    text = _text(column.shown(cell))
+    return f"[{text}]({cell.place})" if isinstance(cell, Link) else text
 
 
 def _text(text: str) -> str:

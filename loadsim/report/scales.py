@@ -38,6 +38,7 @@ def x_scale(axis: Axis) -> Scale:
 def y_scale(panel: Panel) -> Scale:
     shown = [value for line in panel.lines for value in line.values if value is not None and not math.isinf(value)]
     shown += [limit.value for limit in panel.limits]
+    shown += [end for line in panel.lines for interval in line.intervals if interval for end in interval]
     if panel.scale == "log":
         low, high = max(min(shown, default=LEAST_MS), LEAST_MS) / 1.6, max([*shown, LEAST_MS]) * 1.6
         of_decade = (1, 2, 5) if high / low < 100 else (1,)

@@ -24,6 +24,7 @@ p { overflow-wrap: break-word; }
 .good { border-color: var(--good); background: var(--good-back); }
 .doubtful { border-color: var(--doubt); background: var(--doubt-back); }
 .bad { border-color: var(--bad); background: var(--bad-back); }
+a { color: var(--link); }
 .listing { margin: .6rem 0 .2rem; font-weight: 600; }
 ul { margin: 0 0 .8rem; padding-left: 1.4rem; }
 li { overflow-wrap: anywhere; }

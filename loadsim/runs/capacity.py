@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_search import Found, Measure, NoAnswer, Settings, next_step
+from loadsim.analysis.capacity_confirmation import Confirming, next_level
+from loadsim.analysis.capacity_search import (
+    AGREEING,
+    EVIDENCE,
+    Found,
+    Measure,
+    NoAnswer,
+    Settings,
+    next_step,
+)
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.verdict import ENDED, FAULT
 from loadsim.cluster.build_fingerprint import build_fingerprint
@@ -25,7 +34,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import FILE_NAME, INCOMPLETE, STEPS, read_steps, write
+from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, INCOMPLETE, STEPS, resumed, write
 from loadsim.runs.directory import create_directory, hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import write_summary
@@ -48,7 +57,11 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any."""
+    """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
+
+    `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
+    of the capacity are measured after it.
+    """
 
     first: int | None = None
     most: int | None = None
@@ -57,6 +70,8 @@ class Wanted:
     pause_s: float = PAUSE_S
     engines: int | None = None
     pin: bool = False
+    quick: bool = False
+    confirm: bool = False
 
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
@@ -85,17 +100,18 @@ def find_capacity(
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
-    sized = _Sized(read, sizes, None if scenario.lists.population else terms.settings.most)
+    sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
     with _search_directory(out):
-        steps = read_steps(out, terms) if (out / FILE_NAME).exists() else ()
-        capacity = Capacity(out, terms, steps)
+        capacity = resumed(out, terms)
         write(capacity)
         begun(capacity)
         while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
             began_step(step)
-            measured = _Measurement(sized.scenario(step.users), capacity, step.users, watch, sleep).step()
+            number = 1 + sum(each.users == step.users for each in capacity.steps)
+            name = f"{STEPS}/{step.users:05d}-{number}"
+            measured = _Measurement(sized.scenario(step.users), capacity, step.users, name, watch, sleep).step()
             capacity = replace(capacity, steps=(*capacity.steps, measured))
             write(capacity)
             ended_step(measured)
@@ -104,6 +120,14 @@ def find_capacity(
         assert isinstance(step, Found)
         capacity = replace(capacity, found=step)
         write(capacity)
+        while wanted.confirm and (level := next_level(capacity.levels)):
+            assert level.users is not None
+            began_step(Measure(level.users, f"{level.percent} % of the capacity"))
+            name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(level.runs)}"
+            measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, watch, sleep).step()
+            capacity = replace(capacity, confirming=(*capacity.confirming, Confirming(level.percent, measured)))
+            write(capacity)
+            ended_step(measured)
         hand_over(out)
         return capacity
 
@@ -129,12 +153,15 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
         software=f"loadsim {__version__}",
         name=scenario.name,
         scenario=sha256(document.encode()).hexdigest(),
+        seed=scenario.run.seed,
         embedded=not isinstance(scenario.server, Server),
         day_s=scenario.run.day_length_s,
         compression=scenario.compression,
         score_limit_ms=_limit(scenario, "score_ms"),
         response_score_limit_ms=_limit(scenario, "response_score_ms"),
-        settings=Settings(first, most, least, wanted.width, wanted.steps),
+        settings=Settings(
+            first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
+        ),
         pause_s=wanted.pause_s,
         engines=wanted.engines,
         pin=wanted.pin,
@@ -150,16 +177,25 @@ def _limit(scenario: Scenario, name: str) -> float | None:
 class _Sized:
     """The scenario with other numbers of users, in groups of the proportions `sizes`.
 
-    Its lists are those of `population` users, so that a server needs one set of lists for all steps; None leaves them.
+    `common` are further settings, which are the same for all numbers.
     """
 
     read: Overridden
     sizes: Sequence[int]
-    population: int | None
+    common: Sequence[str]
 
     def scenario(self, users: int) -> Scenario:
         settings = [f"topology.{at}.users={size}" for at, size in enumerate(shared(users, self.sizes))]
-        return self.read([*settings, *([f"lists.population={self.population}"] if self.population else [])])
+        return self.read([*settings, *self.common])
+
+
+def _common_keys(scenario: Scenario, most: int) -> list[str]:
+    """Return the settings that make lists and mailboxes those of the largest number of users.
+
+    So a server needs one set of lists, and a mailbox is filled once. Keys that the scenario states are left.
+    """
+    stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
+    return [f"{section}.population={most}" for section, population in stated.items() if population is None]
 
 
 def shared(users: int, sizes: Sequence[int]) -> list[int]:
@@ -206,19 +242,18 @@ def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """The measurement of one step, which may have been made before a crash."""
+    """The measurement of one step, which may have been made before a crash. `name` is that of its run directory."""
 
     scenario: Scenario
     capacity: Capacity
     users: int
+    name: str
     watch: Watch
     sleep: Callable[[float], None]
 
     def step(self) -> MeasuredStep:
         """Return the step of a finished run in its directory, or else run. Raises `Interrupted`."""
-        number = 1 + sum(step.users == self.users for step in self.capacity.steps)
-        name = f"{STEPS}/{self.users:05d}-{number}"
-        directory = self.capacity.directory / name
+        directory = self.capacity.directory / self.name
         score = _finished(directory) if directory.exists() else None
         if score is None:
             if directory.exists():
@@ -227,7 +262,7 @@ class _Measurement:
         if ENDED in score["verdict"]["causes"]:
             _set_aside(directory)
             raise Interrupted
-        return MeasuredStep.of(self.users, name, score)
+        return MeasuredStep.of(self.users, self.name, score)
 
     def _run(self, directory: Path) -> Mapping[str, Any]:
         """Wait until the server is quiet, and run. Return the content of score.json."""

@@ -8,7 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
+from loadsim.analysis.capacity_search import Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
@@ -17,6 +21,9 @@ FILE_NAME = "capacity.json"
 
 STEPS = "steps"
 """The directory of the run directories of the steps."""
+
+CONFIRM = "confirm"
+"""The directory of the run directories that confirm a capacity."""
 
 INCOMPLETE = ".incomplete-"
 """The mark in the names of run directories that were set aside."""
@@ -35,15 +42,17 @@ def write(capacity: Capacity) -> None:
         raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
 
 
-def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
-    """Return the steps of a search with the same terms.
+def resumed(directory: Path, terms: Terms) -> Capacity:
+    """Return a search with the same terms, as if it had not ended; without a file, one that begins.
 
     Raises `ConfigError` for a search with others, unless it has no step yet, and for a damaged file.
     """
     path = directory / FILE_NAME
+    if not path.exists():
+        return Capacity(directory, terms, ())
     try:
         document = json.loads(read_text(path, str(path)))
-        before, steps = document["terms"], tuple(MeasuredStep.read(step) for step in document["steps"])
+        before, steps, confirming = document["terms"], _steps(document), _confirming(document)
         changed = _changed(before, terms.document)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
@@ -52,7 +61,42 @@ def read_steps(directory: Path, terms: Terms) -> tuple[MeasuredStep, ...]:
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return steps
+    return Capacity(directory, terms, steps, confirming=confirming)
+
+
+def _steps(document: Mapping[str, Any]) -> tuple[MeasuredStep, ...]:
+    return tuple(map(MeasuredStep.read, document["steps"]))
+
+
+def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
+    runs = [(one["percent"], MeasuredStep.read(one)) for one in document["confirming"]]
+    if not {percent for percent, _ in runs} <= set(PERCENTS):
+        raise ValueError(runs)
+    return tuple(Confirming(percent, step) for percent, step in runs)
+
+
+def is_search(directory: Path) -> bool:
+    """Return True for the directory of a capacity search."""
+    return (directory / FILE_NAME).is_file()
+
+
+def read_capacity(directory: Path) -> Capacity:
+    """Return a search from its directory. Raises `ConfigError` for a damaged file and an unfinished search."""
+    path = directory / FILE_NAME
+    try:
+        document = json.loads(read_text(path, str(path)))
+        terms, steps, confirming = _TERMS.validate_python(document["terms"]), _steps(document), _confirming(document)
+        ends = [document["users"], document["failed_users"], document["stopped_by"]]
+        found = None if ends[-1] is None else _FOUND.validate_python(ends)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
+    if found is None:
+        raise ConfigError(f"{path}: expected a finished search, found {len(steps)} steps of one (resume it)")
+    return Capacity(directory, terms, steps, Found(*found), confirming)
+
+
+_TERMS = TypeAdapter(Terms)
+_FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 
 
 def _any_run(directory: Path) -> bool:
@@ -61,9 +105,15 @@ def _any_run(directory: Path) -> bool:
     return place.is_dir() and any(INCOMPLETE not in each.name for each in place.iterdir())
 
 
+MAY_CHANGE = {"evidence"}
+"""The terms that may change while a search is resumed: a quick search may go on to an interval."""
+
+
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the names of the terms that differ."""
+    """Return the names of the terms that differ and must not."""
     settings, others = dict(before["settings"]), {key: value for key, value in before.items() if key != "settings"}
     wanted, rest = now["settings"], {key: value for key, value in now.items() if key != "settings"}
     pairs = [(settings, wanted), (others, rest)]
-    return sorted(key for old, new in pairs for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return sorted(
+        key for old, new in pairs for key in (old.keys() | new.keys()) - MAY_CHANGE if old.get(key) != new.get(key)
+    )

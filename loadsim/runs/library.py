@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.breakdown import BY
+from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.compare import MOST_LOOKS
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.score import METHODS
@@ -28,6 +31,8 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.protocols.registry import check_protocols
+from loadsim.runs.capacity import PAUSE_S, Interrupted, Wanted
+from loadsim.runs.capacity import find_capacity as search_capacity
 from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import SILENT, Watcher
@@ -67,8 +72,12 @@ def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None
 
 
 def _load(source: str | Path, overrides: Mapping[str, Any] | None = None, *, passwords: bool) -> Scenario:
-    settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
-    return scenarios.load_scenario(os.fspath(source), settings, passwords=passwords)
+    return scenarios.load_scenario(os.fspath(source), _settings(overrides), passwords=passwords)
+
+
+def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
+    """Return overrides as texts of `--set`."""
+    return [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
 
 
 def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[float], None] | None = None) -> Plan:
@@ -124,6 +133,60 @@ def run(
         watcher.warning(warning)
     directory = None if out is None else Path(out)
     return run_locally(scenario, directory, engines=engines, pin=pin, watcher=watcher)
+
+
+def find_capacity(
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    first: int | None = None,
+    most: int | None = None,
+    steps: Sequence[int] = (),
+    width: float = 0.2,
+    quick: bool = False,
+    confirm: bool = False,
+    pause_s: float = PAUSE_S,
+    engines: int | None = None,
+    pin: bool = False,
+    watcher: Watcher | None = None,
+) -> Capacity:
+    """Search for the largest number of users that meets the criteria, by whole runs on this machine.
+
+    `source` and `overrides` are those of `load_scenario`, `out` is the directory of the search, new or to be resumed;
+    None creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the middle of
+    the interval, from 0.01 to 1, `pause_s` in seconds. `watcher` receives the progress of each run in turn.
+
+    Ctrl-C raises `KeyboardInterrupt`; the same call with the same `out` resumes the search. With a running event loop,
+    call it by `asyncio.to_thread`.
+
+    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number of users are invalid
+    for other reasons than server or generator, and `RuntimeError` in a thread with a running event loop.
+    """
+    _check_no_event_loop("find_capacity")
+    for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s, 0, math.inf)):
+        if not least <= value <= greatest:
+            raise ConfigError(f"{name}: expected a number from {least:g} to {greatest:g}, found {value}")
+    shown = watcher or SILENT
+    scenario = load_scenario(source, overrides)
+    for warning in (*scenario.exposed, *scenario.warnings):
+        shown.warning(warning)
+    given = _settings(overrides)
+
+    def read(settings: Sequence[str]) -> Scenario:
+        return scenarios.load_scenario(os.fspath(source), [*given, *settings])
+
+    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick, confirm)
+    try:
+        return search_capacity(
+            read,
+            wanted,
+            None if out is None else Path(out),
+            watch=lambda _: nullcontext(shown),
+            began_step=lambda step: shown.message(f"Step: {step.users:,} users, {step.why}"),
+        )
+    except Interrupted:
+        raise KeyboardInterrupt from None
 
 
 def _check_no_event_loop(function: str) -> None:

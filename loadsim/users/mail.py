@@ -69,7 +69,7 @@ class UserMail:
         self.poll_s = session.poll_s
         self.folders: Sequence[str] = ()
         old_mail = host.workload.scenario.mailbox.inbox is not None
-        self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit, old_mail)
+        self.inbox = Inbox(self.run_id, host.workload.start_population, self.profile.inbox_limit, old_mail)
         self.was_on = False  # the user has had a session
         self.watching = False  # the server was asked to announce new mail
         self._recorder = host.recorder

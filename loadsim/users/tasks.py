@@ -149,7 +149,8 @@ def _people(user: UserMail, about: Read) -> tuple[int, ...]:
 
     Raises `ServerRefused` if there are none: the server may have changed the headers.
     """
-    everyone = dict.fromkeys((about.evidence.sender, *user.individuals(about.header.to)))
+    sender = user.workload.correspondent(user.number, about.evidence.sender)
+    everyone = dict.fromkeys((sender, *user.individuals(about.header.to)))
     everyone.pop(user.number, None)
     if not everyone:
         raise ServerRefused("no addressee to answer")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, written
 
@@ -24,7 +25,7 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -
         run={"day_length": "10s", "ramp_up": "1s", "warm_up": "1s", "window": "9s"},
         criteria=PATIENT_CRITERIA | {"log_ons": {"max": 3}},
     )
-    command = ("capacity", scenario, "--steps", "2,6", "--out", out)
+    command = ("capacity", scenario, "--steps", "2,6", "--quick", "--out", out)
 
     # 1. Kill the search in the repetition of six users.
     with subprocess.Popen(
@@ -55,15 +56,26 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -
 
     # 3. The answer.
     passed = [step["users"] for step in after["steps"] if step["result"] == "pass"].count(2) >= 2
-    low, high = after["interval"]
-    assert (low, high, after["stopped_by"]) == (2 if passed else None, 6, "criteria")
-    assert resumed.returncode == (0 if passed else 1), resumed.stderr
-    assert resumed.stdout.count("6 users failed") == 1
+    assert (after["users"], after["failed_users"], after["stopped_by"]) == (2 if passed else None, 6, "criteria")
+    assert (after["interval"], resumed.returncode) == (None, 4), resumed.stderr  # quick: no evidence
+    assert resumed.stdout.count("6 users failed: ") == 1
     assert "log_ons 6, at most 3 wanted" in resumed.stdout
+
+    for users in (2, 6):  # mailboxes are those of the largest number
+        made = yaml.safe_load((out / "steps" / f"{users:05d}-1" / "scenario.yaml").read_text())
+        assert (made["mailbox"]["population"], made["lists"]["population"]) == (6, 6)
 
     # 4. A finished search only answers.
     again = loadsim(*command, "--json", "--quiet")
     assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
+
+    # 5. Its report: the runs differ in nothing but their users.
+    assert loadsim("report", out, "-o", tmp_path / "report.json").returncode == 0
+    sections = {one["title"]: one for one in json.loads((tmp_path / "report.json").read_text())["sections"]}
+    assert "They differ in the number of users." in sections["What differs between the runs"]["texts"][0]
+    assert {row[0] for row in sections["Steps"]["tables"][0]["rows"]} == {step["run"] for step in after["steps"]}
+
+    # 6. Another one is refused.
     changed = loadsim(*command, "--set", "limits.grace=1s")
     assert (changed.returncode, changed.stderr.count("\n")) == (2, 1)
     assert "found changed: scenario" in changed.stderr

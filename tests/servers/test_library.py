@@ -161,7 +161,7 @@ def test_compare_rejects_what_the_command_rejects(tmp_path: Path, options: dict[
     assert str(refused.value) == says
 
 
-@pytest.mark.parametrize("function", [loadsim.run, loadsim.plan])
+@pytest.mark.parametrize("function", [loadsim.run, loadsim.plan, loadsim.find_capacity])
 def test_an_event_loop_is_not_blocked(function: Any) -> None:
     """The error comes before any work, and says what to call."""
 
@@ -170,6 +170,40 @@ def test_an_event_loop_is_not_blocked(function: Any) -> None:
 
     with pytest.raises(RuntimeError, match=rf"await asyncio.to_thread\(loadsim.{function.__name__}, ...\)"):
         asyncio.run(program())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"width": 0}, "width: expected a number from 0.01 to 1, found 0"),
+        ({"width": float("nan")}, "width: expected a number from 0.01 to 1, found nan"),
+        ({"pause_s": -1}, "pause_s: expected a number from 0 to inf, found -1"),
+        ({"first": 1}, "--from: expected a number from 3 to 6 users, found 1"),
+        ({"steps": [6, 4]}, "--steps: expected rising numbers, found 6,4"),
+    ],
+)
+def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(loadsim.ConfigError) as refused:
+        loadsim.find_capacity(written(tmp_path / "small.yaml"), tmp_path / "out", **options)
+    assert says in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And prints nothing; the criterion of the override is that of its terms."""
+    out, scenario = tmp_path / "out", written(tmp_path / "small.yaml")
+    verdict = {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []}
+    figures = {"score_ms": 5.0, "score_interval_ms": None, "response_score_ms": 6.0, "tasks_per_s": 1.0}
+    score = {"verdict": verdict, **figures, "load_equivalent_users": 9}
+    with pytest.raises(loadsim.ConfigError):
+        loadsim.find_capacity(scenario, out, first=4, most=6, engines=99)  # makes the directory, and no step
+    for name in ("00004-1", "00006-1", "00006-2"):
+        (out / "steps" / name).mkdir(parents=True)
+        (out / "steps" / name / "score.json").write_text(json.dumps(score))
+    found = loadsim.find_capacity(scenario, out, first=4, most=6, engines=99, quick=True, overrides={"run.seed": 1})
+    assert isinstance(found, loadsim.Capacity)
+    assert (found.users, found.exit_status, found.document["stopped_by"]) == (6, 4, "limit")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:

@@ -9,16 +9,18 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_searches import capacity
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
 
-from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_search import Found, Result, Settings
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
@@ -76,9 +78,9 @@ def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
 
 
 def all_finished(out: Path, capacity: int) -> None:
-    """Both runs of each number up to 64."""
+    """Five runs of each number up to 64."""
     for users in range(1, 65):
-        for number in (1, 2):
+        for number in range(1, 6):
             finished(out, f"{users:05d}-{number}", score(users, users <= capacity))
 
 
@@ -111,14 +113,15 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in out.rglob("score.json")}
     ended: list[MeasuredStep] = []
     capacity = find_capacity(reader(path), WANTED, out, ended_step=ended.append)
-    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, 20]
+    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, *[20] * 4, *[24] * 3]
     assert tuple(ended) == capacity.steps
     assert capacity.found == Found(20, 24, "criteria")
     assert capacity.exit_status == 0
     document = json.loads((out / "capacity.json").read_text())
     assert document == capacity.document
-    assert (document["users"], document["interval"], document["stopped_by"]) == (20, [20, 24], "criteria")
-    assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, False)
+    assert (document["users"], document["failed_users"], document["interval"]) == (20, 24, [20, 24])
+    assert document["stopped_by"] == "criteria"
+    assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
     assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["steps"][2:4]] == [
         (16, "pass", 160.0, "steps/00016-1"),
         (32, "fail", 320.0, "steps/00032-1"),
@@ -177,6 +180,18 @@ def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
     begun(path, out)
     all_finished(out, capacity=20)
     assert find_capacity(reader(path), WANTED, out).found == Found(20, 24, "criteria")
+
+
+def test_a_quick_search_is_resumed_for_its_interval(tmp_path: Path) -> None:
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    wanted = replace(WANTED, quick=True)
+    begun(path, out, wanted)
+    all_finished(out, capacity=20)
+    quick = find_capacity(reader(path), wanted, out)
+    assert (quick.found, quick.certain, quick.exit_status) == (Found(20, 24, "criteria"), False, 4)
+    whole = find_capacity(reader(path), WANTED, out)
+    assert (whole.found, whole.certain, whole.exit_status) == (Found(20, 24, "criteria"), True, 0)
+    assert whole.steps[: len(quick.steps)] == quick.steps
 
 
 def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> None:
@@ -249,39 +264,6 @@ def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp
 # --- answers ---
 
 
-def capacity(found: Found, *results: tuple[int, Result], interval_ms: tuple[float, float] | None = None) -> Capacity:
-    """A search that has ended, with these steps."""
-    terms = Terms(
-        software="loadsim 1",
-        name="test",
-        scenario="0" * 64,
-        embedded=False,
-        day_s=28_800,
-        compression=1,
-        score_limit_ms=1000,
-        response_score_limit_ms=5000,
-        settings=Settings(500, 4000),
-        pause_s=60,
-        engines=None,
-        pin=False,
-    )
-    steps = [
-        MeasuredStep(
-            users=users,
-            result=result,
-            score_ms=float(users),
-            run=f"steps/{users:05d}-1",
-            score_interval_ms=interval_ms,
-            response_score_ms="inf" if result == "fail" else 2.0 * users,
-            tasks_per_s=users / 10,
-            load_equivalent_users=users,
-            reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
-        )
-        for users, result in results
-    ]
-    return Capacity(Path("out"), terms, tuple(steps), found)
-
-
 @pytest.mark.parametrize(
     ("found", "status", "first"),
     [
@@ -296,10 +278,34 @@ def capacity(found: Found, *results: tuple[int, Result], interval_ms: tuple[floa
     ],
 )
 def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, first: str) -> None:
-    ended = capacity(found, (500, "pass"), (1000, "pass"), (2000, "fail"))
+    ends = [(found.low, "pass"), (found.high, "fail")]
+    ended = capacity(found, *((users, result) for users, result in ends if users))
     lines = capacity_text(ended, 80).splitlines()
     assert (ended.exit_status, lines[0]) == (status, first)
     assert max(map(len, lines)) <= 80
+    assert ended.document["interval"] == [found.low, found.high]
+
+
+@pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
+def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
+    """A search with --quick: also a missing capacity is not certain then."""
+    ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
+    assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
+    assert ended.document["failed_users"] == 1200
+    text = capacity_text(ended, 80)
+    assert "Chance may have decided" in text and "confidence" not in text
+    if found.low:
+        assert "Interval: not stated: 1,000 users passed 2 times, 1,200 users failed 2 times;" in text
+
+
+def test_an_end_with_another_result_says_so() -> None:
+    mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"), runs=8)
+    assert mixed.exit_status == 0
+    assert "1,000 users passed 8 times" in capacity_text(mixed, 200)
+    other = capacity(Found(1000, 1200, "criteria"), (1000, "fail"), runs=1).steps
+    mixed = replace(mixed, steps=(*mixed.steps, *other))
+    assert (mixed.exit_status, mixed.certain) == (0, True)
+    assert "1,000 users passed 8 of 9 times" in capacity_text(mixed, 200)
 
 
 def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
@@ -312,9 +318,6 @@ def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
     assert rows["1,200"][limit:].startswith("|##")
     assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
     assert "Missed with 1,200 users: score_ms 1100.0 ms, below 1000 ms wanted" in text
-    assert "chance may move" in text
-    certain = capacity(Found(500, 600, "criteria"), (500, "pass"), (600, "fail"), interval_ms=(1, 2))
-    assert "chance may move" not in capacity_text(certain, 80)
 
 
 def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
@@ -359,8 +362,23 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
     status, shown, progress = printed(*command)
     assert status == 0
-    assert "Capacity: 20 users\nInterval: 20 users passed twice, 24 failed twice (+-9.1% of the middle)\n" in shown
+    assert "Capacity: 20 users\nInterval: 20 users passed 5 times, 24 users failed 5 times" in shown
     assert "4 users passed: score 40.0 ms, steps/00004-1\n" in shown
     assert "Step: 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")
     assert (status, json.loads(shown)["users"], progress) == (0, 20, "")
+
+
+def test_a_finished_search_is_confirmed_later(tmp_path: Path) -> None:
+    """And its confirmation goes on from its runs, which lie there as after a crash."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    searched = find_capacity(reader(path), WANTED, out)
+    for name, users in (("80-00016-1", 16), ("100-00020-1", 20), ("120-00024-1", 24)):
+        (out / "confirm" / name).mkdir(parents=True)
+        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 20)))
+    confirmed = find_capacity(reader(path), replace(WANTED, confirm=True), out)
+    assert (confirmed.steps, confirmed.found, confirmed.confirmed) == (searched.steps, searched.found, True)
+    assert [one.step.run for one in confirmed.confirming][-1] == "confirm/120-00024-1"
+    assert find_capacity(reader(path), WANTED, out) == confirmed  # the runs are not lost

@@ -31,8 +31,9 @@ from loadsim.model.mailboxes import (
     levels,
 )
 from loadsim.model.message_tag import MessageTag, body_digest
+from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload, may_be_made
+from loadsim.model.workload import Workload, may_be_made, plan_digest
 from loadsim.protocols.in_memory import parse_mail
 from loadsim.provisioning.initialise import StartState
 
@@ -264,3 +265,79 @@ def test_a_plan_knows_such_mailboxes() -> None:
         }  # fmt: skip
         structures = [parse_mail(each.initial(**arguments)).structure for each in (contents, PlannedContents(1))]
         assert structures[0] == structures[1]
+
+
+# --- the population of the senders ---
+
+
+@given(st.integers(2, 60), st.integers(2, 60), st.sampled_from(("", "mailbox.messages_per_folder=4")))
+@settings(max_examples=20, deadline=None)
+def test_mailboxes_of_a_population_do_not_depend_on_the_active_users(few: int, many: int, more: str) -> None:
+    """Every byte and flag, and the digests by which a server's mailboxes count as prepared; also with other keys."""
+
+    def start(users: int) -> StartState:
+        group = f"topology=[{{profile: loadsim-5.5/medium, users: {users}}}]"
+        return StartState(Workload(scenario(group, "mailbox.population=60", *filter(None, (more,)))))
+
+    one, other = start(few), start(many)
+    user = min(few, many)
+    assert one.digest(user) == other.digest(user)
+    assert one.folders(user) == other.folders(user)
+    for folder in one.folders(user):
+        assert list(one.messages(user, folder)) == list(other.messages(user, folder))
+
+
+def test_a_population_leaves_the_plan() -> None:
+    without, with_it = (Workload(scenario(*keys)) for keys in ((), ("mailbox.population=400",)))
+    assert plan_digest(without) == plan_digest(with_it)
+    assert StartState(without).digest(1) != StartState(with_it).digest(1)
+
+
+def test_as_many_users_as_are_active_are_no_other_population() -> None:
+    """The very messages of a scenario without the key."""
+    made = scenario()
+    same = StartState(Workload(scenario(f"mailbox.population={made.users}")))
+    assert list(same.messages(1, "INBOX")) == list(StartState(Workload(made)).messages(1, "INBOX"))
+
+
+@given(st.integers(2, 30), st.integers(1, 30), st.integers(1, 500))
+def test_answers_go_to_active_users_only(users: int, user: int, sender: int) -> None:
+    user = min(user, users)
+    group = f"topology=[{{profile: loadsim-5.5/medium, users: {users}}}]"
+    workload = Workload(scenario(group, "mailbox.population=500"))
+    found = workload.correspondent(user, sender)
+    assert 1 <= found <= users
+    assert found == sender if sender <= users else found != user
+
+
+def test_senders_who_are_not_active_are_replaced_evenly() -> None:
+    """Chi-squared of 9 other users, at the 99.9th percentile (Abramowitz and Stegun, table 26.8: 26.1 with 8)."""
+    workload = Workload(scenario("topology=[{profile: loadsim-5.5/medium, users: 10}]", "mailbox.population=9010"))
+    counts = Counter(workload.correspondent(4, sender) for sender in range(11, 9011))
+    assert len(counts) == 9 and 4 not in counts
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 26.1
+
+
+def test_users_answer_mail_of_a_population_as_without_one(tmp_path: Path) -> None:
+    """Each reads and answers three unread messages, whose senders are nearly all inactive."""
+    profile = quiet(
+        process_inbox={"per_day": 30},
+        after_reading={"reply": 1},
+        start_state={"inbox": 3, "deleted_items": 0, "folders": 2, "messages_per_folder": 2},
+    )
+    sent = []
+    for keys in ({}, {"mailbox": {"population": 5000}}):
+        lived = live(scenario_of(tmp_path / str(len(keys)), (profile, 20), **keys), tmp_path)
+        assert not [task for task in lived.tasks() if task["outcome"] in FAILURES]
+        accepted = lived.mails("accepted")
+        assert {mail["user"] for mail in accepted} <= set(range(1, 21))
+        sent.append(sum(task["task"] == "REPLY" for task in lived.tasks()))
+    assert min(sent) >= 60  # 20 users with three messages; answers are answered, too
+    assert sent[1] == pytest.approx(sent[0], rel=0.1)
+
+
+@pytest.mark.parametrize("population", [0, 9, 10_000_001, "all"])
+def test_a_population_has_at_least_the_active_users(population: object) -> None:
+    with pytest.raises(ConfigError, match=r"mailbox\.population: expected") as refused:
+        scenario("topology=[{profile: loadsim-5.5/medium, users: 10}]", f"mailbox.population={population}")
+    assert len(refused.value.lines) == 1

@@ -1,0 +1,209 @@
+"""The report on a capacity search: the answer in a sentence, the response-time curve over users, and all steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import quote
+
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_search import EVIDENCE, FAILED, GENERATOR, PASSED, UNDECIDED, VOID
+from loadsim.analysis.capacity_step import MeasuredStep, Time
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.repeats import medians_by
+from loadsim.analysis.summary import Tone
+from loadsim.report import capacity_words as words
+from loadsim.report.differences import differing, differing_table, facts_of, same_table
+from loadsim.report.digits import duration
+from loadsim.report.document import FAILED as FAILED_CELL
+from loadsim.report.document import PASSED as PASSED_CELL
+from loadsim.report.document import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Document,
+    Limit,
+    Line,
+    Link,
+    Listing,
+    Panel,
+    Section,
+    Table,
+    drawable,
+    table_of,
+)
+from loadsim.report.many_runs import SAME
+
+RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
+
+BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
+"""Matches facts that differ because the number of users does."""
+
+Place = Callable[[str], str]
+"""Returns the place of a run directory of the search, relative to the report."""
+
+
+def describe_capacity(
+    capacity: Capacity, runs: Sequence[RecordedRun], notes: Mapping[str, str], place: Place = str
+) -> Document:
+    """Return the report on a search that has ended. `runs` are those of the steps that can be read."""
+    terms = capacity.terms
+    steps = sorted(capacity.steps, key=lambda step: step.users)
+    return Document(
+        title=f"Capacity: {terms.name}",
+        subtitle=f"{len(steps)} runs, each with a day of {terms.day_s:g} s; searched by {terms.software}",
+        verdict=words.sentence(capacity),
+        tone=_tone(capacity),
+        sections=(
+            Section("Summary", tuple(_summary(capacity))),
+            Section("Users and response times", tuple(_curve(capacity, steps))),
+            Section("Steps", (_steps("The steps, by their users", steps, place), *_reasons(steps))),
+            *_confirmation(capacity, place),
+            Section("What differs between the runs", tuple(_what_differs(runs, len(steps)))),
+            Section("How to read this", tuple(_how_to_read(capacity))),
+            Section("Disclosure", (same_table(facts_of(runs, notes)),)),
+        ),
+    )
+
+
+def _tone(capacity: Capacity) -> Tone:
+    """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
+    if capacity.users is None:
+        return "bad"
+    return "good" if capacity.exit_status == 0 and not capacity.terms.embedded else "doubtful"
+
+
+def _summary(capacity: Capacity) -> Iterable[Block]:
+    """Yield what a reader needs who reads nothing else."""
+    if doubts := words.doubts(capacity):
+        yield Listing("Doubts", tuple(doubts))
+    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity)))
+    yield words.limits(capacity)
+    yield f"What to do next: {words.what_next(capacity)}"
+
+
+def _curve(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    """Yield the chart of score, response score and throughput over users, with a marker of its own for each result."""
+    terms, found = capacity.terms, capacity.found
+    users = [float(step.users) for step in steps]
+
+    def lines(figure: Callable[[MeasuredStep], float | None], *, intervals: bool = False) -> tuple[Line, ...]:
+        values = [figure(step) for step in steps]
+        of_results = [
+            Line(
+                words.RESULTS[result],
+                tuple(value if step.result == result else None for step, value in zip(steps, values, strict=True)),
+                joined=False,
+                intervals=tuple(
+                    step.score_interval_ms if intervals and step.result == result else None for step in steps
+                ),
+            )
+            for result in (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)  # orange and green, if there are both
+        ]
+        known = [None if step.result == VOID else value for step, value in zip(steps, values, strict=True)]
+        median = Line("median", medians_by(users, known))
+        return median, *of_results
+
+    def limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
+        return () if limit_ms is None else (Limit(f"{name} below {duration(limit_ms)}", limit_ms),)
+
+    ends = (found.low, found.high) if found and capacity.certain else (None, None)
+    response = (
+        Panel(
+            "Score: weighted 95th percentile",
+            "ms",
+            lines(lambda step: _ms(step.score_ms), intervals=True),
+            "log",
+            limits=limit("score", terms.score_limit_ms),
+        ),
+        Panel(
+            "Response score: the same, from when tasks were due",
+            "ms",
+            lines(lambda step: _ms(step.response_score_ms)),
+            "log",
+            limits=limit("response score", terms.response_score_limit_ms),
+        ),
+    )
+    throughput = Panel("", "tasks per second", lines(lambda step: step.tasks_per_s))
+    yield (
+        "Each point is a run, its shape the result, and the line joins the medians. The dashed line is the limit of the"
+        " figure; other criteria decide, too. Vertical bars are the 95 % intervals of scores, which windows of 1 h and"
+        " more have. A triangle at the upper edge is infinite: too many tasks failed. The interval of the capacity is"
+        " shaded."
+    )
+    for caption, panels in (
+        ("Response time by number of users", response),
+        ("Throughput by number of users, in successful tasks per second", (throughput,)),
+    ):
+        chart = Chart(
+            caption,
+            Axis("users", "count", tuple(users), Column("Users", 0), tuple(step.users for step in steps)),
+            panels,
+            shaded=None if None in ends else (float(ends[0] or 0), float(ends[1] or 0)),
+            shaded_names=("interval", ""),
+        )
+        if drawn := drawable(chart):
+            yield drawn
+
+
+def _ms(time: Time | None) -> float | None:
+    return None if time is None else float(time)
+
+
+def _confirmation(capacity: Capacity, place: Place) -> Iterable[Section]:
+    """Yield the section of the runs after the search, if there are any for this capacity."""
+    if runs := [run for level in capacity.levels for run in level.runs]:
+        what = (
+            "After the search, 80 and 100 % of the capacity must pass, and 120 % must fail or be slower. A level is"
+            " repeated if it is not as expected; two of three results decide."
+        )
+        yield Section("Confirmation", (what, _steps("The runs after the search", runs, place), *_reasons(runs)))
+
+
+def _steps(caption: str, steps: Sequence[MeasuredStep], place: Place) -> Table:
+    return table_of(
+        caption,
+        steps,
+        ("Run", None, lambda step: Link(step.run, f"{quote(place(step.run))}/")),
+        ("Users", 0, lambda step: step.users),
+        ("Result", None, lambda step: RATED.get(step.result, words.RESULTS[step.result])),
+        ("Score", "time", lambda step: step.score_ms),
+        ("95 % interval of the score", None, lambda step: _interval(step.score_interval_ms)),
+        ("Response score", "time", lambda step: step.response_score_ms),
+        ("Tasks/s", 1, lambda step: step.tasks_per_s),
+        ("8-hour equivalent, in users", 0, lambda step: step.load_equivalent_users),
+    )
+
+
+def _interval(interval_ms: tuple[float, float] | None) -> str | None:
+    return None if interval_ms is None else f"{duration(interval_ms[0])} to {duration(interval_ms[1])}"
+
+
+def _reasons(steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    """Yield the reasons of the steps that did not pass."""
+    reasons = [f"{step.users:,} users ({step.run}): {'; '.join(step.reasons)}" for step in steps if step.reasons]
+    if reasons:
+        yield Listing("Why steps did not pass", tuple(reasons))
+
+
+def _what_differs(runs: Sequence[RecordedRun], steps: int) -> Iterable[Block]:
+    facts = facts_of(runs, {})
+    different = differing({name: values for name, values in facts.items() if not BY_NUMBER.fullmatch(name)})
+    names = ["/".join(run.place.split("/")[-2:]) for run in runs]
+    if runs:
+        yield differing_table(different, names) if different else f"{SAME} They differ in the number of users."
+    if len(runs) < steps:
+        yield f"The logs of {steps - len(runs)} of {steps} runs cannot be read."
+
+
+def _how_to_read(capacity: Capacity) -> Iterable[Block]:
+    yield (
+        "The capacity is the largest number of users with which runs pass: they are valid and meet all criteria. The"
+        f" interval is stated if {EVIDENCE} equal results at each end support it, or nearly all of more. It then has a"
+        " confidence of at least 90 %, for the plan of this seed."
+    )
+    yield (
+        f"Users are those of this scenario's day of {capacity.terms.day_s:g} s. The 8-hour equivalent is the number of"
+        " users with a day of 8 h who make the same load. Quote one of the two, with its day."
+    )

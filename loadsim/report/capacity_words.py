@@ -1,0 +1,169 @@
+"""The answer of a capacity search in sentences, for its text and its report."""
+
+from __future__ import annotations
+
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_confirmation import Level
+from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED, VOID, Result
+from loadsim.errors import printable
+from loadsim.report.digits import duration
+
+RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
+
+MOST_REASONS = 3
+"""The most reasons of a step that are shown; its run directory has all."""
+
+
+def verdict(capacity: Capacity) -> str:
+    """Return the capacity, or what ended the search without one."""
+    found, settings = capacity.found, capacity.terms.settings
+    assert found is not None
+    low = None if found.low is None else f"{found.low:,} users"
+    if found.stopped_by == "noise":
+        return f"not decided, from {low or 'none'}{f' to {found.high:,} users' if found.high else ' up'}"
+    if found.stopped_by == "criteria":
+        return low or f"none, {found.high:,} users miss the criteria"
+    why = {
+        "generator": "the load generator was too slow for more",
+        "limit": f"{settings.most:,} are the most of this search",
+    }
+    return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
+
+
+def sentence(capacity: Capacity) -> str:
+    """Return the verdict of a report: the capacity, its interval, and what ended the search."""
+    found = capacity.found
+    assert found is not None
+    first = verdict(capacity)
+    if found.low is None or found.high is None or found.stopped_by == "noise":
+        return f"{first[:1].upper()}{first[1:]}"
+    if not capacity.certain:
+        return f"About {first}: too few runs agree to state an interval"
+    return f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
+
+
+def facts(capacity: Capacity) -> list[tuple[str, str]]:
+    """Return names and texts: the interval, what the users are, and what the next larger number missed."""
+    found, terms = capacity.found, capacity.terms
+    assert found is not None
+    lines = []
+    if found.low is not None or capacity.certain:
+        lines.append(("Interval", interval(capacity)))
+    if found.low is not None:
+        pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
+        lines.append(("Users", f"each with a day of {terms.day_s:g} s{pace}, by the plan of run.seed {terms.seed}"))
+        lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
+        lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
+    if found.high is not None:
+        lines.append((f"Missed with {found.high:,} users", missed(capacity)))
+    if measured := [level for level in capacity.levels if level.runs]:
+        lines.append(("Confirmation", "; ".join(map(_level, measured))))
+    return lines
+
+
+def _level(level: Level) -> str:
+    """Return a level with its result, such as "80 % (1,000 users) passed"."""
+    as_expected, not_so = ("passed", "did not pass") if level.percent <= 100 else ("was worse", "was no worse")
+    found = {PASSED: as_expected, FAILED: not_so, None: "is to be repeated"}.get(level.result, "was undecided")
+    return f"{level.percent} % ({level.users:,} users) {found}"
+
+
+def _unconfirmed(capacity: Capacity) -> list[str]:
+    """Return what it means that a confirmation failed."""
+    lines = []
+    lower = [level for level in capacity.levels if level.percent <= 100 and level.result not in (PASSED, None)]
+    upper = [level for level in capacity.levels if level.percent > 100 and level.result not in (PASSED, None)]
+    if lower:
+        lines.append(
+            f"Not confirmed: {lower[0].users or 0:,} users must pass after the search, and did not. The server, its"
+            " data or its machine changed: find out what, and search again."
+        )
+    if upper and upper[0].users is None:
+        lines.append("Not confirmed: 120 % are more than --most allows.")
+    elif upper:
+        lines.append(
+            f"Not confirmed: {upper[0].users or 0:,} users are no worse than the capacity, so it may be higher. Search"
+            " again with longer windows."
+        )
+    return lines
+
+
+def interval(capacity: Capacity) -> str:
+    """Return the interval with the results at its ends; or why it is not stated."""
+    found = capacity.found
+    assert found is not None
+    ends = [
+        f"{users:,} users {_times(capacity, users, result)}"
+        for users, result in ((found.low, PASSED), (found.high, FAILED))
+        if users is not None
+    ]
+    seen = ", ".join(ends)
+    if not capacity.certain:
+        return f"not stated: {seen}; {EVIDENCE} equal results of each, or long windows, are evidence"
+    if found.high is None:
+        return f"{seen}; its upper end is not known"
+    if found.low is None:
+        return f"{seen}; no number passed"
+    share = (found.high - found.low) / (found.high + found.low)
+    return f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 %"
+
+
+def _times(capacity: Capacity, users: int, result: Result) -> str:
+    """Return how often a number had a result, such as "passed 8 of 9 times"."""
+    judged = [step.result for step in capacity.steps if step.users == users and step.result != VOID]
+    equal = judged.count(result)
+    often = f"{equal} times" if equal == len(judged) else f"{equal} of {len(judged)} times"
+    return f"{RESULTS[result]} {often}"
+
+
+def missed(capacity: Capacity) -> str:
+    """Return the criteria that the last failure of the smallest failed number missed."""
+    found = capacity.found
+    failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
+    return "; ".join(printable(reason) for reason in failed[-1].reasons[:MOST_REASONS]) if failed else ""
+
+
+def doubts(capacity: Capacity) -> list[str]:
+    """Return what limits the meaning of the answer."""
+    lines = []
+    if capacity.found is not None and capacity.found.stopped_by == "noise":
+        lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
+    if capacity.found is not None and not capacity.certain:
+        lines.append("Chance may have decided: too few results agree at the ends of the search.")
+    if capacity.confirmed is False:
+        lines += _unconfirmed(capacity)
+    if capacity.terms.embedded:
+        lines.append("The embedded server shares this machine: this measures no server.")
+    return lines
+
+
+def what_next(capacity: Capacity) -> str:
+    """Return what to do with the answer."""
+    found, settings = capacity.found, capacity.terms.settings
+    assert found is not None
+    if capacity.terms.embedded:
+        return "search on a mail server of your own (loadsim new)."
+    if capacity.confirmed is False:
+        return "do not quote this number: it was not confirmed. The doubts say why."
+    if found.stopped_by == "generator":
+        return "take --pin, more cores, or another machine for the load: the server may take more."
+    if found.stopped_by == "limit":
+        return f"create more accounts, and search again with --most above {settings.most:,}."
+    if found.stopped_by == "noise":
+        return "search again with longer windows, or accept the wider interval."
+    if found.low is None:
+        return "read the reports of the steps: even the smallest number misses criteria. Or search from fewer users."
+    if not capacity.certain:
+        return "resume this search without --quick before you quote this number."
+    return "quote users, interval, day and scenario together. To raise the capacity, improve what the failures missed."
+
+
+def limits(capacity: Capacity) -> str:
+    """Return the limits of the scores in words; "" without any."""
+    terms = capacity.terms
+    each = [
+        f"{name} below {duration(limit)}"
+        for name, limit in (("score", terms.score_limit_ms), ("response score", terms.response_score_limit_ms))
+        if limit is not None
+    ]
+    return f"Criteria: {', '.join(each)}, and all others of the scenario." if each else ""

@@ -1,0 +1,165 @@
+"""The report on a capacity search.
+
+Seen from outside, it could be wrong in these ways, and each has a test: its first sentence says more than the search
+found; passes and failures differ by colour alone; the limit or an interval is not drawn; a link leads nowhere, or to a
+place that a damaged file names; the two kinds of users are mixed up; a text of a server becomes markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_searches import capacity
+
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_search import Found
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.report.capacity_report import describe_capacity
+from loadsim.report.document import Chart, Document, Link, Table, tables, to_json
+from loadsim.report.html import to_html
+from loadsim.report.markdown import to_markdown
+from loadsim.runs.capacity_file import read_capacity, write
+
+FOUND = Found(1000, 1200, "criteria")
+
+
+def searched(found: Found = FOUND, **options: Any) -> Capacity:
+    return capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), (2000, "undecided"), **options)
+
+
+def described(found: Capacity) -> Document:
+    return describe_capacity(found, (), {})
+
+
+def table(document: Document, caption: str) -> Table:
+    blocks = [block for section in document.sections for block in section.blocks]
+    (found,) = (one for one in tables(blocks) if one.caption.startswith(caption))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "runs", "tone", "verdict"),
+    [
+        (FOUND, 5, "good", "1,000 users, interval 1,000 to 1,200: 1,200 users miss the criteria"),
+        (FOUND, 2, "doubtful", "About 1,000 users: too few runs agree to state an interval"),
+        (Found(None, 1200, "criteria"), 5, "bad", "None, 1,200 users miss the criteria"),
+        (
+            Found(1000, None, "generator"),
+            5,
+            "doubtful",
+            "At least 1,000 users; the load generator was too slow for more",
+        ),
+        (Found(1000, None, "limit"), 5, "doubtful", "At least 1,000 users; 4,000 are the most of this search"),
+        (Found(500, 1200, "noise"), 5, "doubtful", "Not decided, from 500 users to 1,200 users"),
+    ],
+)
+def test_the_verdict_says_what_the_search_found(found: Found, runs: int, tone: str, verdict: str) -> None:
+    document = described(searched(found, runs=runs))
+    assert (document.tone, document.verdict) == (tone, verdict)
+    assert any(str(block).startswith("What to do next: ") for block in document.sections[0].blocks)
+
+
+def test_the_embedded_server_is_never_good() -> None:
+    found = searched()
+    document = described(replace(found, terms=replace(found.terms, embedded=True)))
+    assert document.tone == "doubtful"
+    assert "measures no server" in to_html(document)
+
+
+def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
+    document = described(searched(interval_ms=(900.0, 1050.0)))
+    charts = [block for block in document.sections[1].blocks if isinstance(block, Chart)]
+    chart = charts[0]
+    assert [line.name for line in chart.panels[0].lines] == ["median", "failed", "passed", "undecided"]
+    assert [limit.value for panel in chart.panels for limit in panel.limits] == [1000, 5000]
+    assert [each.shaded for each in charts] == [(1000, 1200)] * 2
+    page = to_html(document)
+    assert all(f'href="#m{number}"' in page for number in range(4))
+    assert page.count('<line class="line c2') >= 10  # an interval at each pass
+    assert "score below 1,000 ms" in page and "response score below 5,000 ms" in page
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+
+
+def test_without_evidence_no_interval_is_shaded() -> None:
+    charts = [block for block in described(searched(runs=2)).sections[1].blocks if isinstance(block, Chart)]
+    assert [chart.shaded for chart in charts] == [None, None]
+
+
+def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
+    document = described(searched(runs=1))
+    steps = table(document, "The steps")
+    titles = [column.title for column in steps.columns]
+    assert titles.index("8-hour equivalent, in users") > titles.index("Users")
+    assert [(row[0], row[1], row[2]) for row in steps.rows][:3] == [
+        ("steps/00500-1", 500, "\N{CHECK MARK} passed"),
+        ("steps/01000-1", 1000, "\N{CHECK MARK} passed"),
+        ("steps/01200-1", 1200, "\N{MULTIPLICATION SIGN} failed"),
+    ]
+    assert isinstance(steps.rows[0][0], Link)
+    assert '<a href="steps/00500-1/">steps/00500-1</a>' in to_html(document)
+    assert "[steps/00500-1](steps/00500-1/)" in to_markdown(document)
+    assert json.loads(json.dumps(to_json(document)))["sections"][2]["tables"][0]["rows"][0][0] == "steps/00500-1"
+
+
+def test_a_report_elsewhere_leads_to_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "a search"
+    directory.mkdir()
+    write(replace(searched(runs=5), directory=directory))
+    (tmp_path / "reports").mkdir()
+    for out in (directory / "report.html", tmp_path / "reports" / "of it.html"):
+        assert main(["report", str(directory), "-o", str(out)]) == 0
+        links = re.findall(r'<a href="([^"]*)/">', out.read_text())
+        assert links and all(
+            (out.parent / link.replace("%20", " ")).resolve().is_relative_to(directory) for link in links
+        )
+    assert main(["report", str(directory)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(directory / "report.html")
+
+
+def test_texts_of_a_server_stay_texts() -> None:
+    hostile = "<script>alert(1)</script>&[x](javascript:1)"
+    found = searched()
+    steps = tuple(replace(step, reasons=(hostile,)) for step in found.steps)
+    document = described(replace(found, steps=steps, terms=replace(found.terms, name=hostile)))
+    assert "<script" not in to_html(document)
+    assert "<script" not in to_markdown(document) and "[x](" not in to_markdown(document)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"terms": {}},
+        {"stopped_by": "luck"},
+        {"users": "many"},
+        {"steps": [{}]},
+        {"steps": None},
+        {"steps": [{"run": "../../etc"}]},
+        {"steps": [{"run": "javascript:alert(1)"}]},
+        {"steps": [{"result": "great"}]},
+        {"steps": [{"score_ms": "never"}]},
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
+    found = replace(searched(), directory=tmp_path)
+    write(found)
+    assert read_capacity(tmp_path) == found
+    document = json.loads((tmp_path / "capacity.json").read_text())
+    if change.get("steps") and change["steps"][0]:
+        change = {"steps": [document["steps"][0] | change["steps"][0]]}
+    (tmp_path / "capacity.json").write_text(json.dumps(document | change))
+    with pytest.raises(ConfigError, match="expected a file of loadsim capacity") as refused:
+        read_capacity(tmp_path)
+    assert len(refused.value.lines) == 1
+
+
+def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(replace(searched(), directory=tmp_path, found=None))
+    assert main(["report", str(tmp_path)]) == 2
+    assert "expected a finished search, found 20 steps of one (resume it)" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
