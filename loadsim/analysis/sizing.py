@@ -7,42 +7,34 @@ figure that would mislead is left out with its reason.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.server_blocks import Rates, Series, host_of, means, rates_of, series_of
 from loadsim.analysis.utilisation import (
     Blocks,
     Estimate,
     NotKnown,
-    Samples,
-    block_means,
-    block_rates,
     levels,
     ratio,
     users_at,
 )
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.records import SPANS
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import EVENT, OUTCOME
 
-HOST, POSTFIX, DOVECOT = "host", "postfix", "dovecot"
+POSTFIX, DOVECOT = "postfix", "dovecot"
 
 ESTIMATE, AT_LEAST = "estimate", "at least"
 """The meanings of a number of users: an estimate; or a bound, as others use the resource or it serves in parallel."""
 
-NO_COMMANDS = ("IMAP CONNECT", "IMAP DONE")
-"""Records of IMAP that no server counts as commands."""
-
 OTHER_LOAD = 1.1
 """A server that counts this many times as much mail or commands as loadsim made has other load, too."""
+
+NOTED_OTHERS = 0.1
+"""The least work of others that is a doubt, as a share of the server's: a part of it may be for the server."""
 
 FULL = 0.95
 """From this utilisation on, a resource was full: the demand of a task may be larger than measured."""
@@ -119,7 +111,8 @@ class DataSet:
 class Sizing:
     """The sizing of a server by one run; rates are per second of the window.
 
-    `equivalent` is the number of users with a day of 8 h that make the load of one of the run's.
+    `equivalent` is the number of users with a day of 8 h that make the load of one of the run's. `missed` has the
+    criteria that the run missed with its own users; None if it met them.
     """
 
     run: str
@@ -135,13 +128,19 @@ class Sizing:
     demands: Sequence[Demand]
     disk: DiskOperations
     data: DataSet
+    missed: str | None
     doubts: Sequence[str]
     not_covered: Sequence[str]
     assumptions: Sequence[str]
 
     @property
     def first(self) -> Resource | None:
-        """The resource that fewest users fill; None if it may be another, which has no number."""
+        """The resource that fewest users fill.
+
+        None if it may be another, which has no number, or if the run missed its criteria: then something else is slow.
+        """
+        if self.missed is not None:
+            return None
         known = [(each.users.value, each) for each in self.resources if each.users is not None]
         if not known:
             return None
@@ -160,11 +159,11 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
     Raises `RunInvalid` for an invalid run, and `ConfigError` for logs that no server can be sized by.
     """
     _check(run)
-    log, figures = run.log, run.figures
+    log, figures, verdict = run.log, run.figures, run.summary.verdict
     window_s, users = figures.window_s, int(figures.users)
-    series = _series(log)
-    host = series[_host_of(run.place, series)]
-    rates = _load(log, window_s)
+    series = series_of(log)
+    host = series[host_of(run.place, series)]
+    rates = rates_of(log, window_s)
     resources = [
         _processor(host, users, window_s, target),
         _memory(host, users, window_s, target),
@@ -174,7 +173,7 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
     data = _data_set(host, window_s, mailbox_bytes)
     return Sizing(
         run=run.place,
-        validity=run.summary.verdict.validity,
+        validity=verdict.validity,
         embedded=figures.embedded,
         users=users,
         equivalent=equivalent,
@@ -186,7 +185,8 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
         demands=_demands(host, rates, window_s),
         disk=_disk_operations(host, rates, window_s, users, equivalent),
         data=data,
-        doubts=_doubts(run, series, rates, resources, data),
+        missed="; ".join(verdict.reasons) if verdict.passed is False else None,
+        doubts=_doubts(run, series, host, rates, resources, data),
         not_covered=_not_covered(host, resources, window_s),
         assumptions=ASSUMPTIONS,
     )
@@ -195,7 +195,8 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
 ASSUMPTIONS = (
     "the load grows in proportion to the users: same mix of tasks, same messages for each user, same mailboxes",
     "the demand of a task stays the same: no lock, cache or queue costs more under more load",
-    "the same machine and configuration, with the load generator on another machine",
+    "the same machine and configuration, with the load generator on another machine; each of its logical processors has"
+    " the speed that it had",
     "other programs keep what they took in the window; all work of the server's processes is the users'",
 )
 
@@ -213,72 +214,6 @@ def _check(run: RecordedRun) -> None:
         raise ConfigError(f"{expected} users, found none")
     if verdict.validity == "invalid":
         raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {'; '.join(verdict.reasons)}")
-
-
-# --- what was measured ------------------------------------------------------------------------------------------------
-
-Series = Mapping[str, Samples]
-"""The samples of a probe by figure."""
-
-
-def _series(log: TimingLog) -> Mapping[str, Series]:
-    """Return the samples of all probes in order, also those before the window: a value stands for the time since."""
-    found: defaultdict[str, defaultdict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for sample in log.health:
-        if PROBE in sample and sample.get("at_s") is not None:
-            for figure, value in sample[FIGURES].items():
-                found[sample[PROBE]][figure].append((sample["at_s"], float(value)))
-    return {probe: {figure: sorted(samples) for figure, samples in figures.items()} for probe, figures in found.items()}
-
-
-def _host_of(place: str, series: Mapping[str, Series]) -> str:
-    """Return the probe `host` that saw the server's processes. Raises `ConfigError` without one."""
-    hosts = [name for name in series if name.partition("/")[0] == HOST]
-    seen = [name for name in hosts if "server_cpu_cores" in series[name]]
-    if seen:
-        return seen[0]
-    if hosts:
-        raise ConfigError(
-            f"size: {place}: expected the probe host to see the server's processes, found none: run loadsim as root on"
-            " the server's machine, or its first slice (docs/reference/probes.md)"
-        )
-    raise ConfigError(
-        f"size: {place}: expected samples of the probe host, found none: measure with --set 'probes.host={{}}' on the"
-        " server's machine"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """The rates of users per second, in each block of the window."""
-
-    tasks: Blocks
-    messages: Blocks
-    deliveries: Blocks
-    imap_commands: Blocks
-
-
-def _load(log: TimingLog, window_s: Window) -> _Rates:
-    """Return the rates of tasks that ended, of messages and copies accepted, and of IMAP commands begun."""
-    names = np.array(log.strings)
-    spans = np.isin(names, SPANS)
-    tasks: list[NDArray[np.int64]] = []
-    for piece in log.pieces("tasks"):
-        ok = (piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]
-        tasks.append(piece["ended_us"][ok])
-    data = names == "SMTP DATA"
-    imap = np.char.startswith(names, "IMAP ") & ~np.isin(names, NO_COMMANDS)
-    messages: list[NDArray[np.int64]] = []
-    commands: list[NDArray[np.int64]] = []
-    for piece in log.pieces("commands"):
-        messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
-        commands.append(piece["started_us"][imap[piece["command"]]])
-    deliveries = [piece["at_us"][piece["event"] == EVENT["accepted"]] for piece in log.pieces("mails")]
-    return _Rates(*(block_rates(_joined(each), window_s) for each in (tasks, messages, deliveries, commands)))
-
-
-def _joined(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
 
 
 # --- resources --------------------------------------------------------------------------------------------------------
@@ -310,19 +245,13 @@ def _missing(name: str, unit: str, reason: object) -> Resource:
     return Resource(name, unit, ESTIMATE, why_not=str(reason))
 
 
-def _means(host: Series, figure: str, window_s: Window) -> Blocks:
-    if figure not in host:
-        raise NotKnown(f"the probe has no figure {figure}")
-    return block_means(host[figure], window_s)
-
-
 def _processor(host: Series, users: int, window_s: Window, target: float) -> Resource:
     """Return the processor: all cores but what other programs and other virtual machines take."""
     try:
-        used = _means(host, "server_cpu_cores", window_s)
-        cores = _means(host, "cores", window_s)
-        others = _means(host, "others_cpu_cores", window_s)
-        stolen = _means(host, "cpu_steal_share", window_s) * cores
+        used = means(host, "server_cpu_cores", window_s)
+        cores = means(host, "cores", window_s)
+        others = means(host, "others_cpu_cores", window_s)
+        stolen = means(host, "cpu_steal_share", window_s) * cores
         if float(others.mean()) > MOST_BY_OTHERS * float(cores.mean()):
             raise NotKnown(
                 f"other programs took {float(others.mean()):.2f} of {float(cores.mean()):.0f} cores, more than half:"
@@ -336,8 +265,8 @@ def _processor(host: Series, users: int, window_s: Window, target: float) -> Res
 def _memory(host: Series, users: int, window_s: Window, target: float) -> Resource:
     """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
     try:
-        used = _means(host, "server_rss_bytes", window_s) / 1e9
-        available = _means(host, "memory_available_bytes", window_s) / 1e9
+        used = means(host, "server_rss_bytes", window_s) / 1e9
+        available = means(host, "memory_available_bytes", window_s) / 1e9
     except NotKnown as reason:
         return _missing("memory", "GB", reason)
     return _resource("memory", "GB", AT_LEAST, used, used + available, users, target, levels)
@@ -350,7 +279,7 @@ def _disks(host: Series, users: int, window_s: Window, target: float) -> list[Re
         if disk := _DISK.fullmatch(figure):
             name = f"disk {disk[1]}"
             try:
-                busy = _means(host, figure, window_s)
+                busy = means(host, figure, window_s)
             except NotKnown as reason:
                 found.append(_missing(name, "busy share", reason))
                 continue
@@ -361,7 +290,7 @@ def _disks(host: Series, users: int, window_s: Window, target: float) -> list[Re
 # --- demands ----------------------------------------------------------------------------------------------------------
 
 
-def _demands(host: Series, rates: _Rates, window_s: Window) -> list[Demand]:
+def _demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
     """Return the processor time of the server's processes for each task, message and IMAP command.
 
     All of it is divided by each of them in turn: the figures describe the same time, and do not add up.
@@ -373,20 +302,20 @@ def _demands(host: Series, rates: _Rates, window_s: Window) -> list[Demand]:
         ("IMAP command", rates.imap_commands),
     ):
         try:
-            taken = ratio(_means(host, "server_cpu_cores", window_s), blocks)
+            taken = ratio(means(host, "server_cpu_cores", window_s), blocks)
             found.append(Demand(name, "ms of processor", taken.times(1000)))
         except NotKnown as reason:
             found.append(Demand(name, "ms of processor", None, str(reason)))
     return found
 
 
-def _disk_operations(host: Series, rates: _Rates, window_s: Window, users: int, equivalent: float) -> DiskOperations:
+def _disk_operations(host: Series, rates: Rates, window_s: Window, users: int, equivalent: float) -> DiskOperations:
     disks = [disk[1] for figure in sorted(host) if (disk := _DISK.fullmatch(figure))]
     try:
         if not disks:
             raise NotKnown("the probe sampled no disks")
-        reads = sum((_means(host, f"disk_{disk}_reads_per_s", window_s) for disk in disks), np.zeros(1))
-        writes = sum((_means(host, f"disk_{disk}_writes_per_s", window_s) for disk in disks), np.zeros(1))
+        reads = sum((means(host, f"disk_{disk}_reads_per_s", window_s) for disk in disks), np.zeros(1))
+        writes = sum((means(host, f"disk_{disk}_writes_per_s", window_s) for disk in disks), np.zeros(1))
         both = reads + writes
         per_s = ratio(both, 1.0)
         of_mailbox = per_s.times(1 / users)
@@ -404,8 +333,8 @@ def _disk_operations(host: Series, rates: _Rates, window_s: Window, users: int, 
 
 def _data_set(host: Series, window_s: Window, mailbox_bytes: int | None) -> DataSet:
     try:
-        available = float(_means(host, "memory_available_bytes", window_s).mean())
-        used_share = float(_means(host, "memory_used_share", window_s).mean())
+        available = float(means(host, "memory_available_bytes", window_s).mean())
+        used_share = float(means(host, "memory_used_share", window_s).mean())
     except NotKnown:
         return DataSet(mailbox_bytes, None, None, None)
     memory = round(available / (1 - used_share)) if used_share < 1 else None
@@ -419,7 +348,8 @@ def _data_set(host: Series, window_s: Window, mailbox_bytes: int | None) -> Data
 def _doubts(
     run: RecordedRun,
     series: Mapping[str, Series],
-    rates: _Rates,
+    host: Series,
+    rates: Rates,
     resources: Sequence[Resource],
     data: DataSet,
 ) -> list[str]:
@@ -434,12 +364,13 @@ def _doubts(
         for each in resources
         if each.utilisation is not None and each.utilisation.value >= FULL
     ]
+    found += _if_others_grow(host, run.figures.window_s, int(run.figures.users))
     for probe, figure, what, ours in (
         (POSTFIX, "queued_per_s", "messages", rates.messages),
         (DOVECOT, "commands_per_s", "IMAP commands", rates.imap_commands),
     ):
         try:
-            theirs = float(_means(series.get(probe, {}), figure, run.figures.window_s).mean())
+            theirs = float(means(series.get(probe, {}), figure, run.figures.window_s).mean())
         except NotKnown:
             continue
         if theirs > OTHER_LOAD * float(ours.mean()):
@@ -455,14 +386,30 @@ def _doubts(
     return found
 
 
+def _if_others_grow(host: Series, window_s: Window, users: int) -> list[str]:
+    """Return a doubt: the users that fill the processor if the work of others grows with them."""
+    try:
+        used, others, cores = (
+            float(means(host, figure, window_s).mean()) for figure in ("server_cpu_cores", "others_cpu_cores", "cores")
+        )
+    except NotKnown:
+        return []
+    if others < NOTED_OTHERS * used:
+        return []
+    return [
+        f"other programs, interrupts and the kernel's threads took {others:.2f} cores: if that grows with the users,"
+        f" too, {users * cores / (used + others):,.0f} of them fill the processor"
+    ]
+
+
 def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) -> list[str]:
     """Return the resources without a figure."""
     found = [f"{each.name}: {each.why_not}" for each in resources if each.users is None]
     if not any(each.name.startswith("disk") for each in resources):
         found.append("disks: the probe sampled none")
     try:
-        sent = float(_means(host, "network_sent_bytes_per_s", window_s).mean()) / 1e6
-        received = float(_means(host, "network_received_bytes_per_s", window_s).mean()) / 1e6
+        sent = float(means(host, "network_sent_bytes_per_s", window_s).mean()) / 1e6
+        received = float(means(host, "network_received_bytes_per_s", window_s).mean()) / 1e6
         found.append(f"network: {sent:,.2f} MB/s sent and {received:,.2f} received; its speed is not known")
     except NotKnown:
         found.append("network: no figures")

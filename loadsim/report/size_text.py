@@ -37,6 +37,12 @@ def size_text(sizing: Sizing, width: int) -> str:
 
 def _verdict(sizing: Sizing) -> Iterable[str]:
     first = sizing.first
+    if sizing.missed is not None:
+        yield (
+            f"Size: not decided, since the run missed its criteria with {sizing.users:,} users:"
+            f" {printable(sizing.missed)}"
+        )
+        return
     if first is None or first.users is None or first.users_at_target is None:
         unknown = [each for each in sizing.resources if each.users is None]
         beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]

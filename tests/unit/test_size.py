@@ -65,8 +65,8 @@ def busy_run(place: Path, seed: int = 1, header: Mapping[str, Any] | None = None
         for n, end in enumerate(ends)
         for name in ("IMAP UID FETCH", "IMAP DONE", *(("SMTP DATA",) if n % 4 == 0 else ()))
     ]
-    mails = [event("accepted", f"n1.{n}", 2, end / 1000) for n, end in enumerate(ends[::2])]
-    mails += [event("seen", f"n1.{n}", 2, end / 1000 + 1) for n, end in enumerate(ends[::2])]
+    mails = [event("accepted", f"n1.{n}", 2, end / 1000) for n, end in enumerate(ends[::2], 1)]
+    mails += [event("seen", f"n1.{n}", 2, end / 1000 + 1) for n, end in enumerate(ends[::2], 1)]
     write_sample(
         place / "logs" / "c1.0.tlog",
         [LOGGED_ON, *tasks],
@@ -159,6 +159,26 @@ def test_a_processor_without_a_number_decides_nothing(
     assert reason in resource(found, "processor")["why_not"]
     assert main(["size", str(tmp_path)]) == 4
     assert capsys.readouterr().out.startswith("Size: not decided, since a resource without a number may be full first:")
+
+
+def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that is too slow for 200 users is not sized for 750, however idle its processor is."""
+    place = busy_run(tmp_path, header={"criteria": {"score_ms": {"max": 4}}})
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
+    assert resource(found, "processor")["users"] is not None
+    assert main(["size", str(place)]) == 4
+    assert capsys.readouterr().out.startswith("Size: not decided, since the run missed its criteria with 200 users:")
+
+
+def test_work_of_others_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0.4 cores of the server and 0.5 of others: with both in proportion, 444 users fill two cores."""
+    _, found = sized(busy_run(tmp_path / "a"), capsys)
+    (doubt,) = [each for each in found["doubts"] if "grows with the users" in each]
+    users = int(doubt.split("too, ")[1].split()[0])
+    assert users == pytest.approx(444, rel=0.03)
+    _, found = sized(busy_run(tmp_path / "b", others_cpu_cores=0.01), capsys)
+    assert not found["doubts"]
 
 
 def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
