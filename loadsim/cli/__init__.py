@@ -37,6 +37,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
     "capacity": "find the largest number of users that meets the criteria, with an interval",
+    "size": "compute from a measured run how many users would fill each resource of the server",
     "plan": "compute the load of a scenario in virtual time, without a server",
     "check": "try a server out for a scenario: what works, and what to change?",
     "new": "write a scenario for a mail server of your own",

@@ -8,6 +8,7 @@ import sys
 
 from loadsim.cli.options import add_scenario
 from loadsim.cli.progress import shown_share
+from loadsim.cli.shown_answer import width_and_colours
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
@@ -20,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engines", type=int, metavar="N", help="number of processes that plan; default: by users and cores"
     )
+    parser.add_argument(
+        "--wide", action="store_true", help="also print the count of each task by hour, in lines of any length"
+    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by user and by hour")
     parser.set_defaults(run=run_plan)
 
@@ -31,7 +35,8 @@ def run_plan(args: argparse.Namespace) -> int:
             found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
-        print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs, lists=lists))
+        text = plan_text(found.figures, needs, lists=lists, wide=args.wide, width=width_and_colours()[0])
+        print(json.dumps(found.figures) if args.json else text)
         for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
             print(f"loadsim: warning: {reason}", file=sys.stderr)
         for note in found.notes:

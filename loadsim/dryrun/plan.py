@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loadsim.dryrun.plan_engine import Planned, empty_tally, plan_users
 from loadsim.dryrun.plan_process import other_engines
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
+from loadsim.dryrun.traffic import hours_of, left_out, mean_rates, peaks, sessions, storage
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
@@ -38,13 +39,17 @@ class UserLoad:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds."""
+    """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds.
+
+    `stored_bytes` is the change of all mailboxes by its causes (`terms.STORED`).
+    """
 
     scenario: Scenario
     tally: Tally
     digest: str
     whole: UserLoad
     by_profile: dict[str, UserLoad]
+    stored_bytes: Counter[str] = field(default_factory=Counter)
 
 
 def engines_for(users: int, cores: int) -> int:
@@ -78,7 +83,10 @@ def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
     digests = {user: digest for engine in planned for user, digest in engine.digests.items()}
     digest = combine_digests([digests[user] for user in sorted(digests)])
     loads = _user_loads(scenario, workload, tally)
-    return Plan(scenario, tally, digest, loads.pop(""), loads)
+    stored_bytes: Counter[str] = Counter()
+    for engine in planned:
+        stored_bytes.update(engine.stored_bytes)  # the sum of counters has no negative counts
+    return Plan(scenario, tally, digest, loads.pop(""), loads, stored_bytes)
 
 
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
@@ -116,8 +124,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
     tally, scenario = plan.tally, plan.scenario
     commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())
     totals = {figure: sum(tally.traffic[figure]) for figure in TRAFFIC}
-    by_hour = _by_hour(tally)
-    inside = [hour for hour in by_hour if hour["seconds"]]
+    by_hour = hours_of(tally)
     return {
         "users": scenario.users,
         "day_s": scenario.run.day_length_s,
@@ -141,9 +148,12 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "commands": dict(sorted(commands.items())),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
-            "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.run.active_s,
-            "messages": totals["messages_sent"] / scenario.run.active_s,
+            **mean_rates(by_hour, scenario.run.active_s),
         },
+        "peaks": peaks(by_hour, scenario.run.active_s),
+        "sessions": sessions(scenario),
+        "storage": storage(plan.stored_bytes, scenario.run.days),
+        "left_out": left_out(scenario, tally),
         "failures": dict(sorted(tally.failures.items())),
     }
 
@@ -156,27 +166,3 @@ def _by_user(scenario: Scenario, tally: Tally) -> dict[str, dict[str, Any]]:
         }
         for user in range(1, scenario.users + 1)
     }
-
-
-def _by_hour(tally: Tally) -> list[dict[str, Any]]:
-    """Return a record for each hour. Hour -1 is before the start, the one behind the last hour after the end.
-
-    `seconds` is the hour's duration in the run; None for those two.
-    """
-    records: list[dict[str, Any]] = []
-    for number, hour in tally.hours.items():
-        left_ns = tally.duration_ns - number * tally.hour_ns
-        seconds = min(tally.hour_ns, left_ns) * 1e-9 if 0 <= number < tally.last else None
-        imap = sum(times for name, times in hour.commands.items() if name.startswith("IMAP "))
-        records.append(
-            {
-                "hour": number,
-                "seconds": seconds,
-                "tasks": {task: hour.tasks[task] for task in tally.tasks},
-                **{figure: hour.traffic[figure] for figure in TRAFFIC},
-                "imap_commands": imap,
-                "imap_commands_per_s": imap / seconds if seconds else None,
-                "commands": dict(sorted(hour.commands.items())),
-            }
-        )
-    return records

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 from typing import Any, cast
 
@@ -18,21 +20,33 @@ from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Pool
+from loadsim.model.mail_program import MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.partition import divide
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.users.plugin_tasks import idle_tasks
 
+RUN_ID = "plan-20260101T000000Z-0"
+"""As long as the id of a run, which each message has in its headers."""
+
+WALL_CLOCK_US = 1_767_225_600_000_000
+"""The wall clock at the start of a plan: with as many digits as in a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The totals of one engine's users, and the digests of the users' own plans by their numbers."""
+    """The totals of one engine's users, and the digests of the users' own plans by their numbers.
+
+    `stored_bytes` is the change of these users' mailboxes by its causes (`terms.STORED`).
+    """
 
     tally: Tally
     digests: dict[int, bytes]
+    stored_bytes: Counter[str] = field(default_factory=Counter)
 
 
 class PlannedPool(Pool):
@@ -53,7 +67,7 @@ class PlannedContents(Contents):
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
         """Return a filler of the schedule file's size, with its evidence."""
-        evidence = MessageTag("plan", user, id, "schedule", 0, "").header()
+        evidence = MessageTag(RUN_ID, user, id, "schedule", WALL_CLOCK_US, "").header()
         return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
 
 
@@ -88,6 +102,7 @@ def plan_users(
     users = divide(scenario.users, engines)[index]
     contents = PlannedContents(scenario.run.seed)
     tally = empty_tally(workload)
+    stored_bytes: Counter[str] = Counter()
 
     async def run(clock: LoopClock) -> None:
         no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
@@ -100,6 +115,8 @@ def plan_users(
             service_s=0.0,
             empty=scenario.initialise == "never",
             post=rounds.post,
+            endpoints=smtp_endpoints(workload),
+            stored_bytes=stored_bytes,
         )
         engine = Engine(
             Dependencies(
@@ -113,8 +130,8 @@ def plan_users(
                 control=rounds,
             ),
             users=users,
-            run_id="plan",
-            wall_clock_us=0,
+            run_id=RUN_ID,
+            wall_clock_us=WALL_CLOCK_US,
             self_observing=False,  # there is nothing to write, and nothing can be late
             strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
         )
@@ -122,4 +139,17 @@ def plan_users(
         await engine.run()
 
     run_virtual(run)
-    return Planned(tally, {user: workload.user_digest(user) for user in users})
+    return Planned(tally, {user: workload.user_digest(user) for user in users}, stored_bytes)
+
+
+def smtp_endpoints(workload: Workload) -> Callable[[int], Endpoint]:
+    """Return a function that returns the SMTP endpoint of a user, with the connections of their mail program."""
+    scenario, nowhere = workload.scenario, Endpoint("localhost", 0)
+    smtp = scenario.server.smtp if isinstance(scenario.server, Server) else nowhere
+    services = Services(nowhere, smtp)
+
+    @lru_cache
+    def of_program(program: MailProgram) -> Endpoint:
+        return scenario.with_program(services, program).smtp
+
+    return lambda user: of_program(workload.population.group(user).program)

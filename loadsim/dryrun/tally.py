@@ -9,11 +9,17 @@ from typing import Any
 
 from loadsim.model.records import SPANS, MailFields, TaskFields
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
+from loadsim.users import tasks
 from loadsim.users.tasks import TASKS
+
+SYNC = tasks.SYNC.name
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 
 HOUR_S = 3600.0
+
+GATHER_NS = 500_000_000
+"""Dovecot 2.3 gathers announcements for half a second; users list the messages of one announcement together."""
 
 
 @dataclass(slots=True)
@@ -42,6 +48,8 @@ class Tally:
         self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in (*TASKS, *plugin_tasks)}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
+        self.gathered = 0  # SYNCs within `GATHER_NS` of one before them, which stands for them on a server that gathers
+        self._listed_ns = [-GATHER_NS] * (users + 1)
         self._due = {task: [0] * BINS for task in self.tasks if task not in LEFT_OUT}
         self._data_bytes = 0
         self._hour = self.hours[-1]  # the one that was looked up last
@@ -57,6 +65,7 @@ class Tally:
             hour.traffic.update(other.hours[number].traffic)
             hour.commands.update(other.hours[number].commands)
         self.failures.update(other.failures)
+        self.gathered += other.gathered
         for task, counts in self._due.items():
             self._due[task] = [mine + more for mine, more in zip(counts, other._due[task], strict=True)]
 
@@ -79,6 +88,11 @@ class Tally:
             self.failures[f"{task}: {outcome} {error}".strip()] += 1
             return
         self.tasks[task][user] += 1
+        if task == SYNC:
+            if scheduled_ns - self._listed_ns[user] < GATHER_NS:
+                self.gathered += 1
+            else:
+                self._listed_ns[user] = scheduled_ns
         hour = self._hour if self._begin_ns <= scheduled_ns < self._end_ns else self._hour_of(scheduled_ns)
         hour.tasks[task] += 1
 

@@ -38,3 +38,6 @@ MOST_USERS = 10_000_000
 
 FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """The name of a probe's figure, which ends with its unit."""
+
+RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
+"""The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""

@@ -7,6 +7,7 @@ same commands, under the same names, as the `imap` and SMTP drivers.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,6 +27,7 @@ from loadsim.model.ports import (
     SENT_ITEMS,
     Account,
     Driver,
+    Endpoint,
     Flag,
     Header,
     MessageRef,
@@ -35,6 +37,7 @@ from loadsim.model.ports import (
     Session,
     Structure,
 )
+from loadsim.model.terms import COPIED, EMPTIED, RECEIVED, SAVED, SCHEDULES
 from loadsim.model.workload import Initial, Workload
 from loadsim.protocols.calendar import MailboxCalendar
 
@@ -168,6 +171,11 @@ class InMemoryDriver:
 
     Mail arrives at once, or when `post` calls `arrive`. With `post`, some of the users may have their mailboxes in
     another process.
+
+    `endpoints` returns the SMTP endpoint of a user, which decides how often they connect, and the commands before the
+    first message of a connection. Without it, users send CONNECT and EHLO for each message.
+
+    `stored_bytes` is the change of the mailboxes since the start state, by its causes (`terms.STORED`).
     """
 
     workload: Workload
@@ -180,6 +188,8 @@ class InMemoryDriver:
     name: str = "fake"
     supported_tasks: frozenset[str] = ALL_TASKS
     post: Post | None = None
+    endpoints: Callable[[int], Endpoint] | None = None
+    stored_bytes: Counter[str] = field(default_factory=Counter)
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
     _samples: dict[str, Mail] = field(default_factory=dict)
@@ -235,7 +245,8 @@ class InMemoryDriver:
 
     def session(self, account: Account, observer: Observer) -> Session:
         mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
-        return Session(mailbox, InMemorySubmission(self, mailbox), MailboxCalendar(mailbox))
+        endpoint = self.endpoints(account.number) if self.endpoints is not None else None
+        return Session(mailbox, InMemorySubmission(self, mailbox, endpoint), MailboxCalendar(mailbox))
 
     def deliver(self, recipients: Sequence[str], message: bytes) -> None:
         """Accept a message, once for each recipient. Raises `ServerRefused` if a recipient is unknown."""
@@ -293,6 +304,7 @@ class InMemoryMailbox:
     def receive(self, mail: Mail) -> None:
         """Put a message into the Inbox, and announce it if the Inbox is open."""
         self._inbox.add(mail, NO_FLAGS)
+        self._system.stored_bytes[RECEIVED] += mail.size_bytes
         if self._open == INBOX:
             self._announce()
 
@@ -437,7 +449,8 @@ class InMemoryMailbox:
         _remove(await self._copy("IMAP UID MOVE", refs, folder))
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
-        await self._copy("IMAP UID COPY", refs, folder)
+        copied = await self._copy("IMAP UID COPY", refs, folder)
+        self._system.stored_bytes[COPIED] += _size_bytes(copied)
 
     async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
         target = self.folder(folder)
@@ -449,11 +462,14 @@ class InMemoryMailbox:
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         target = self.folder(folder)
         await self._command("IMAP APPEND", len(message) + 60, 60)
+        self._system.stored_bytes[SCHEDULES if folder == CALENDAR else SAVED] += len(message)
         return target.add(parse_mail(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         if messages := await self._about("IMAP UID STORE", refs):
             await self._command("IMAP UID EXPUNGE")
+            cause = SCHEDULES if messages[0].folder.name == CALENDAR else EMPTIED
+            self._system.stored_bytes[cause] -= _size_bytes(messages)
             _remove(messages)
 
     async def log_off(self) -> None:
@@ -518,32 +534,50 @@ class _Headers(Sequence[Header]):
 
 @dataclass(slots=True)
 class InMemorySubmission:
-    """One user's submission (`ports.Submission`), over one connection per message.
+    """One user's submission (`ports.Submission`), over one connection per message, or over one that is kept.
 
-    The loss of this connection does not affect the mailbox's session.
+    The loss of a connection does not affect the mailbox's session.
     """
 
     system: InMemoryDriver
     mailbox: InMemoryMailbox
+    endpoint: Endpoint | None = None  # None: without AUTH and TLS
+    _connected: bool = field(default=False, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Deliver a message after the service times of the dialogue."""
-        for name in ("SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
+        greeting = () if self._connected else _greeting(self.endpoint)
+        self._connected = False  # a failure ends the connection
+        for name in (*greeting, "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
             await self.mailbox.serve(name, 40, 40)
         await self.mailbox.serve("SMTP DATA", len(message), 40)
+        self._connected = self.endpoint is not None and self.endpoint.connection == "kept"
         self.system.deliver(recipients, message)
 
     async def check(self) -> None:
         """Do nothing: there is no server to reach."""
 
     async def close(self) -> None:
-        """Do nothing: no connection is kept."""
+        self._connected = False
+
+
+def _greeting(endpoint: Endpoint | None) -> tuple[str, ...]:
+    """Return the commands before the first message of a connection, as the SMTP drivers report them."""
+    connected = ("SMTP CONNECT", "SMTP EHLO")
+    if endpoint is None:
+        return connected
+    secured = ("SMTP STARTTLS", "SMTP EHLO") if endpoint.tls == "starttls" else ()
+    return (*connected, *secured, *(("SMTP AUTH",) if endpoint.auth else ()))
 
 
 @lru_cache
 def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
     """Return the folders of a mailbox; users of one profile share the tuple."""
     return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
+
+
+def _size_bytes(messages: Iterable[_Message]) -> int:
+    return sum([message.mail.size_bytes for message in messages])
 
 
 def _remove(messages: Iterable[_Message]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,26 @@ TRAFFIC_ROWS = (
     "MB received",
     "IMAP commands",
     "  per second",
+    "SMTP commands",
+    "  per second",
 )
+
+RATES = {
+    "tasks": ("Tasks", 1),
+    "messages": ("Messages", 1),
+    "recipients": ("Recipients", 1),
+    "bytes_sent": ("kB sent", 1e3),
+    "bytes_received": ("kB received", 1e3),
+    "imap_commands": ("IMAP commands", 1),
+    "smtp_commands": ("SMTP commands", 1),
+    "smtp_connections": ("SMTP connections", 1),
+}
+"""The rates, with their titles and the factor between the figure and the unit shown."""
+
+SERVICES = ("imap", "smtp")
+
+MOST_ROWS = 24
+"""A table of rates by hour that would be longer is one by day."""
 
 HOURS_ACROSS = 8
 """The most hours in a row of the table."""
@@ -41,31 +61,105 @@ LITTLE_MAIL = 0.9
 """The share of the published mail below which a plan without lists says so."""
 
 
-def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True) -> str:
+def plan_text(
+    figures: Mapping[str, Any],
+    needs: Sequence[str] = (),
+    *,
+    lists: bool = True,
+    wide: bool = False,
+    width: int = 80,
+) -> str:
     """Return the output of `loadsim plan --json` as text, with the needs of the run as further lines.
 
-    `lists` says that the scenario has distribution lists.
+    `lists` says that the scenario has distribution lists. `wide` adds the count of each task by hour, in longer lines;
+    otherwise, lines have at most `width` columns.
     """
-    totals, rates = figures["totals"], figures["rates_per_s"]
+    totals, kept, storage = figures["totals"], figures["sessions"], figures["storage"]
+    log_ons = figures["rates_per_s"]["log_ons"]
+    more = f" (at most {kept['imap_most']:,})" if kept["imap_most"] != kept["imap_kept"] else ""
     lines = [
         _headline(figures),
         f"Messages: {totals['messages_sent']:,} sent ({totals['bytes_sent'] / 1e6:,.1f} MB),"
         f" {totals['messages_received']:,} received ({totals['bytes_received'] / 1e6:,.1f} MB),"
         f" {figures['per_user']['recipients_per_message']:.2f} recipients each",
-        "Rates: "
-        + ", ".join(
-            f"{rates[key]:,.2f} {name} per second"
-            for key, name in (("log_ons", "log-ons"), ("imap_commands", "IMAP commands"), ("messages", "messages"))
-            if rates[key] is not None
-        ),
+        f"Sessions: {kept['imap_kept']:,} are kept{more}"
+        + ("" if log_ons is None else f"; {log_ons:,.2f} log-ons per second before the start"),
+        f"Storage: {_mb(storage, 'growth'):+,.1f} MB a day: received {_mb(storage, 'received'):+,.1f}, sent copies"
+        f" {_mb(storage, 'saved'):+,.1f}, other copies {_mb(storage, 'copied'):+,.1f}, schedules"
+        f" {_mb(storage, 'schedules'):+,.1f}, emptied at log-off {_mb(storage, 'emptied'):+,.1f}",
     ]
     share = None if lists else _received_share(figures)
     if share is not None and share < LITTLE_MAIL:
         lines.insert(2, f"Without lists, users receive {share:.0%} of the published mail.".replace("%", " %"))
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
-    lines += [*needs, "", *_per_user(figures), *_by_hour(figures), "", f"Plan digest: {figures['plan_digest']}"]
-    return "\n".join(lines)
+    lines += [*needs, "", *_rates(figures), ""]
+    if wide:
+        lines += [*_per_user(_groups(figures)), *_by_hour(figures)]
+    else:
+        lines += [*_rates_by_hour(figures), *_per_user_within(figures, width)]
+    lines += [
+        "",
+        "A server may change these figures:",
+        *_left_out(figures),
+        "",
+        f"Plan digest: {figures['plan_digest']}",
+    ]
+    return "\n".join(lines if wide else _wrapped(lines, width))
+
+
+def _mb(storage: Mapping[str, float], cause: str) -> float:
+    return storage[f"{cause}_bytes_per_day"] / 1e6
+
+
+def _wrapped(lines: Iterable[str], width: int) -> Iterable[str]:
+    """Yield lines of at most this width, continued with two more spaces; words are not broken."""
+    for line in lines:
+        if len(line) <= width:
+            yield line
+            continue
+        indent = len(line) - len(line.lstrip())
+        yield from textwrap.wrap(
+            line, width, subsequent_indent=" " * (indent + 2), break_long_words=False, break_on_hyphens=False
+        )
+
+
+def _left_out(figures: Mapping[str, Any]) -> Iterable[str]:
+    return (f"- {each['what']}: {each['effect']}" for each in figures["left_out"])
+
+
+def _rates(figures: Mapping[str, Any]) -> Iterable[str]:
+    """Return the mean rates and those of the busiest hour."""
+    rows = [["Per second", "mean", "busiest hour", "in hour", "to mean"]]
+    for rate, (title, unit) in RATES.items():
+        peak = figures["peaks"][rate]
+        busiest = ["", "", ""]
+        if peak is not None:
+            busiest = [_rate(peak["per_s"] / unit), str(peak["hour"] + 1), f"{peak['to_mean']:.2f}"]
+        rows.append([title, _rate(figures["rates_per_s"][rate] / unit), *busiest])
+    return table(rows)
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.2f}" if per_s < 1000 else f"{per_s:,.0f}"
+
+
+def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
+    """Return a row of rates for each hour of the profiles' day, or for each day of a run of many hours."""
+    inside = [hour for hour in figures["by_hour"] if hour["seconds"]]
+    title, each = "In hour", 1
+    if len(inside) > MOST_ROWS:
+        hour_s = max(hour["seconds"] for hour in inside)
+        title, each = "On day", max(1, round((figures["day_s"] + figures["night_s"]) / hour_s))
+    shown = {rate: titled for rate, titled in RATES.items() if rate != "smtp_connections"}
+    rows = [[title, "tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP"]]
+    for number, first in enumerate(range(0, len(inside), each)):
+        part = inside[first : first + each]
+        seconds = sum(hour["seconds"] for hour in part)
+        sums = (sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in part) for rate in shown)
+        cells = [_rate(done / seconds / unit) for done, (_, unit) in zip(sums, shown.values(), strict=True)]
+        rows.append([str(number + 1), *cells])
+    return table(rows)
 
 
 def _received_share(figures: Mapping[str, Any]) -> float | None:
@@ -89,12 +183,33 @@ def _length(seconds: float) -> str:
     return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
 
 
-def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Return the planned and the published figures of each profile, and the planned figures of all."""
+Load = tuple[str, int, Mapping[str, Any], Mapping[str, Any] | None]
+"""A profile's name, users, planned and published figures."""
+
+
+def _groups(figures: Mapping[str, Any]) -> list[Load]:
+    """Return the profiles and, of several, all together."""
     profiles = figures["by_profile"].items()
-    groups = [(name, profile["users"], profile["per_user"], profile["calculated"]) for name, profile in profiles]
+    groups: list[Load] = [(name, each["users"], each["per_user"], each["calculated"]) for name, each in profiles]
     if len(groups) > 1:
         groups.append(("all", figures["users"], figures["per_user"], None))
+    return groups
+
+
+def _per_user_within(figures: Mapping[str, Any], width: int) -> Iterable[str]:
+    """Yield tables of as many profiles as fit into a width, one below the other."""
+    left = _groups(figures)
+    while left:
+        across = len(left)
+        while across > 1 and max(map(len, _per_user(left[:across]))) > width:
+            across -= 1
+        yield ""
+        yield from _per_user(left[:across])
+        left = left[across:]
+
+
+def _per_user(groups: Sequence[Load]) -> list[str]:
+    """Return the planned and the published figures of these groups."""
     rows = [
         ["Per user and day", *(name for name, *_ in groups)],
         ["", *(f"{users:,} users" for _, users, *_ in groups)],
@@ -119,8 +234,8 @@ def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
     whole = {
         **figures["totals"],
         "tasks": figures["tasks"],
-        "imap_commands": sum(hour["imap_commands"] for hour in figures["by_hour"]),
-        "imap_commands_per_s": figures["rates_per_s"]["imap_commands"],
+        **{f"{kind}_commands": sum(hour[f"{kind}_commands"] for hour in figures["by_hour"]) for kind in SERVICES},
+        **{f"{kind}_commands_per_s": figures["rates_per_s"][f"{kind}_commands"] for kind in SERVICES},
     }
     columns = [(str(hour["hour"] + 1), hour) for hour in inside]
     for first in range(0, len(columns), HOURS_ACROSS):
@@ -138,11 +253,13 @@ def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
 def _load(hour: Mapping[str, Any]) -> Iterable[str]:
     """Yield a column: every task, then the rows of `TRAFFIC_ROWS`."""
     yield from (f"{count:,}" for count in hour["tasks"].values())
-    sent, received, per_s = hour["messages_sent"], hour["messages_received"], hour["imap_commands_per_s"]
+    sent, received = hour["messages_sent"], hour["messages_received"]
     yield f"{sent:,}"
     yield f"{received:,}"
     yield f"{received / sent:.2f}" if sent else ""
     yield f"{hour['bytes_sent'] / 1e6:.1f}"
     yield f"{hour['bytes_received'] / 1e6:.1f}"
-    yield f"{hour['imap_commands']:,}"
-    yield "" if per_s is None else f"{per_s:,.2f}"
+    for kind in SERVICES:
+        per_s = hour[f"{kind}_commands_per_s"]
+        yield f"{hour[f'{kind}_commands']:,}"
+        yield "" if per_s is None else f"{per_s:,.2f}"

@@ -1,0 +1,93 @@
+"""The samples of a server's probes, and the rates of its users, in the blocks of a window."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.probes import FIGURES, PROBE
+from loadsim.analysis.utilisation import Blocks, NotKnown, Samples, block_means, block_rates
+from loadsim.errors import ConfigError
+from loadsim.model.records import SPANS
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import EVENT, OUTCOME
+
+HOST = "host"
+
+NO_COMMANDS = ("IMAP CONNECT", "IMAP DONE")
+"""Records of IMAP that no server counts as commands."""
+
+Series = Mapping[str, Samples]
+"""The samples of a probe by figure."""
+
+
+def series_of(log: TimingLog) -> Mapping[str, Series]:
+    """Return the samples of all probes in order, also those before the window: a value stands for the time since."""
+    found: defaultdict[str, defaultdict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for sample in log.health:
+        if PROBE in sample and sample.get("at_s") is not None:
+            for figure, value in sample[FIGURES].items():
+                found[sample[PROBE]][figure].append((sample["at_s"], float(value)))
+    return {probe: {figure: sorted(samples) for figure, samples in figures.items()} for probe, figures in found.items()}
+
+
+def host_of(place: str, series: Mapping[str, Series]) -> str:
+    """Return the probe `host` that saw the server's processes. Raises `ConfigError` without one."""
+    hosts = [name for name in series if name.partition("/")[0] == HOST]
+    seen = [name for name in hosts if "server_cpu_cores" in series[name]]
+    if seen:
+        return seen[0]
+    if hosts:
+        raise ConfigError(
+            f"size: {place}: expected the probe host to see the server's processes, found none: run loadsim as root on"
+            " the server's machine, or its first slice (docs/reference/probes.md)"
+        )
+    raise ConfigError(
+        f"size: {place}: expected samples of the probe host, found none: measure with --set 'probes.host={{}}' on the"
+        " server's machine"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of users per second, in each block of the window."""
+
+    tasks: Blocks
+    messages: Blocks
+    deliveries: Blocks
+    imap_commands: Blocks
+
+
+def rates_of(log: TimingLog, window_s: Window) -> Rates:
+    """Return the rates of tasks that ended, of messages and copies accepted, and of IMAP commands begun."""
+    names = np.array(log.strings)
+    spans = np.isin(names, SPANS)
+    tasks: list[NDArray[np.int64]] = []
+    for piece in log.pieces("tasks"):
+        ok = (piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]
+        tasks.append(piece["ended_us"][ok])
+    data = names == "SMTP DATA"
+    imap = np.char.startswith(names, "IMAP ") & ~np.isin(names, NO_COMMANDS)
+    messages: list[NDArray[np.int64]] = []
+    commands: list[NDArray[np.int64]] = []
+    for piece in log.pieces("commands"):
+        messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
+        commands.append(piece["started_us"][imap[piece["command"]]])
+    deliveries = [piece["at_us"][piece["event"] == EVENT["accepted"]] for piece in log.pieces("mails")]
+    return Rates(*(block_rates(_joined(each), window_s) for each in (tasks, messages, deliveries, commands)))
+
+
+def _joined(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+
+
+def means(host: Series, figure: str, window_s: Window) -> Blocks:
+    """Return the means of a figure in the blocks. Raises `NotKnown` for a figure that the probe does not have."""
+    if figure not in host:
+        raise NotKnown(f"the probe has no figure {figure}")
+    return block_means(host[figure], window_s)

@@ -1,0 +1,163 @@
+"""The sizing of a server as plain text: the verdict first, then resources, demands and what limits the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import floor, log10
+
+from loadsim.analysis.sizing import AT_LEAST, Demand, DiskOperations, Resource, Sizing
+from loadsim.analysis.utilisation import Estimate
+from loadsim.errors import printable
+from loadsim.report.digits import percent
+from loadsim.report.plain_lines import LEAST_WIDTH, listed, wrapped
+from loadsim.report.table import table
+
+
+def size_text(sizing: Sizing, width: int) -> str:
+    """Return the answer, without a final line break."""
+    width = max(width, LEAST_WIDTH)
+    lines = [
+        *wrapped(_verdict(sizing), width),
+        "",
+        *wrapped(_facts(sizing), width),
+        "",
+        *_resources(sizing),
+        "",
+        *wrapped([*_demands(sizing), *_disk(sizing.disk), *_data(sizing)], width),
+    ]
+    for heading, each in (
+        ("Doubts", sizing.doubts),
+        ("Not covered", sizing.not_covered),
+        ("Assumed", sizing.assumptions),
+    ):
+        if each:
+            lines += ["", *wrapped(listed(heading, map(printable, each)), width)]
+    return "\n".join(lines)
+
+
+def _verdict(sizing: Sizing) -> Iterable[str]:
+    first = sizing.first
+    if sizing.missed is not None:
+        yield (
+            f"Size: not decided, since the run missed its criteria with {sizing.users:,} users:"
+            f" {printable(sizing.missed)}"
+        )
+        return
+    if first is None or first.users is None or first.users_at_target is None:
+        unknown = [each for each in sizing.resources if each.users is None]
+        beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
+        if beyond and len(beyond) == len(sizing.resources):
+            yield (
+                f"Size: more than {min(beyond):,.0f} users; no resource was used enough for a number."
+                " Measure more users, or a faster day"
+            )
+            return
+        blocking = [each for each in unknown if each.users_beyond is None] or unknown
+        reasons = "; ".join(f"{each.name}: {each.why_not}" for each in blocking)
+        yield f"Size: not decided, since a resource without a number may be full first: {reasons}"
+        return
+    about = "at least" if first.bound == AT_LEAST else "about"
+    yield (
+        f"Size: {about} {_users(first.users)} users fill the {first.name}, the first to be full of the measured"
+        f" resources (95 %: {_interval(first.users)})"
+    )
+    yield (
+        f"Plan for at most {_users(first.users_at_target)} users, who use {percent(sizing.target)} of it."
+        " Measure that number (loadsim run, loadsim capacity): response times rise before a resource is full."
+    )
+
+
+def _facts(sizing: Sizing) -> Iterable[str]:
+    begin_s, end_s = sizing.window_s
+    yield (
+        f"Run: {sizing.run}, {sizing.validity}, {sizing.users:,} users; {sizing.tasks_per_s:,.1f} tasks and"
+        f" {sizing.messages_per_s:,.2f} messages per second, from {begin_s:,.0f} s to {end_s:,.0f} s"
+    )
+    if sizing.equivalent != 1:
+        yield (
+            f"A user of this run makes the load of {_digits(sizing.equivalent)} users with a day of 8 h; they have the"
+            " session and the mailbox of one"
+        )
+
+
+def _resources(sizing: Sizing) -> list[str]:
+    rows = [["Resource", "used", "of", "share", "full: users", "95 %", f"{percent(sizing.target)}: users"]]
+    for each in sizing.resources:
+        rows.append(
+            [
+                each.name,
+                "-" if each.used is None else f"{each.used:,.3g} {_unit(each)}",
+                "-" if each.available is None else f"{each.available:,.3g}",
+                "-" if each.utilisation is None else f"{100 * each.utilisation.value:.1f} %",
+                "-" if each.users is None else (">" if each.bound == AT_LEAST else "") + _users(each.users),
+                "-" if each.users is None else _interval(each.users),
+                "-" if each.users_at_target is None else _users(each.users_at_target),
+            ]
+        )
+    return table(rows)
+
+
+def _unit(resource: Resource) -> str:
+    return "" if resource.unit == "busy share" else resource.unit
+
+
+def _demands(sizing: Sizing) -> Iterable[str]:
+    yield "Demands (of each alone; they do not add up):"
+    yield from (_demand(each) for each in sizing.demands)
+
+
+def _demand(demand: Demand) -> str:
+    found = demand.why_not if demand.value is None else f"{_with_interval(demand.value)} {demand.unit}"
+    return f"  - {demand.name}: {found}"
+
+
+def _disk(disk: DiskOperations) -> Iterable[str]:
+    if disk.per_s is None:
+        yield f"Disk operations: {disk.why_not}"
+        return
+    reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
+    yield f"Disk operations (of all programs): {_with_interval(disk.per_s)} per second{reads}"
+    for name, value, unit in (
+        ("submitted message", disk.per_message, ""),
+        ("delivered copy", disk.per_delivery, ""),
+        ("mailbox", disk.per_mailbox_per_s, " per second"),
+        ("mailbox of a user with a day of 8 h", disk.per_mailbox_8h_per_s, " per second"),
+    ):
+        if value is not None:
+            yield f"  - for each {name}: {_with_interval(value)}{unit}"
+
+
+def _data(sizing: Sizing) -> Iterable[str]:
+    data = sizing.data
+    mailboxes = "not known (no scenario)" if data.mailbox_bytes is None else f"about {_size(data.mailbox_bytes)}"
+    memory = "not known" if data.memory_bytes is None else _size(data.memory_bytes)
+    free = "" if data.cache_bytes is None else f", of which {_size(data.cache_bytes)} could hold files"
+    yield f"Mailboxes: {mailboxes}; memory of the server: {memory}{free}"
+    if data.cache_resident is not None:
+        yield "  - cache-resident: reads hardly need the disk" if data.cache_resident else "  - larger than the cache"
+
+
+def _with_interval(value: Estimate) -> str:
+    return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
+
+
+def _users(value: Estimate) -> str:
+    """Return a number of users with two digits, rounded down."""
+    unit = 10 ** max(len(str(int(value.value))) - 2, 0)
+    return f"{int(value.value) // unit * unit:,}"
+
+
+def _interval(value: Estimate) -> str:
+    return f"{value.low:,.0f} to {value.high:,.0f}"
+
+
+def _digits(value: float) -> str:
+    """Return a figure with three digits."""
+    if not value:
+        return "0"
+    decimals = max(0, 2 - floor(log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:,.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:,.0f} MB"

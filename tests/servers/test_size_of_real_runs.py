@@ -1,0 +1,45 @@
+"""`loadsim size` on a real run: its demand of a task is the server's processor time, which psutil reads, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+from mailservers import StartEmbedded
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.model.scenario import load_scenario
+from loadsim.monitor.process_groups import find_processes
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_demand_is_the_servers_processor_time(tmp_path: Path, embedded_server: StartEmbedded) -> None:
+    """The tasks of the window took at most what the server's process took in the whole run, and most of that."""
+    path = tmp_path / "scenario.yaml"
+    topology = [{"profile": "loadsim-5.5/medium", "users": 8}]
+    server = embedded_server(*population_of(load_scenario(str(written(path, topology=topology)))))
+    run = {"day_length": "64s", "ramp_up": "1s", "warm_up": "2s", "window": "60s"}
+    written(path, topology=topology, run=run, probes={"host": {}}, **on(server.services))
+    assert loadsim("init", path).returncode == 0
+    (number,) = find_processes(server.services)()
+    process = psutil.Process(number)
+    before = process.cpu_times()
+    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet", "--no-report", "--set", "initialise=never")
+    assert ended.returncode in (0, 1), ended.stderr
+    after = process.cpu_times()
+    taken_s = after.user + after.system - before.user - before.system
+    sized = loadsim("size", tmp_path / "out", "--json")
+    assert sized.returncode in (0, 4), sized.stderr
+    found = json.loads(sized.stdout)
+    by_task = {each["name"]: each for each in found["demands"]}
+    per_task_ms = by_task["task"]["value"]["value"]
+    assert 0.5 * taken_s < per_task_ms / 1000 * found["tasks_per_s"] * 60 < 1.05 * taken_s
+    per_message_ms = by_task["submitted message"]["value"]["value"]
+    assert per_message_ms * found["messages_per_s"] == pytest.approx(per_task_ms * found["tasks_per_s"])
+    assert found["data"]["cache_resident"] is True
+    assert found["data"]["memory_bytes"] == pytest.approx(psutil.virtual_memory().total, rel=0.02)
+    assert found["equivalent"] == pytest.approx(28_800 / 64, rel=0.1)
+    assert {each["name"] for each in found["resources"]} >= {"processor", "memory"}
