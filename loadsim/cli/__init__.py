@@ -36,6 +36,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
+    "suite": "run a matrix of servers, profiles, users and settings, with repeats; resume it after a crash",
     "capacity": "find the largest number of users that meets the criteria, with an interval",
     "size": "compute from a measured run how many users would fill each resource of the server",
     "plan": "compute the load of a scenario in virtual time, without a server",
@@ -47,6 +48,7 @@ VERBS = {
     "scenarios": "list the shipped scenarios, or print or copy one",
     "profiles": "list the shipped profiles (what users do in a day), or print or copy one",
     "programs": "list the shipped mail programs (how users list, read and watch mail), or print or copy one",
+    "suites": "list the shipped suites (matrices of runs), or print or copy one",
     "drivers": "list the drivers: the code that speaks the protocols",
     "tasks": "list the tasks of users, with their weights in the score",
     "monitor": "sample probes on the server's machine into a file, until Ctrl-C",
@@ -61,7 +63,7 @@ VERBS = {
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 
 
-SHIPPED = ("scenarios", "profiles", "programs", "drivers", "tasks")
+SHIPPED = ("scenarios", "profiles", "programs", "suites", "drivers", "tasks")
 
 
 class _Parser(argparse.ArgumentParser):

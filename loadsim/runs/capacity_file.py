@@ -16,6 +16,7 @@ from loadsim.analysis.capacity_search import Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
+from loadsim.runs.resumable import INCOMPLETE
 
 FILE_NAME = "capacity.json"
 
@@ -24,9 +25,6 @@ STEPS = "steps"
 
 CONFIRM = "confirm"
 """The directory of the run directories that confirm a capacity."""
-
-INCOMPLETE = ".incomplete-"
-"""The mark in the names of run directories that were set aside."""
 
 
 def write(capacity: Capacity) -> None:
