@@ -166,7 +166,7 @@ def next_steps(result: RunResult) -> list[str]:
         "",
         "Next, with a mail server of your own (docs/tutorial.md starts one here):",
         f"  {program} new my-server",
-        f"  export {PASSWORD_VARIABLE}=...      # the password of all its users",
+        f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml",
     ]
