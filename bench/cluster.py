@@ -97,7 +97,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
             whole = _sent(place / "server")
             alone = clients[0].run(
                 loadsim(
-                    *("run", "--no-report", scenario, "--out", place / "alone", "--json"),
+                    *("run", "--no-report", "--even-invalid", scenario, "--out", place / "alone", "--json"),
                     *("--engines", str(size.engines)),
                 ),
                 LONGEST_S,
@@ -152,7 +152,7 @@ def _document(place: Path, server: Host, size: Size) -> dict[str, Any]:
 def _cluster_run(members: Lab, scenario: Path, out: Path, size: Size) -> tuple[Watched, list[float]]:
     """The run, and when there was a new snapshot."""
     options = ("--clients", str(CLIENTS), "--out", out, "--json", "--no-report", "--metrics", str(PORT))
-    command = members.command("run", scenario, *options)
+    command = members.command("run", "--even-invalid", scenario, *options)
     looking = members.station.start([sys.executable, "-c", SNAPSHOTS], stdout=subprocess.PIPE)
     try:
         seen = watch(command, members.place / "run", members.up.process.pid, members.roots(), size.work_s)
@@ -258,7 +258,7 @@ def measure_many(clients: int = 34, users_each: int = 10, work_s: int = 60) -> d
                 joined_s = time.monotonic()
                 joined_cpu = costs(members.roots())
                 options = ("--clients", str(clients), "--out", place / "out", "--json", "--no-report")
-                command = members.command("run", scenario, *options)
+                command = members.command("run", "--even-invalid", scenario, *options)
                 seen = watch(command, place / "run", members.up.process.pid, members.roots(), work_s)
         if not (place / "out/score.json").exists():
             raise ConfigError(f"bench: cluster: expected a run, it said: {(place / 'run').read_text()}")

@@ -131,7 +131,7 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
 
 def run(cpus: Cpus, scenario: Path, out: Path, load: Load) -> None:
     """Run until everybody is on and the time at work is over, then end it as a person would, with an interrupt."""
-    command = loadsim("run", "--no-report", scenario, "--out", out, "--engines", str(load.engines))
+    command = loadsim("run", "--no-report", "--even-invalid", scenario, "--out", out, "--engines", str(load.engines))
     command += ["--pin"] if load.pin else []
     said = out.parent / "said"
     with said.open("w") as sink, pinned(None if load.pin else cpus.client):

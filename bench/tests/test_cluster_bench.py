@@ -151,10 +151,12 @@ def test_a_cluster_of_hosts_makes_the_load_of_one_machine() -> None:
             document = on_null_server(null.services, USERS, "1m", WORK_S)
             scenario = written(place / "scenario.yaml", document)
             with cluster(place, station, {"load1": first, "load2": second}, ahead_s) as lab:
-                options = ("--clients", "2", "--out", place / "whole", "--no-report")
+                options = ("--clients", "2", "--out", place / "whole", "--no-report", "--even-invalid")
                 command = lab.command("run", scenario, *options)
                 seen = watch(command, place / "run", lab.up.process.pid, lab.roots(), WORK_S)
-            alone = loadsim("run", scenario, "--out", place / "alone", "--no-report", "--engines", "1")
+            alone = loadsim(
+                "run", "--even-invalid", scenario, "--out", place / "alone", "--no-report", "--engines", "1"
+            )
             first.run(alone, PATIENCE_S)
         found = compare(done(place / "whole"), done(place / "alone"))
         assert found["differences"] == {}

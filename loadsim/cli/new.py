@@ -12,7 +12,7 @@ from pathlib import Path
 
 from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share
-from loadsim.cli.shipped import EDITOR_LINE, schema_file, write_new, write_schema
+from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.profile import load_profile
@@ -161,7 +161,7 @@ def run_new(args: argparse.Namespace) -> int:
         raise ConfigError(f"NAME: expected letters, digits, - and _{ending}, found {args.name!r}")
     file = Path(f"{args.name}.yaml")
     if file.exists():
-        raise ConfigError(f"{file}: expected a new file, found one that exists")
+        raise ConfigError(f"{file}: {EXISTS}")
     answers = _answers(args)
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
     answers["user"] = json.dumps(answers["user"])  # quoted, which YAML reads, too
@@ -176,7 +176,7 @@ def run_new(args: argparse.Namespace) -> int:
     )
     scenario = _write_checked(file, text)
     print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
-    print(f"  export {PASSWORD_VARIABLE}=...      # the password of all users")
+    print(f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number")
     print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
     for step in steps:
         print(f"  {step}")

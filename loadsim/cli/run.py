@@ -50,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="inspect only a few mailboxes before the run (initialise: trust)",
     )
+    parser.add_argument(
+        "--even-invalid", action="store_true", help="also make a run that cannot become valid, by its plan and limits"
+    )
     parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
     add_metrics(parser)
@@ -85,7 +88,8 @@ def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., Ru
             raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
     part = None if args.slice is None else parse_slice(args.slice)
     start = None if args.start_at is None else parse_start(args.start_at, datetime.now(UTC))
-    return partial(run_locally, scenario, args.out, engines=args.engines, pin=args.pin, part=part, start=start)
+    options = {"engines": args.engines, "pin": args.pin, "even_invalid": args.even_invalid}
+    return partial(run_locally, scenario, args.out, part=part, start=start, **options)
 
 
 def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
@@ -102,7 +106,7 @@ def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., 
 
     check_shareable(scenario, "--cluster")
     access = cluster_access(args, args.cluster)
-    return partial(run_on_cluster, scenario, access, args.out, clients=args.clients)
+    return partial(run_on_cluster, scenario, access, args.out, clients=args.clients, even_invalid=args.even_invalid)
 
 
 def parse_slice(text: str) -> Slice:
@@ -166,7 +170,7 @@ def next_steps(result: RunResult) -> list[str]:
         "",
         "Next, with a mail server of your own (docs/tutorial.md starts one here):",
         f"  {program} new my-server",
-        f"  export {PASSWORD_VARIABLE}=...      # the password of all its users",
+        f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml",
     ]

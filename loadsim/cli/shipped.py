@@ -92,13 +92,16 @@ def write_schema(kind: str, file: Path) -> Path:
     return beside
 
 
+EXISTS = "expected a new file, found one that exists; choose another name, or delete it"
+
+
 def write_new(file: Path, text: str) -> None:
     """Write a file that does not exist yet. Raises `ConfigError`."""
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        raise ConfigError(f"{file}: expected a new file, found one that exists") from None
+        raise ConfigError(f"{file}: {EXISTS}") from None
     except OSError as failure:
         raise ConfigError(f"{file}: expected a file that can be created, found: {failure.strerror}") from None
 

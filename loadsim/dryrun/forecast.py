@@ -22,32 +22,29 @@ def forecast(scenario: Scenario, load: PlannedLoad | None) -> list[str]:
     verdict judges one by one, only tasks that are too few for all together are named.
     """
     run, limits = scenario.run, scenario.limits
-    reasons = []
     too_short = run.window_s < limits.window_s
-    if too_short:
-        reasons.append(
-            f"{NOT_VALID}its window is {in_words(run.window_s)} long, at least {in_words(limits.window_s)} needed"
-            " (limits.window); take a longer window (run.window)"
-        )
-    if load is None or run.mode == STRESS:
-        return reasons
-    planned = _scored_in_window(scenario, load)
+    planned = {} if load is None or run.mode == STRESS else _scored_in_window(scenario, load)
     few = {task: count for task, count in planned.items() if 0 < count < limits.hits}
     none = _never(planned)
-    if few or (too_short and none):
-        missing = f"; none are {none}, which would be missing from the score" if none else ""
-        # Users do not lengthen a window that is too short, and its few tasks say little about a longer one.
-        remedy = (
-            f"with {scenario.users:,} users, that takes a window of about"
-            f" {at_least(max(limits.window_s, _needed_s(scenario, load, limits.hits)))}"
-            if too_short
-            else _remedy(scenario, limits.hits, min(few.values()))
-        )
-        reasons.append(
-            f"{NOT_VALID}planned in its window are {_counts(few) or 'no scored tasks'}, and each scored task needs"
-            f" {limits.hits} hits (limits.hits){missing}; {remedy}"
-        )
-    return reasons
+    missing = f"; none are {none}, which would be missing from the score" if none else ""
+    hits = (
+        f"planned in its window are {_counts(few) or 'no scored tasks'}, and each scored task needs"
+        f" {limits.hits} hits (limits.hits){missing}"
+    )
+    # Users do not lengthen a window that is too short, and its few tasks say little about a longer one.
+    if too_short and load is not None and (few or none) and (needed_s := _needed_s(scenario, load)) > limits.window_s:
+        return [
+            f"{NOT_VALID}its window is {in_words(run.window_s)} long, and with {scenario.users:,} users, one of about"
+            f" {at_least(needed_s)} is needed (run.window): {hits}"
+        ]
+    if too_short:
+        return [
+            f"{NOT_VALID}its window is {in_words(run.window_s)} long, at least {in_words(limits.window_s)} needed"
+            " (limits.window); take a longer window (run.window)"
+        ]
+    if few:
+        return [f"{NOT_VALID}{hits}; {_remedy(scenario, limits.hits, min(few.values()))}"]
+    return []
 
 
 def notes(scenario: Scenario, load: PlannedLoad | None) -> list[str]:
@@ -103,10 +100,10 @@ def _remedy(scenario: Scenario, needed: int, scarcest: int) -> str:
     )
 
 
-def _needed_s(scenario: Scenario, load: PlannedLoad, needed: int) -> float:
-    """Return the length of a window with enough of each scored task, by their numbers in the whole run."""
+def _needed_s(scenario: Scenario, load: PlannedLoad) -> float:
+    """Return the length of a window with enough hits of each scored task, by their numbers in the whole run."""
     scarcest = min(sum(counts) for task, counts in load.tasks.items() if scenario.weights.get(task) and any(counts))
-    return scenario.run.duration_s * needed / scarcest
+    return scenario.run.duration_s * scenario.limits.hits / scarcest
 
 
 def _sufficient(users: int, needed: int, scarcest: int) -> int:

@@ -122,6 +122,7 @@ class AccountPattern:
         account = Account(
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
             password_source=self.password_source,
+            password_shared=_INDEX.search(self.password) is None,
         )
         return account if self.identity == OWN else self.identity.of(account)
 

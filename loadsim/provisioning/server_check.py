@@ -45,6 +45,7 @@ from loadsim.provisioning.sessions import (
     accounts_on_server,
     all_done,
     name_of,
+    named,
     no_access,
     no_submission,
     visit,
@@ -150,8 +151,10 @@ async def _sessions_at_once(check: Check) -> None:
         if failures:
             await asyncio.gather(*(log_off(each) for each in mailboxes))
             # An account that cannot log on alone is bad input; one that can has met a limit.
-            at = next(index for index, each in enumerate(results) if isinstance(each, TaskFailed))
-            all_done(await visit([accounts[at]], check.services, _nothing, lambda *_: None))
+            refused = next(at for at, each in zip(accounts, results, strict=True) if isinstance(each, TaskFailed))
+            good = next(at for at, each in zip(accounts, results, strict=True) if not isinstance(each, TaskFailed))
+            (alone,) = await visit([refused], check.services, _nothing, lambda *_: None)
+            all_done([named(refused, alone, good)])
             users = check.workload.scenario.users
             advice = (
                 f"let at least {users} sessions come from one address, now {on} do (the server's limit of connections"

@@ -153,10 +153,10 @@ async def visit(
     if all(isinstance(result, ConfigError) for result in results.values()):
         return [results[account.number] for account in accounts]
     good = next(account for account in accounts if not isinstance(results[account.number], ConfigError))
-    return [_named(account, results[account.number], good) for account in accounts]
+    return [named(account, results[account.number], good) for account in accounts]
 
 
-def _named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:
+def named(account: Account, result: T | ConfigError, good: Account) -> T | ConfigError:
     """Return a result; a failure names its account, since `good` and perhaps others succeeded on this server."""
     if not isinstance(result, ConfigError):
         return result
@@ -165,6 +165,8 @@ def _named(account: Account, result: T | ConfigError, good: Account) -> T | Conf
         text += "; other accounts could log on: does the server limit the connections from one address?"
     elif isinstance(result, PasswordRefused):
         text += f"; {name_of(good)} logs on"
+        if account.password_shared and account.authcid is None:
+            text += "; the password has no {index}, so it is the same for all users"
     return ConfigError(text)
 
 
@@ -260,6 +262,8 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     elif _about_password(account, failure):
         source = f", which is from {account.password_source}" if account.password_source else ""
         advice = f"; the server has no such account (loadsim topology export), or another password{source}"
+    elif failure.kind == REFUSED:
+        advice = f"; is the server running, and is server.{service}.port right?"
     elif isinstance(failure, ProtocolError):
         advice = _swapped(service, failure)
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):

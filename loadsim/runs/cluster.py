@@ -76,11 +76,13 @@ def run_on_cluster(
     out: Path | None = None,
     *,
     clients: int | None = None,
+    even_invalid: bool = False,
     watcher: Watcher = SILENT,
 ) -> RunResult:
     """Run a scenario on the clients of a cluster, in a new directory: `out`, or one in `runs` named after the scenario.
 
-    Wait until `clients` clients have joined; None takes those that are there.
+    Wait until `clients` clients have joined; None takes those that are there. A run that cannot become valid by its
+    plan is refused, unless `even_invalid`.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
     """
@@ -90,7 +92,7 @@ def run_on_cluster(
     workload = Workload(scenario)
     check_shareable(scenario, "--cluster")
     with run_directory(out, scenario.name, began) as directory:
-        load = load_of_plan(scenario, watcher)
+        load = load_of_plan(scenario, watcher, even_invalid=even_invalid)
         return run(_ClusterRun(scenario, workload, access, clients, began, directory, load, watcher).execute())
 
 

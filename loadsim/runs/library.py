@@ -111,13 +111,14 @@ def run(
     *,
     engines: int | None = None,
     pin: bool = False,
+    even_invalid: bool = False,
     watcher: Watcher | None = None,
 ) -> RunResult:
     """Run a scenario on this machine, and return its directory and summary when it has ended.
 
     `out` is the run directory, new or empty; None creates one in `runs`. `engines` is the number of processes that make
-    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. `watcher` receives
-    the progress.
+    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. A run that cannot
+    become valid by its plan is refused, unless `even_invalid`. `watcher` receives the progress.
 
     In the main thread, Ctrl-C during the load ends it early, and `run` returns the summary of what was measured. Before
     the load, Ctrl-C raises `KeyboardInterrupt`. With a running event loop, call it by `asyncio.to_thread`.
@@ -132,7 +133,7 @@ def run(
     for warning in (*scenario.exposed, *scenario.warnings):
         watcher.warning(warning)
     directory = None if out is None else Path(out)
-    return run_locally(scenario, directory, engines=engines, pin=pin, watcher=watcher)
+    return run_locally(scenario, directory, engines=engines, pin=pin, even_invalid=even_invalid, watcher=watcher)
 
 
 def find_capacity(

@@ -62,13 +62,15 @@ def run_locally(
     pin: bool = False,
     part: Slice | None = None,
     start: datetime | None = None,
+    even_invalid: bool = False,
     watcher: Watcher = SILENT,
 ) -> RunResult:
     """Run a scenario on this machine, in a new directory: `out`, or one in `runs` named after the scenario.
 
     `engines` is the number of processes; None chooses it by cores and users. `pin` keeps a server on this machine and
     the load on separate cores. `part` is the slice that this machine runs, None for all; it needs `start`. That is the
-    common start, an aware instant, or None to start as soon as all users are on.
+    common start, an aware instant, or None to start as soon as all users are on. A run that cannot become valid by its
+    plan is refused, unless `even_invalid`.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
@@ -104,7 +106,7 @@ def run_locally(
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
     ):
-        load = load_of_plan(scenario, watcher, start)
+        load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
         for shortage in shortages(*compared_needs(workload, load, users, engines, directory)):
             watcher.warning(f"warning: {shortage}")
         local_run = _LocalRun(

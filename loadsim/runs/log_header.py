@@ -10,6 +10,7 @@ from typing import Any
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
+from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
 from loadsim.model.run_times import in_words
@@ -26,21 +27,21 @@ def random_run_id(began: datetime) -> str:
     return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def load_of_plan(scenario: Scenario, watcher: Watcher, start: datetime | None = None) -> PlannedLoad | None:
+def load_of_plan(
+    scenario: Scenario, watcher: Watcher, start: datetime | None = None, *, even_invalid: bool = False
+) -> PlannedLoad | None:
     """Return the planned load, for a run that has to be ready at `start`; None if it is unknown.
 
-    The watcher is warned if the run cannot become valid.
+    Raises `ConfigError` if the run cannot become valid; with `even_invalid`, the watcher is warned instead.
     """
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
-    reasons = forecast(scenario, load)
-    for reason in reasons:
+    for reason in forecast(scenario, load):
+        if not even_invalid:
+            takes = in_words(scenario.duration_s)
+            raise ConfigError(f"{scenario.name}: {reason}; --even-invalid makes it all the same, and takes {takes}")
         watcher.warning(f"warning: {reason}")
-    if reasons:
-        watcher.warning(
-            f"warning: the run begins all the same, and its load takes {in_words(scenario.duration_s)}; Ctrl-C ends it"
-        )
     return load
 
 

@@ -31,7 +31,7 @@ GOES_ON = {
 SMALLER = {
     "topology": [{"profile": "loadsim-5.5/light", "users": 4}],
     "run": {"day_length": "20s", "duration": "2s", "ramp_up": "0s", "warm_up": "0s", "window": "2s"},
-    "limits": {"grace": "2s", "drain": "20s"},
+    "limits": {"grace": "2s", "drain": "20s", "window": "1s", "hits": 0},
 }
 """The tutorial's scenario takes minutes."""
 

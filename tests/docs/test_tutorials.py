@@ -26,7 +26,7 @@ FIRST, LEFT, OWN = "1. The first score", "2. What a run leaves behind", "6. A sc
 
 PROGRAM = f"""#!/bin/sh
 if [ "$1" = run ]; then
-  set -- "$@" --set 'run={{day_length: 4s, ramp_up: 0s, warm_up: 0s, window: 4s}}' \\
+  set -- "$@" --even-invalid --set 'run={{day_length: 4s, ramp_up: 0s, warm_up: 0s, window: 4s}}' \\
     --set topology.0.users=1 --set topology.1.users=1 --set topology.2.users=1
 fi
 PYTHONPATH={ROOT} exec {sys.executable} -m loadsim "$@"

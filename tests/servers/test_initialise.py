@@ -414,7 +414,10 @@ def test_unreachable_server_is_one_line() -> None:
     nowhere = Services(Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", port))
     with pytest.raises(ConfigError) as refused:
         asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
-    assert str(refused.value) == f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused"
+    assert str(refused.value) == (
+        f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server running,"
+        " and is server.imap.port right?"
+    )
 
 
 @pytest.mark.servers

@@ -253,7 +253,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
         return module
 
     workload = Workload(scenario)
-    load = load_of_plan(scenario, SILENT)
+    load = load_of_plan(scenario, SILENT, even_invalid=True)
     header = run_header(workload, "run-1", "in memory", plan_digest(workload), None, load=load)
     header |= {"client": "c1", "engines": 1, "engine_users": scenario.users}
     lived = live(

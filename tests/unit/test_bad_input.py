@@ -611,7 +611,10 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         port = taken.getsockname()[1]
         line = refusal(capsys, verb, on(port, port))
-    assert line == f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused"
+    assert line == (
+        f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server"
+        " running, and is server.imap.port right?"
+    )
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -623,7 +626,10 @@ def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
         assert main([verb, on(port, port)]) == BAD_INPUT
     found = f"expected a mail server at 127.0.0.1:{port}, found: connection refused"
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Planning")]
-    assert lines == [f"loadsim: server: {service}: {found}" for service in ("imap", "smtp")]
+    assert lines == [
+        f"loadsim: server: {service}: {found}; is the server running, and is server.{service}.port right?"
+        for service in ("imap", "smtp")
+    ]
 
 
 @pytest.mark.parametrize(("verb", "service", "other"), [("check", "smtp", "IMAP"), ("init", "imap", "SMTP")])
@@ -672,6 +678,28 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
     assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on"), line
     with logged_on(server, accounts[0]) as client:
         assert len(client.list()[1]) == 1  # the Inbox
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize(
+    ("password", "shared"),
+    [("hunter2-1", "; the password has no {index}, so it is the same for all users"), ("hunter2-{index:01d}", "")],
+)
+def test_the_first_account_logs_on_and_the_others_do_not(
+    capsys: Capture, embedded_server: StartEmbedded, verb: str, password: str, shared: str
+) -> None:
+    """The line names the first account, and a password without a number if that is the reason."""
+    three = [{"profile": "loadsim-5.5/light", "users": 3}]
+    scenario = load_scenario(on(1, 1, topology=three))
+    accounts = [scenario.account(user) for user in (1, 2, 3)]
+    accounts[1:] = [replace(each, password=f"another-{each.number}") for each in accounts[1:]]
+    server = embedded_server(accounts, dict(distribution_lists(scenario)))
+    ports = server.services.imap.port, server.services.smtp.port
+    line = refusal(
+        capsys, verb, on(*ports, topology=three, accounts={"user": "user{index}", "password": password})
+    ).removesuffix(" (1 more account failed)")
+    assert line.startswith("loadsim: account user2 (user2@loadsim.test): expected to log on, the server answered: NO ")
+    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on{shared}"), line
 
 
 @pytest.mark.parametrize("verb", ["run", "init"])

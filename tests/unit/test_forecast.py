@@ -8,6 +8,7 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.dryrun.forecast import NOT_VALID, forecast, notes
+from loadsim.errors import ConfigError
 from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.log_header import load_of_plan
@@ -62,21 +63,22 @@ def test_a_window_below_the_limit_is_named_without_a_plan() -> None:
     assert forecast(scenario("run.mode=stress"), even(READ=0, SEND=0)) == []
 
 
-def test_more_users_are_no_remedy_for_a_short_window() -> None:
-    """Its few tasks say little about a longer one: the whole run has 50 SEND in 100 s, so 20 take 40 s."""
+def test_one_window_is_the_remedy_for_a_short_one() -> None:
+    """The larger of two: the whole run has 50 SEND in 100 s, so 20 take 40 s, which is less than the limit of 41 s."""
     own = scenario("limits.window=41s", "topology=[{profile: loadsim-5.5/light, users: 60}]")
     every_other = PlannedLoad(100.0, {"READ": (1,) * 100, "SEND": (0,) * 50 + (1,) * 50})
-    _, reason = forecast(own, every_other)
+    assert forecast(own, every_other) == [
+        f"{NOT_VALID}its window is 40 s long, at least 41 s needed (limits.window); take a longer window (run.window)"
+    ]
+    (reason,) = forecast(scenario("limits.hits=50", "limits.window=41s"), every_other)
     assert reason == (
-        f"{NOT_VALID}planned in its window are 10 SEND, and each scored task needs 20 hits (limits.hits);"
-        " with 60 users, that takes a window of about 41 s"
+        f"{NOT_VALID}its window is 40 s long, and with 20 users, one of about 100 s is needed (run.window): planned in"
+        " its window are 40 READ, 10 SEND, and each scored task needs 50 hits (limits.hits)"
     )
-    _, reason = forecast(scenario("limits.hits=50", "limits.window=41s"), every_other)
-    assert reason.endswith("that takes a window of about 100 s")
     outside = PlannedLoad(100.0, {"READ": (0,) * 80 + (1,) * 20})
-    _, reason = forecast(scenario("limits.window=41s"), outside)
+    (reason,) = forecast(scenario("limits.window=41s"), outside)
     assert "planned in its window are no scored tasks, " in reason
-    assert "; none are READ, which would be missing from the score; " in reason
+    assert reason.endswith("; none are READ, which would be missing from the score")
 
 
 def test_tasks_outside_the_window_are_named() -> None:
@@ -152,17 +154,37 @@ class Warned(Watcher):
         self.lines.append(line)
 
 
-def test_a_run_goes_on_and_says_for_how_long() -> None:
-    """Nothing is said of a run that can become valid, although its score will be provisional."""
+def test_a_run_that_cannot_become_valid_is_refused() -> None:
+    """Unless that is wanted; nothing is said of a run that can become valid, although its score will be provisional."""
     watcher = Warned()
     stress = ("run={mode: stress, day_length: 2h, warm_up: 1s, window: 10s}", "limits.hits=1")  # it needs no plan
     load_of_plan(scenario(*stress, "limits.window=10s"), watcher)
+    too_short = scenario(*stress, "limits.window=11s")
+    with pytest.raises(ConfigError) as refused:
+        load_of_plan(too_short, watcher)
     assert watcher.lines == []
-    load_of_plan(scenario(*stress, "limits.window=11s"), watcher)
-    assert [line.partition(": its window")[0] for line in watcher.lines] == [
-        "warning: this run cannot become valid",
-        "warning: the run begins all the same, and its load takes 2 h; Ctrl-C ends it",
-    ]
+    reason = (
+        f"{NOT_VALID}its window is 10 s long, at least 11 s needed (limits.window); take a longer window (run.window)"
+    )
+    assert str(refused.value) == f"quickstart: {reason}; --even-invalid makes it all the same, and takes 2 h"
+    load_of_plan(too_short, watcher, even_invalid=True)
+    assert watcher.lines == [f"warning: {reason}"]
+
+
+@pytest.mark.slow  # it starts the embedded server
+def test_nothing_is_left_of_a_refused_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit status 2, and no directory; no mailbox is prepared."""
+    monkeypatch.chdir(tmp_path)
+    short = ("--set", "run={mode: stress, day_length: 2s, ramp_up: 0s, warm_up: 0s, window: 2s}")
+    assert main(["run", "quickstart", *short]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"loadsim: quickstart: {NOT_VALID}its window is 2 s long, at least 30 s needed")
+    assert list(tmp_path.iterdir()) == []
+    criteria = ("--set", "criteria={}", "--no-report", "--quiet")
+    assert main(["run", "quickstart", *short, *criteria, "--out", "out", "--even-invalid"]) == 3
+    assert capsys.readouterr().out.startswith("Verdict: invalid")
 
 
 def warnings_in(text: str) -> list[str]:

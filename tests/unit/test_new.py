@@ -88,7 +88,10 @@ def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
     """Nor is anything asked."""
     Path("own.yaml").write_text("mine", encoding="utf-8")
     assert main(["new", "own"]) == 2
-    assert capsys.readouterr().err == "loadsim: own.yaml: expected a new file, found one that exists\n"
+    assert (
+        capsys.readouterr().err
+        == "loadsim: own.yaml: expected a new file, found one that exists; choose another name, or delete it\n"
+    )
     assert Path("own.yaml").read_text(encoding="utf-8") == "mine"
 
 

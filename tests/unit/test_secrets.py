@@ -45,6 +45,7 @@ def written(accounts: Any, **changes: Any) -> str:
         "accounts": accounts,
         "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
         "run": {"day_length": "20s", "duration": "6s", "warm_up": "1s", "window": "4s", "ramp_up": "1s"},
+        "limits": {"window": "1s", "hits": 1},
         **changes,
     }
     Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")

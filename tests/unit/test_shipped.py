@@ -45,7 +45,10 @@ def test_a_copy_is_a_scenario_that_can_be_changed(said: Callable[..., str], tmp_
     assert said("scenarios", "mixed", "--copy", str(copy)) == f"Copied to {copy}\n"
     assert load_scenario(str(copy)).users == 400
     for words, says in (
-        (("scenarios", "medium", "--copy", str(copy)), f"{copy}: expected a new file, found one that exists"),
+        (
+            ("scenarios", "medium", "--copy", str(copy)),
+            f"{copy}: expected a new file, found one that exists; choose another name, or delete it",
+        ),
         (
             ("scenarios", "medium", "--copy", str(tmp_path / "no" / "a")),
             f"{tmp_path}/no/a: expected a file that can be",
