@@ -148,14 +148,9 @@ class Screenful:
         figures = Table.grid(padding=(0, 2))
         figures.add_column(style="bold", no_wrap=True, overflow="crop")
         figures.add_column(overflow="fold")
-        for name, figure in (
-            ("Users", _users(snapshot, narrow)),
-            ("Tasks", _tasks(snapshot, lately, narrow)),
-            ("Late", _late(snapshot, lately, narrow)),
-            ("Generator", _generator(snapshot, self._lag_limit_ms(), self.scenario.limits.generator.cpu, narrow)),
-            ("Failures", _failures(snapshot)),
-        ):
+        for name, figure in shown_figures(snapshot, lately, self.scenario, narrow):
             figures.add_row(name, figure)
+        figures.add_row("Failures", _failures(snapshot))
         head = _head(snapshot, self.scenario.run, narrow)
         top = Constrain(Group(head, figures), WIDEST)
         tasks, clients = len(snapshot.tasks), len(self.clients)
@@ -165,18 +160,42 @@ class Screenful:
         tables = [*_by_task(snapshot, lately, columns, tasks), *_by_client(self.clients, columns, clients)]
         yield Group(top, *(Constrain(table, WIDEST) for table in tables))
 
-    def _lag_limit_ms(self) -> float | None:
-        """Return the limit of the event loop's lag, for the scored task that is the fastest lately."""
-        lately, limits = self.lately, self.scenario.limits.generator
-        scored = [task for task, weight in self.scenario.weights.items() if weight > 0]
-        found_ms = [] if lately is None else [lately.about_ms(task, 95) for task in scored]
-        fastest_ms = min((each for each in found_ms if each is not None), default=None)
-        of_log = {"generator_lag_p99_ms": limits.lag_p99_ms, "generator_lag_share": limits.lag_share}
-        return lag_limit_ms(of_log, fastest_ms)
+
+def shown_figures(
+    snapshot: LiveSnapshot, lately: Stretch | None, scenario: Scenario, narrow: bool = False
+) -> tuple[tuple[str, Text], ...]:
+    """Return a line on users, tasks, lateness and generator each, with its name. Red parts need a look."""
+    lag_limit, cpu_limit = lag_limit_of(lately, scenario), scenario.limits.generator.cpu
+    return (
+        ("Users", _users(snapshot, narrow)),
+        ("Tasks", _tasks(snapshot, lately, narrow)),
+        ("Late", _late(snapshot, lately, narrow)),
+        ("Generator", _generator(snapshot, lag_limit, cpu_limit, narrow)),
+    )
+
+
+def lag_limit_of(stretch: Stretch | None, scenario: Scenario) -> float | None:
+    """Return the limit of the event loop's lag in ms, for the scored task that is the fastest in this stretch."""
+    limits = scenario.limits.generator
+    scored = [task for task, weight in scenario.weights.items() if weight > 0]
+    found_ms = [] if stretch is None else [stretch.about_ms(task, 95) for task in scored]
+    fastest_ms = min((each for each in found_ms if each is not None), default=None)
+    of_log = {"generator_lag_p99_ms": limits.lag_p99_ms, "generator_lag_share": limits.lag_share}
+    return lag_limit_ms(of_log, fastest_ms)
 
 
 def _head(snapshot: LiveSnapshot, run: Run, narrow: bool) -> Table:
-    """Return the phase (of the work, the part that lasts: warm-up or window), the progress, and the time left."""
+    phase, share, status = load_progress(snapshot, run, narrow)
+    head = Table.grid(padding=(0, 2), expand=True)
+    head.add_column(style="bold", no_wrap=True, overflow="crop")
+    head.add_column(ratio=1)
+    head.add_column(no_wrap=True, overflow="crop")
+    head.add_row(phase, ProgressBar(total=1.0, completed=share), status)
+    return head
+
+
+def load_progress(snapshot: LiveSnapshot, run: Run, narrow: bool = False) -> tuple[str, float, str]:
+    """Return the phase (of the work, its part: warm-up or window), the share of it that is over, and a line on it."""
     phase, share, duration_s = snapshot.phase_of(run), 1.0, run.duration_s
     if snapshot.phase == "log-on":
         share = snapshot.users_on / snapshot.users
@@ -188,12 +207,7 @@ def _head(snapshot: LiveSnapshot, run: Run, narrow: bool) -> Table:
         status = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
     else:
         status = WAITING[snapshot.phase]
-    head = Table.grid(padding=(0, 2), expand=True)
-    head.add_column(style="bold", no_wrap=True, overflow="crop")
-    head.add_column(ratio=1)
-    head.add_column(no_wrap=True, overflow="crop")
-    head.add_row(phase, ProgressBar(total=1.0, completed=share), status)
-    return head
+    return phase, share, status
 
 
 def _clock(seconds: float) -> str:
@@ -261,12 +275,17 @@ def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: flo
 
 def _failures(snapshot: LiveSnapshot) -> Text:
     """Return the most frequent kinds of failure. Server texts are shown without markup."""
-    times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
-    most = sorted(times.items(), key=lambda each: -each[1])
+    most = kinds_of_failure(snapshot)
     shown = [f"{kind} ({count:,})" for kind, count in most[:KINDS]]
     if len(most) > KINDS:
         shown.append(f"{len(most) - KINDS} more kinds")
     return Text("; ".join(shown) or "none", style="red" if shown else "")
+
+
+def kinds_of_failure(snapshot: LiveSnapshot) -> list[tuple[str, int]]:
+    """Return each task and kind of failure with its count, most frequent first. Kinds have texts of the server."""
+    times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
+    return sorted(times.items(), key=lambda each: -each[1])
 
 
 def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
@@ -279,20 +298,24 @@ def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
 
 
 def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows: int) -> list[Table]:
-    """Return the table of ended tasks, log-ons and log-offs last, with the columns that fit."""
+    """Return the table of ended tasks with the columns that fit."""
+    lines = task_rows(snapshot, lately)[:rows]
+    return [_fitting_table([HEADINGS, *lines], FITTING, columns)] if lines else []
+
+
+def task_rows(snapshot: LiveSnapshot, lately: Stretch | None) -> list[tuple[str, ...]]:
+    """Return the row of each task that ended, in the columns of `HEADINGS`; log-ons and log-offs are last."""
     of_plugins = sorted(snapshot.tasks.keys() - TASKS.keys())
     known = [task for task in (*TASKS, *of_plugins) if task in snapshot.tasks]
-    names = sorted(known, key=WITHOUT_WINDOW.__contains__)[:rows]
-    if not names:
-        return []
-    lines = [HEADINGS]
+    names = sorted(known, key=WITHOUT_WINDOW.__contains__)
+    lines: list[tuple[str, ...]] = []
     for name in names:
         outcomes, rate, about = snapshot.tasks[name], "", ""
         if lately is not None and (done := lately.done(name)):
             rate, about = _rate(done, lately), _about(lately.about_ms(name, 95))
         failed = sum(outcomes.get(outcome, 0) for outcome in FAILURES)
         lines.append((name, f"{outcomes.get('ok', 0):,}", f"{failed:,}", rate, about))
-    return [_fitting_table(lines, FITTING, columns)]
+    return lines
 
 
 def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> list[Table]:

@@ -19,6 +19,8 @@ from loadsim.cli.options import add_cluster, add_scenario, cluster_access, given
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.web.publish import add_web, shown_page
+from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
@@ -55,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
+    add_web(parser)
     add_metrics(parser)
     add_cluster(parser, required=False)
     parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
@@ -68,14 +71,16 @@ def run_scenario(args: argparse.Namespace) -> int:
         scenario = given_scenario(args)
         make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
         with published_metrics(args, scenario) as metrics:
-            with closing(RunView(scenario, quiet=args.quiet)) as view:
-                result = make(watcher=Watchers(metrics, view))
-            write_junit(verdict_junit(result.summary))
-            metrics.done(result.summary)
-            try:
-                _show(result, args)
-            finally:
-                hand_over(result.directory)
+            with shown_page(args, scenario) as page:
+                with closing(RunView(scenario, quiet=args.quiet)) as view:
+                    result = make(watcher=Watchers(metrics, page, view))
+                write_junit(verdict_junit(result.summary))
+                metrics.done(result.summary)
+                page.done(result.summary, result.directory)
+                try:
+                    _show(result, args, page)
+                finally:
+                    hand_over(result.directory)
             linger(args)  # the run directory is complete
     return result.exit_status
 
@@ -140,7 +145,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
     return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
 
 
-def _show(result: RunResult, args: argparse.Namespace) -> None:
+def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(result.summary.score, indent=2) if args.json else text)
@@ -148,6 +153,7 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
             line = report_on(result.directory)
+        page.report(line)
         made = line.startswith(REPORT_MADE)
         with suppress(BrokenPipeError):
             if not (made and args.quiet):

@@ -181,13 +181,14 @@ class Stretch:
 
     def done(self, task: str) -> int:
         """Return the number of ok tasks of one name."""
-        return sum(self._times(task).values())
+        return sum(self.service_times(task).values())
 
     def about_ms(self, task: str, percentile: float) -> float | None:
         """Estimate a percentile of the service times of one name; None without ok tasks."""
-        return about_ms(self._times(task), percentile)
+        return about_ms(self.service_times(task), percentile)
 
-    def _times(self, task: str) -> Mapping[str, int]:
+    def service_times(self, task: str) -> Mapping[str, int]:
+        """Return the counts of the service times of ok tasks of one name, by bucket."""
         before = self.before.service_times.get(task, {})
         return {label: count - before.get(label, 0) for label, count in self.after.service_times.get(task, {}).items()}
 

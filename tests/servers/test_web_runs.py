@@ -1,0 +1,152 @@
+"""Real runs on a page in a real browser: live figures, foreign pages, the button that ends a run, and its result."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from browser import needs_browser
+from devtools import browser
+from patience import PATIENCE_S
+from small_runs import written
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+LONG = {"day_length": "4m", "ramp_up": "1s", "warm_up": "1s", "window": "200s"}
+
+FOREIGN = """<!DOCTYPE html><title>foreign</title><iframe src="{url}"></iframe><script>
+const headers = {{ Authorization: "Bearer {token}" }}, tries = [
+  fetch("{base}state", {{ headers }}).then((found) => found.text()),
+  fetch("{base}stop", {{ method: "POST", headers }}).then((found) => found.text()),
+  fetch("{base}stop", {{ method: "POST", mode: "no-cors" }}).then((found) => found.type),
+  fetch("{base}", {{ mode: "no-cors" }}).then((found) => found.text()),
+];
+Promise.allSettled(tries).then((all) => {{
+  window.found = JSON.stringify(all.map((one) => one.status === "fulfilled" ? one.value : "refused"));
+}});
+</script>"""
+
+
+@contextmanager
+def foreign_page(text: str) -> Iterator[str]:
+    """The address of another site on this machine that shows this page."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        serving.join()
+
+
+@contextmanager
+def watched(tmp_path: Path, *options: str, **document: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A run in a process of its own, and the address of its page; it gets no signal but from the page."""
+    path = written(tmp_path / "small.yaml", **document)
+    command = [sys.executable, "-m", "loadsim", "run", "--web", "0", "--out", str(tmp_path / "out"), *options]
+    with subprocess.Popen([*command, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = re.fullmatch(r"Watch: (http://127\.0\.0\.1:\d+/#\S+)\n", process.stderr.readline())
+        assert found is not None
+        try:
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def test_a_run_is_watched_and_ended_from_the_page_alone(tmp_path: Path) -> None:
+    """Figures grow, another site reads and stops nothing, and the button ends the run as Ctrl-C does."""
+    with watched(tmp_path, "--no-report", "--quiet", run=LONG) as (process, url), browser() as chromium:
+        shown = chromium.page(url)
+        shown.wait_for("series.rows.length > 3")
+        before = shown.value("series.rows.reduce((sum, row) => sum + row[COLUMN.done_per_s], 0)")
+        shown.wait_for("series.rows.length > 8")
+        assert shown.value("series.rows.reduce((sum, row) => sum + row[COLUMN.done_per_s], 0)") > before > 0
+        assert "6 of 6 on" in shown.text("#figures")
+        assert "event loop" in shown.text("#figures")
+        assert "READ" in shown.text("#by-task")
+        shown.wait_for("document.getElementById('criteria').textContent.includes('would be kept')")
+        assert not re.search(r"\bvalid\b|criteria met", shown.text(), re.IGNORECASE)
+        assert chromium.complaints == []
+
+        # Another site, even one that knows the token, and one whose name resolves to this address.
+        base, _, token = url.partition("#")
+        with foreign_page(FOREIGN.format(url=url, base=base, token=token)) as elsewhere:
+            foreign = chromium.page(elsewhere)
+            foreign.wait_for("window.found")
+            reading, stopping, blind, page = json.loads(foreign.value("window.found"))
+            assert (reading, stopping) == ("refused", "refused")
+            assert blind in ("opaque", "refused")
+            assert page in ("", "refused")
+        rebound = chromium.page(url.replace("127.0.0.1", "evil.example"))
+        assert "expected the host" in rebound.text()
+        assert process.poll() is None
+        shown.call("Page.bringToFront")
+        assert shown.value("document.getElementById('phase').textContent") == "window"
+
+        # The button.
+        chromium.complaints.clear()
+        chromium.requested.clear()
+        shown.value("document.getElementById('stop').click()")
+        assert shown.value("document.getElementById('sure').open")
+        shown.value("document.getElementById('end').click()")
+        shown.wait_for("over")
+        assert shown.text("#verdict").startswith("\u00d7 Invalid")
+        assert "ended early" in shown.text("#reasons")
+        assert str(tmp_path / "out") in shown.text("#places")
+        assert shown.value("document.querySelectorAll('main a').length") == 0
+        printed, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 3
+        assert "the run was ended early" in printed
+        assert errors == ""
+        assert chromium.complaints == []
+        assert {re.sub(r"\?.*", "", address) for address in chromium.requested} <= {f"{base}state", f"{base}stop"}
+    assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["validity"] == "invalid"
+
+
+def test_the_page_has_the_result_of_a_whole_run(tmp_path: Path) -> None:
+    """The verdict and the score of score.json, and the report's path, although loadsim has exited."""
+    run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
+    with watched(tmp_path, run=run) as (process, url), browser() as chromium:
+        shown = chromium.page(url, 400, dark=True)
+        shown.wait_for("over")
+        process.communicate(timeout=PATIENCE_S)
+        score = json.loads((tmp_path / "out" / "score.json").read_text())
+        validity, passed = score["verdict"]["validity"], score["verdict"]["passed"]
+        expected = f"{validity.capitalize()}, criteria {'met' if passed else 'missed'}"
+        assert expected in shown.text("#verdict")
+        assert f"Report: {tmp_path / 'out' / 'report.html'}" in shown.text("#places")
+        assert process.returncode == (0 if validity != "invalid" and passed else 3 if validity == "invalid" else 1)
+        assert chromium.complaints == []
+
+
+def test_a_stop_before_the_load_is_ctrl_c_too(tmp_path: Path) -> None:
+    """Nothing was measured: exit status 130, and the page says that there is no result."""
+    topology = [{"profile": "loadsim-5.5/medium", "users": 300}]
+    with watched(tmp_path, "--quiet", topology=topology, run=LONG) as (process, url), browser() as chromium:
+        shown = chromium.page(url)
+        shown.wait_for("document.getElementById('status').textContent.includes('accounts')")
+        shown.value("document.getElementById('stop').click()")
+        shown.value("document.getElementById('end').click()")
+        shown.wait_for("over")
+        assert "without a result" in shown.text("#phase")
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130

@@ -1,0 +1,113 @@
+"""The page of a run, served in this process."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from patience import PATIENCE_S
+from run_states import TIMES
+from small_runs import written
+
+from loadsim.cli.web.server import LONGEST_CONNECTION_S, PageServer, serving
+from loadsim.cli.web.view import PageView
+from loadsim.model.scenario import Scenario, load_scenario
+
+TOKEN = "a-token-that-nothing-else-has"
+
+
+@cache
+def scenario() -> Scenario:
+    """A run with a window from 60 s to 240 s of 300."""
+    with TemporaryDirectory() as place:
+        return load_scenario(str(written(Path(place) / "small.yaml", run=TIMES)))
+
+
+def page_view() -> PageView:
+    """What the page of such a run shows, before anything was reported."""
+    return PageView(scenario())
+
+
+def options(**given: Any) -> argparse.Namespace:
+    """The options of `--web`."""
+    return argparse.Namespace(**{"web": None, "web_certificate": None, "web_key": None} | given)
+
+
+@dataclass
+class Served:
+    """A served page; `stopped` counts the times that the run was to end."""
+
+    view: PageView
+    port: int
+    server: PageServer
+    tls: ssl.SSLContext | None = None
+    stopped: list[bool] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/#{TOKEN}"
+
+    def ask(
+        self, method: str, path: str, headers: Mapping[str, str | None] | None = None, body: bytes | None = None
+    ) -> tuple[int, Mapping[str, str], str]:
+        """The status, headers and text of an answer; by default the request is that of the page itself."""
+        own = {
+            "Host": f"127.0.0.1:{self.port}",
+            "Authorization": f"Bearer {TOKEN}",
+            "Origin": f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}",
+        }
+        if self.tls is None:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        else:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=self.tls)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in {**own, **(headers or {})}.items():
+            if value is not None:
+                connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, dict(answer.getheaders()), text
+
+    def state(self, query: str = "") -> dict[str, Any]:
+        """The state that a page gets."""
+        status, _, text = self.ask("GET", f"/state{query}")
+        assert status == 200, text
+        found = json.loads(text)
+        assert isinstance(found, dict)
+        return found
+
+
+@contextmanager
+def served(
+    view: PageView,
+    server_tls: ssl.SSLContext | None = None,
+    client_tls: ssl.SSLContext | None = None,
+    longest_connection_s: float = LONGEST_CONNECTION_S,
+) -> Iterator[Served]:
+    """Serve a page at a free port."""
+    stopped: list[bool] = []
+    server = PageServer(
+        ("127.0.0.1", 0),
+        socket.AF_INET,
+        view,
+        TOKEN,
+        lambda: stopped.append(True),
+        server_tls,
+        longest_connection_s,
+    )
+    port = server.server_address[1]
+    server.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+    with serving(server):
+        yield Served(view, port, server, client_tls, stopped)

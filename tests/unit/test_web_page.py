@@ -1,0 +1,141 @@
+"""The page in a browser: hostile texts, lost connections, reloads, keyboard, and access as axe-core judges it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from browser import needs_browser
+from devtools import Browser, browser
+from growing_runs import second
+from run_states import summary_of
+from web_pages import Served, page_view, served
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+HOSTILE = "<img src=x onerror=alert(1)></td><script>document.title='mine'</script>"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser for all tests of this file."""
+    with browser() as running:
+        yield running
+
+
+def busy(page: Served, until_s: int = 75) -> None:
+    """Report a load with failures in a server's own words, and a warning."""
+    page.view.stage("load")
+    for at_s in range(50, until_s):
+        snapshot = second(at_s, 10 * at_s, at_s, lag_ms=9.0, cpu_share=0.95)
+        page.view.snapshot(snapshot.__class__(**_with_failures(snapshot)), {})
+    page.view.warning(f"a file name {HOSTILE}")
+
+
+def _with_failures(snapshot: object) -> dict[str, object]:
+    fields = {name: getattr(snapshot, name) for name in type(snapshot).__slots__}  # type: ignore[attr-defined]
+    return fields | {"failures": {"READ": {HOSTILE: 3, "450 try later": 2}}}
+
+
+def test_a_hostile_text_is_shown_as_text(chromium: Browser) -> None:
+    """No element of it comes into being, nothing is loaded, and no script of it runs."""
+    with served(page_view()) as page:
+        busy(page)
+        chromium.complaints.clear()
+        shown = chromium.page(page.url)
+        shown.wait_for("document.querySelectorAll('#failures tbody tr').length === 2")
+        assert HOSTILE in shown.text("#failures")
+        assert HOSTILE in shown.text("#warnings")
+        assert shown.value("document.images.length + document.querySelectorAll('td script').length") == 0
+        assert shown.value("document.title") == "window: small"
+        assert chromium.complaints == []
+
+
+def test_the_series_survives_a_reload_and_lost_news_are_told(chromium: Browser) -> None:
+    """The server has the rows; without it the page keeps what it had, and says from when."""
+    with served(page_view()) as page:
+        busy(page)
+        shown = chromium.page(page.url)
+        shown.wait_for("series.rows.length === 24")
+        shown.reload()
+        shown.wait_for("series.rows.length === 24")
+        page.view.snapshot(second(75, 750), {})
+        shown.wait_for("series.rows.length === 25")
+        shown.value("(() => { window.fetch = () => Promise.reject(new TypeError('gone')); })()")
+        page.view.snapshot(second(76, 760), {})
+        shown.wait_for("!document.getElementById('connection').hidden")
+        assert shown.text("#connection").startswith("No news since ")
+        assert "960 done" in shown.text("#figures")  # the last answer: 760 tasks and 200 log-ons
+
+
+def test_another_token_is_told(chromium: Browser) -> None:
+    """And nothing of the run is shown."""
+    with served(page_view()) as page:
+        busy(page)
+        shown = chromium.page(page.url[:-1])
+        shown.wait_for("!document.getElementById('connection').hidden")
+        assert "lacks the token" in shown.text("#connection")
+        assert "small" not in shown.text()
+
+
+def test_the_run_is_ended_by_keyboard_after_a_question(chromium: Browser) -> None:
+    """Enter on the button asks; the safe answer has the focus, and Escape leaves the run alone."""
+    with served(page_view()) as page:
+        busy(page)
+        shown = chromium.page(page.url)
+        shown.wait_for("!document.getElementById('stop').hidden")
+        shown.press("Tab")
+        assert shown.value("document.activeElement.id") == "stop"
+        shown.press("Enter")
+        shown.wait_for("document.getElementById('sure').open")
+        assert shown.value("document.activeElement.id") == "go-on"
+        shown.press("Escape")
+        shown.wait_for("!document.getElementById('sure').open")
+        assert page.stopped == []
+        shown.press("Enter")
+        shown.press("Tab")
+        assert shown.value("document.activeElement.id") == "end"
+        shown.press("Enter")
+        shown.wait_for("document.getElementById('phase').textContent.includes('ending early')")
+        assert page.stopped == [True]
+        assert shown.value("document.getElementById('stop').disabled")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -> None:
+    """Before the load, during it, in the dialog, and after the end; on a wide screen and a phone, without overflow."""
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
+    view = page_view()
+    with served(view) as page:
+        shown = chromium.page(page.url, dark=dark)
+        shown.value(f"{axe}; 0")
+
+        def judge(condition: str) -> None:
+            shown.wait_for(condition)
+            for width in (1280, 400):
+                shown.resize(width, 900, dark=dark)
+                found = json.loads(shown.value("axe.run().then((found) => JSON.stringify(found))"))
+                violations = [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found["violations"]]
+                assert violations == [], (width, condition)
+                assert len(found["passes"]) > 15
+                assert shown.value("document.documentElement.scrollWidth") <= width
+
+        judge("document.getElementById('phase').textContent === 'planning the load'")
+        busy(page)
+        judge("series.rows.length === 24 && !document.getElementById('so-far').hidden")
+        shown.value("document.getElementById('stop').click()")
+        judge("document.getElementById('sure').open")
+        view.ended("100 users: criteria met", "good")
+        view.done(summary_of(tmp_path), tmp_path / "out")
+        judge("!document.getElementById('result').hidden")
+        view.finish()
+        judge("over")
+        assert "Valid, criteria missed" in shown.text("#verdict")
+        assert "The run has ended" in shown.text("#connection")
+        # What axe must find is found.
+        shown.value("document.body.insertAdjacentHTML('beforeend', '<main><img></main>')")
+        found = shown.value("axe.run().then((found) => found.violations.map((rule) => rule.id))")
+        assert "image-alt" in found

@@ -1,0 +1,420 @@
+"""The server of the page: whom it answers, what it refuses, and how long it waits."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from growing_runs import second
+from live_snapshots import WORK
+from patience import PATIENCE_S
+from run_states import summary_of
+from web_pages import TOKEN, Served, options, page_view, scenario, served
+
+from loadsim.cli.web.publish import shown_page
+from loadsim.cli.web.server import LONGEST_HEAD_BYTES, MOST_CONNECTIONS
+from loadsim.errors import ConfigError
+
+DATA = ("quickstart", "small", "window", "users on", "READ", TOKEN)
+
+
+def load(view: Any, *seconds: int) -> None:
+    """Report seconds of the load."""
+    view.stage("load")
+    for at_s in seconds:
+        view.snapshot(second(at_s, 10 * at_s), {})
+
+
+# --- who is answered ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
+    """Anyone who reaches the server may read it: figures, names and token are not in it, and no other address is."""
+    with served(page_view()) as page:
+        load(page.view, 61, 62)
+        status, headers, text = page.ask("GET", "/", {"Authorization": None, "Origin": None})
+    assert status == 200
+    assert not [word for word in ("small", TOKEN, "embedded") if word in text]
+    assert re.findall(r"https?://[^\"'\s]+", text) == ["http://www.w3.org/2000/svg"]  # the name of a namespace
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["Cache-Control"] == "no-store"
+    assert not [name for name in headers if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:{port}", "Origin": "http://localhost:{port}"}, 200),
+        ({"Origin": None}, 200),
+        ({"Authorization": None}, 401),
+        ({"Authorization": "Bearer "}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": f"Bearer {TOKEN[:-1]}"}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Authorization": "Bearer \xff\xfe"}, 401),
+        ({"Host": None}, 403),
+        ({"Host": "127.0.0.1"}, 403),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example:{port}"}, 403),
+        ({"Host": "127.0.0.1:{port}.evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "https://127.0.0.1:{port}"}, 403),
+        ({"Origin": "http://localhost:{port}"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Content-Length": "5"}, 413),
+        ({"Transfer-Encoding": "chunked"}, 413),
+    ],
+)
+def test_only_the_page_gets_the_state_and_may_stop(tmp_path: Path, headers: dict[str, str | None], status: int) -> None:
+    """By its token, host and origin. Others get a line without data, and their `stop` does nothing."""
+    with served(page_view()) as page:
+        load(page.view, 61, 62)
+        sent = {name: value and value.format(port=page.port) for name, value in headers.items()}
+        found, got, text = page.ask("GET", "/state", sent)
+        assert found == status
+        if status != 200:
+            assert not [word for word in DATA if word in text]
+        of_stop, _, _ = page.ask("POST", "/stop", sent)
+        allowed = status == 200 and headers.get("Origin", "") is not None
+        assert of_stop == (202 if allowed else 403 if status == 200 else status)
+        assert len(page.stopped) == allowed
+        assert not [name for name in got if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/stop", 404),
+        ("POST", "/", 404),
+        ("POST", "/state", 404),
+        ("GET", "/../etc/passwd", 404),
+        ("GET", "/state/", 404),
+        *((method, path, 405) for method in ("OPTIONS", "HEAD", "PUT", "DELETE") for path in ("/state", "/stop")),
+        ("GET", "/state?rows=-1", 400),
+        ("GET", "/state?rows=x", 400),
+        ("GET", "/state?version=1e9", 400),
+        ("GET", f"/state?version={'9' * 40}", 400),
+        ("GET", "/state?other=1", 400),
+        ("GET", "/state?page=%3Cb%3E", 400),
+        ("GET", "/state?&&&", 400),
+        ("GET", "/state?" + "&".join(f"page=a{number}" for number in range(9)), 400),
+    ],
+)
+def test_there_is_nothing_else(tmp_path: Path, method: str, path: str, status: int) -> None:
+    """Neither a path nor a method nor a query that a page does not send."""
+    with served(page_view()) as page:
+        load(page.view, 61)
+        assert page.ask(method, path)[0] == status
+        assert page.stopped == []
+
+
+def raw(page: Served, *pieces: bytes) -> bytes:
+    """What the server sends until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as connection:
+        found = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while more := connection.recv(1 << 16):
+                found += more
+        except (BrokenPipeError, ConnectionResetError):  # unread bytes of ours
+            pass
+        return found
+
+
+def test_long_and_broken_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They get an error or nothing, and leave no trace on the terminal."""
+    with served(page_view()) as page:
+        good = f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+        assert raw(page, good, b"\r\n").startswith(b"HTTP/1.0 200 ")
+        long_line = b"X-Long: " + b"x" * LONGEST_HEAD_BYTES + b"\r\n\r\n"
+        assert raw(page, good, long_line).startswith(b"HTTP/1.0 431 ")
+        assert raw(page, b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n")[:10] in (b"HTTP/1.0 4", b"the reques", b"")
+        for broken in (
+            b"\r\n\r\n",
+            b"\0\xff\r\n\r\n",
+            b"GET /state\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01",
+            b"GET / X/9\r\n\r\n",
+        ):
+            answer = raw(page, broken) if broken[0] != 0x16 else raw(page, broken, b"\n\n")
+            assert b"users" not in answer
+    assert capsys.readouterr().err == ""
+
+
+def test_slow_clients_are_cut_off_and_block_nobody(tmp_path: Path) -> None:
+    """Each byte comes in time, but the request never ends; others are answered meanwhile."""
+    with served(page_view(), longest_connection_s=1.0) as page:
+        with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as slow:
+            slow.sendall(b"GET /state HTTP/1.1\r\nX-Slow: ")
+            assert page.ask("GET", "/")[0] == 200
+            dribbling = threading.Event()
+
+            def dribble() -> None:
+                while not dribbling.wait(0.05):
+                    try:
+                        slow.sendall(b"x")
+                    except OSError:
+                        return
+
+            dribbler = threading.Thread(target=dribble)
+            dribbler.start()
+            try:
+                while slow.recv(1 << 16):
+                    pass
+            except ConnectionResetError:
+                pass
+            dribbling.set()
+            dribbler.join()
+        assert page.ask("GET", "/")[0] == 200
+
+
+def test_connections_are_bounded() -> None:
+    """One more than allowed is closed at once; after the others have gone, there is room again."""
+    with served(page_view()) as page:
+        good = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n\r\n".encode()
+        idle = [socket.create_connection(("127.0.0.1", page.port), PATIENCE_S) for _ in range(MOST_CONNECTIONS)]
+        assert raw(page, good) == b""
+        for each in idle:
+            each.shutdown(socket.SHUT_WR)
+            assert each.recv(1) == b""
+            each.close()
+        assert raw(page, good).startswith(b"HTTP/1.0 200 ")
+
+
+# --- what is sent -------------------------------------------------------------------------------------------------
+
+
+def test_a_page_gets_only_the_rows_that_it_lacks(tmp_path: Path) -> None:
+    """And all of them if it was reloaded, or knows another run or generation."""
+    with served(page_view()) as page:
+        load(page.view, *range(61, 72))
+        whole = page.state()
+        assert (whole["phase"], whole["series"]["first"], len(whole["series"]["rows"])) == ("window", 0, 10)
+        assert whole["share"] == pytest.approx(71 / 300)
+        series = whole["series"]
+        query = "?version=0&run={}&generation={}&rows=8"
+        later = page.state(query.format(series["run"], series["generation"]))["series"]
+        assert (later["first"], later["rows"]) == (8, series["rows"][8:])
+        for run, generation in ((7, series["generation"]), (series["run"], 5)):
+            assert page.state(query.format(run, generation))["series"] == series
+
+
+def test_a_page_waits_for_news(tmp_path: Path) -> None:
+    """It is answered when there is some, and the end is news."""
+    with served(page_view()) as page:
+        version = page.state()["version"]
+        answers: list[dict[str, Any]] = []
+        asking = threading.Thread(target=lambda: answers.append(page.state(f"?page=p1&version={version}")))
+        asking.start()
+        page.view.stage("prepare")
+        page.view.prepared("inspect", 3, 6)
+        asking.join(PATIENCE_S)
+        assert answers[0]["phase"] == "preparing the mailboxes"
+        assert page.state()["status"] == "inspect: 3 of 6 accounts"
+        version = page.state()["version"]
+        last = threading.Thread(target=lambda: answers.append(page.state(f"?page=p1&version={version}")))
+        last.start()
+        page.view.finish()
+        last.join(PATIENCE_S)
+        assert answers[1]["finished"]
+        assert answers[1]["phase"] == "Ended without a result; the terminal tells why"
+
+
+def test_the_end_waits_until_an_open_page_has_the_result(tmp_path: Path) -> None:
+    """The page is between two requests when the run ends."""
+    view = page_view()
+    first, last = threading.Event(), []
+    with served(view) as page:
+
+        def follow() -> None:
+            version = page.state("?page=p1")["version"]
+            first.set()
+            while not last:
+                found = page.state(f"?page=p1&version={version}")
+                version = found["version"]
+                if found["finished"]:
+                    last.append(found)
+
+        following = threading.Thread(target=follow)
+        following.start()
+        assert first.wait(PATIENCE_S)
+        view.done(summary_of(tmp_path), tmp_path / "out")
+        view.report("Report: out/report.html")
+    following.join(PATIENCE_S)
+    assert last[0]["result"] == {
+        "verdict": "Valid, criteria missed",
+        "tone": "bad",
+        "headline": last[0]["result"]["headline"],
+        "reasons": ["tasks.READ.p95_ms 10.0 ms, at most 9 ms wanted"],
+        "directory": str(tmp_path / "out"),
+        "report": "Report: out/report.html",
+    }
+    assert "score" in last[0]["result"]["headline"]
+    assert last[0]["so_far"] is None
+
+
+def test_nothing_is_called_valid_or_met_before_the_end(tmp_path: Path) -> None:
+    """Whatever is seen: the words of the verdict are those of the logs."""
+    with served(page_view()) as page:
+        texts = [page.ask("GET", "/")[2]]
+        for stage in ("plan", "prepare", "load"):
+            page.view.stage(stage)
+            texts.append(json.dumps(page.state()))
+        for at_s in (1, 2, 61, 62, 241, 242, 301):
+            page.view.snapshot(second(at_s, 10 * at_s), {})
+            texts.append(json.dumps(page.state()))
+        page.view.snapshot(second(310, 3010, phase="drain"), {})
+        page.view.stage("analyse")
+        texts.append(json.dumps(page.state()))
+        assert "would be kept" in texts[-1]
+    for text in texts:
+        assert not re.search(r"\bvalid\b|criteria (are )?met|passed", text, re.IGNORECASE), text[:200]
+
+
+def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
+    """A server that fails each task in its own words, at length and with controls, fills no page."""
+    view = page_view()
+    words = {f"5{number:05d} \x1b[31m<script>{'x' * 5000}": number for number in range(1, 3000)}
+    snapshot = WORK.__class__(**{name: getattr(WORK, name) for name in WORK.__slots__} | {"failures": {"SEND": words}})
+    with served(view) as page:
+        view.stage("load")
+        view.snapshot(snapshot, {})
+        for number in range(1000):
+            view.warning(f"warning {number}\x07")
+        found = page.state()
+    assert len(found["failures"]) == 21
+    assert found["failures"][-1][0] == "2,979 more kinds"
+    assert len(json.dumps(found)) < 30_000
+    assert "\x1b" not in found["failures"][0][0]
+    assert found["failures"][0][0].isprintable()
+    assert (len(found["warnings"]), found["warnings"][-1]) == (20, "warning 999\\x07")
+
+
+def test_a_run_is_stopped_once_and_not_while_its_verdict_is_computed(tmp_path: Path) -> None:
+    """A second press, or one that comes late, must not cost the result."""
+    with served(page_view()) as page:
+        load(page.view, 61)
+        assert page.ask("POST", "/stop")[0] == 202
+        assert page.state()["stopping"]
+        assert page.ask("POST", "/stop")[0] == 409
+        assert len(page.stopped) == 1
+    with served(page_view()) as late:
+        late.view.stage("analyse")
+        assert late.state()["stoppable"] is False
+        assert late.ask("POST", "/stop")[0] == 409
+        assert late.stopped == []
+
+
+def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
+    """The ended ones in a list, and only the rows of the current one."""
+    view = page_view()
+    with served(view) as page:
+        load(view, 61, 62, 63)
+        view.ended("100 users: criteria met", "good")
+        view.begin(scenario(), "200 users")
+        found = page.state()
+        assert (found["title"], found["earlier"]) == (
+            "200 users",
+            [{"words": "100 users: criteria met", "tone": "good"}],
+        )
+        assert (found["series"]["run"], found["series"]["rows"]) == (1, [])
+
+
+# --- where it listens ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A certificate for loopback, its key, and the authority."""
+    pytest.importorskip("cryptography", reason="without the extra `distributed`")
+    from loadsim.cluster.certs import make, station
+
+    place = tmp_path_factory.mktemp("certificates") / "cluster"
+    make(place, [station(["127.0.0.1"])], 1, 2)
+    bundle = place / "station"
+    return bundle / "cert.pem", bundle / "key.pem", bundle / "ca.pem"
+
+
+def test_with_a_certificate_it_speaks_https_only(tmp_path: Path, certificate: tuple[Path, Path, Path]) -> None:
+    """A client that checks it gets the state; one that speaks HTTP gets nothing; a silent one delays nobody."""
+    own, key, authority = certificate
+    server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_tls.load_cert_chain(own, key)
+    client_tls = ssl.create_default_context(cafile=authority)
+    with (
+        served(page_view(), server_tls, client_tls, longest_connection_s=2.0) as page,
+        socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as silent,
+    ):
+        load(page.view, 61, 62)
+        assert page.state()["title"] == "small"
+        assert page.ask("GET", "/state", {"Origin": f"http://127.0.0.1:{page.port}"})[0] == 403
+        assert b"HTTP" not in raw(page, b"GET / HTTP/1.1\r\n\r\n")
+        assert silent.recv(1) == b""  # its time is over
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"web": "x y"}, r"--web: expected \[HOST:\]PORT such as 127.0.0.1:8080, found 'x y'"),
+        ({"web": "70000"}, r"--web: expected \[HOST:\]PORT .*, found '70000'"),
+        (
+            {"web": "0.0.0.0:0"},
+            "--web: expected one name or address of this machine, found 0.0.0.0, which is all of them",
+        ),
+        ({"web": "[::]:0"}, "--web: expected one name or address of this machine, found ::, which is all of them"),
+        (
+            {"web": "192.0.2.1:0"},
+            "--web: expected --web-certificate and --web-key, too, for an address that other machines reach, found"
+            " 192.0.2.1:0 without them",
+        ),
+        ({"web": "no-such-host.invalid:0"}, "--web: expected to listen at no-such-host.invalid:0, found: .*"),
+        ({"web_key": Path("k")}, "--web-key: expected --web, too, found none"),
+        ({"web": "0", "web_key": Path("k")}, "--web-key: expected --web-certificate, too, found none"),
+        ({"web": "0", "web_certificate": Path("k")}, "--web-certificate: expected --web-key, too, found none"),
+        (
+            {"web": "0", "web_certificate": Path("/nowhere/c"), "web_key": Path("/nowhere/k")},
+            "--web-certificate /nowhere/c: expected a file to read, found: No such file or directory",
+        ),
+        (
+            {"web": "0", "web_certificate": Path(__file__), "web_key": Path(__file__)},
+            "--web-certificate .*: expected a certificate in PEM, and its key in PEM, not encrypted, found others",
+        ),
+    ],
+)
+def test_bad_options_are_one_line(tmp_path: Path, given: dict[str, Any], expected: str) -> None:
+    """Before anything is served."""
+    with pytest.raises(ConfigError) as caught, shown_page(options(**given), scenario()):
+        pytest.fail("it was served")
+    assert re.fullmatch(expected, str(caught.value)), str(caught.value)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """It belongs to another program."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="found: Address already in use"):
+            shown_page(options(web=where), scenario()).__enter__()
+
+
+def test_each_run_has_a_token_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The address is printed, at loopback by default, with a token too long to guess behind the #."""
+    tokens = set()
+    for _ in range(2):
+        with shown_page(options(web="0"), scenario()):
+            found = re.fullmatch(r"Watch: http://127\.0\.0\.1:(\d+)/#([\w-]{43})\n", capsys.readouterr().err)
+            assert found is not None
+            tokens.add(found[2])
+    assert len(tokens) == 2

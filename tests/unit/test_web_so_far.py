@@ -1,0 +1,101 @@
+"""The criteria while the window lasts: what live counts tell, how sure that is, and what they cannot tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from growing_runs import second
+from run_states import TIMES
+from small_runs import written
+
+from loadsim.cli.web.so_far import SoFar, WindowSoFar
+from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.model.scenario import load_scenario
+
+
+def judged(place: Path, *snapshots: LiveSnapshot, **document: Any) -> SoFar | None:
+    """What is known after these snapshots; the window is from 60 s to 240 s."""
+    window = WindowSoFar(load_scenario(str(written(place / "small.yaml", **{"run": TIMES, "criteria": {}} | document))))
+    for each in snapshots:
+        window.add(each)
+    return window.judged
+
+
+def outcomes(found: SoFar | None) -> dict[str, tuple[str, bool | None]]:
+    """The figure and the outcome by criterion."""
+    assert found is not None
+    return {each.words: (each.found, each.kept) for each in found.criteria}
+
+
+def test_only_the_window_counts(tmp_path: Path) -> None:
+    """All failures of the warm-up are forgotten, and what comes after the window changes nothing."""
+    warm = [second(at_s, 10 * at_s, 50 * at_s) for at_s in range(1, 60)]
+    assert judged(tmp_path, *warm) is None
+    window = [second(60, 600, 2950), second(61, 690, 2960)]
+    found = judged(tmp_path, *warm, *window)
+    assert found is not None
+    assert found.seen_s == 1
+    assert outcomes(found)["failed tasks"] == ("10 %", False)
+    after = [second(241, 700, 9999), second(300, 700, 99999)]
+    assert outcomes(judged(tmp_path, *warm, *window, *after)) == outcomes(found)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "kept"), [("794", True), ("1000", None), ("1260", None), ("1580", False), ("inf", False)]
+)
+def test_times_are_judged_as_precisely_as_they_are_known(tmp_path: Path, bucket: str, kept: bool | None) -> None:
+    """READ has a limit of 1 s: buckets next to it do not tell, and one of more than 100 s does."""
+    found = judged(
+        tmp_path,
+        second(60, 0, bucket=bucket),
+        second(61, 300, bucket=bucket),
+        criteria={"tasks": {"READ": {"p95_ms": {"max": 1000}}}},
+    )
+    assert outcomes(found)["95th percentile of READ"][1] is kept
+
+
+def test_a_time_beyond_all_buckets_keeps_no_larger_limit(tmp_path: Path) -> None:
+    """It may be 101 s or an hour: whether it is below 150 s is not known, and the score is not either."""
+    found = judged(
+        tmp_path,
+        second(60, 0, bucket="inf"),
+        second(61, 300, bucket="inf"),
+        criteria={"tasks": {"READ": {"p95_ms": {"max": 150_000}}}},
+    )
+    assert outcomes(found)["95th percentile of READ"][1] is None
+    assert found is not None
+    assert "score" in found.unknown
+
+
+def test_what_cannot_be_known_is_named(tmp_path: Path) -> None:
+    """Mail, due times, and counts that still grow have no outcome, whatever their limits."""
+    found = judged(
+        tmp_path,
+        second(60, 0),
+        second(61, 30),
+        criteria={"tasks": {"READ": {"failed": {"max": 0}, "planned": {"min": 1000}}}},
+    )
+    assert found is not None
+    unknown = ", ".join(found.unknown)
+    for words in ("score from due times", "messages not delivered by the end", "tasks that succeeded", "tasks due"):
+        assert words in unknown
+    assert not any("delivered" in each.words or "due" in each.words for each in found.criteria)
+    assert "failed log-ons" in outcomes(found)
+
+
+def test_the_generators_limits_are_counted_in_seconds(tmp_path: Path) -> None:
+    """Each second of the window above a limit counts, and none below it does."""
+    limits = {"generator": {"lag_p99_ms": 5, "lag_share": None, "cpu": 0.5}}
+    quiet = [second(60 + at_s, at_s) for at_s in range(5)]
+    found = judged(tmp_path, *quiet, limits=limits)
+    assert found is not None
+    assert found.generator == []
+    busy = [second(65, 5, lag_ms=9), second(66, 6, lag_ms=9, cpu_share=0.9)]
+    found = judged(tmp_path, *quiet, *busy, limits=limits)
+    assert found is not None
+    assert found.generator == [
+        "event loop: later than its limit, 5.0 ms, in 2 of 6 s",
+        "busiest engine: more than 50% of a core in 1 of 6 s",
+    ]
