@@ -17,7 +17,8 @@ from loadsim.cli.web.so_far import WindowSoFar
 from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
-from loadsim.report.one_run import NO_MEASUREMENT, headline, verdict_words
+from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.one_run import headline, verdict_words
 from loadsim.runs.watcher import Stage, Watcher
 
 KINDS = 20
