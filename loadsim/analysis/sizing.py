@@ -252,13 +252,15 @@ def _processor(host: Series, users: int, window_s: Window, target: float) -> Res
         cores = means(host, "cores", window_s)
         others = means(host, "others_cpu_cores", window_s)
         stolen = means(host, "cpu_steal_share", window_s) * cores
-        if float(others.mean()) > MOST_BY_OTHERS * float(cores.mean()):
-            raise NotKnown(
-                f"other programs took {float(others.mean()):.2f} of {float(cores.mean()):.0f} cores, more than half:"
-                " end them, and measure again"
-            )
     except NotKnown as reason:
         return _missing("processor", "cores", reason)
+    if float(others.mean()) > MOST_BY_OTHERS * float(cores.mean()):
+        why_not = (
+            f"other programs took {float(others.mean()):.2f} of {float(cores.mean()):.0f} cores, more than half:"
+            " end them, and measure again"
+        )
+        left = float((cores - others - stolen).mean())
+        return Resource("processor", "cores", ESTIMATE, float(used.mean()), left, why_not=why_not)
     return _resource("processor", "cores", ESTIMATE, used, cores - others - stolen, users, target)
 
 

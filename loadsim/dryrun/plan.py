@@ -11,7 +11,7 @@ from loadsim.dryrun.plan_engine import Planned, empty_tally, plan_users
 from loadsim.dryrun.plan_process import other_engines
 from loadsim.dryrun.rounds import Progress
 from loadsim.dryrun.tally import TRAFFIC, Tally
-from loadsim.dryrun.traffic import hours_of, left_out, mean_rates, peaks, sessions, storage
+from loadsim.dryrun.traffic import hours_of, knows_imap, left_out, mean_rates, peaks, sessions, storage
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
@@ -124,7 +124,13 @@ def to_json(plan: Plan) -> dict[str, Any]:
     tally, scenario = plan.tally, plan.scenario
     commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())
     totals = {figure: sum(tally.traffic[figure]) for figure in TRAFFIC}
-    by_hour = hours_of(tally)
+    by_hour, active_s = hours_of(tally), scenario.run.active_s
+    rates: dict[str, float | None] = {**mean_rates(by_hour, active_s)}
+    busiest = peaks(by_hour, active_s)
+    if not knows_imap(scenario):
+        for of_imap in (rates, busiest):
+            of_imap["imap_commands"] = None
+        by_hour = [{**hour, "imap_commands_per_s": None} for hour in by_hour]
     return {
         "users": scenario.users,
         "day_s": scenario.run.day_length_s,
@@ -148,9 +154,9 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "commands": dict(sorted(commands.items())),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
-            **mean_rates(by_hour, scenario.run.active_s),
+            **rates,
         },
-        "peaks": peaks(by_hour, scenario.run.active_s),
+        "peaks": busiest,
         "sessions": sessions(scenario),
         "storage": storage(plan.stored_bytes, scenario.run.days),
         "left_out": left_out(scenario, tally),

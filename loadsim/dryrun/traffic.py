@@ -91,6 +91,11 @@ def peaks(by_hour: Sequence[Mapping[str, Any]], active_s: float) -> dict[str, di
     return found
 
 
+def knows_imap(scenario: Scenario) -> bool:
+    """Return whether all users have the only mail program that a plan simulates."""
+    return all(group.programs == (OUTLOOK_LIKE,) for group in scenario.topology)
+
+
 def sessions(scenario: Scenario) -> dict[str, int]:
     """Return the IMAP sessions that users keep, and the most that they can have at once."""
     kept = sum(group.users * sum(one.session == KEPT for one in group.programs) for group in scenario.topology)
@@ -105,11 +110,13 @@ def storage(stored_bytes: Mapping[str, int], days: float) -> dict[str, float]:
 
 def left_out(scenario: Scenario, tally: Tally) -> list[dict[str, str]]:
     """Return what a plan cannot know of a server (`what`), each with its effect on the figures (`effect`)."""
+    # 1. The figures that the effects are shares of.
     commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())
     imap, smtp = _commands(commands, "IMAP "), _commands(commands, "SMTP ") - commands[CONNECT]
     received = sum(tally.traffic["bytes_received"])
     added = ADDED_BYTES * sum(tally.traffic["messages_received"])
     groups, server = scenario.topology, scenario.server
+    # 2. What any scenario leaves open.
     found = [
         (
             f"a server that gathers new mail for {GATHER_NS / 1e6:g} ms before it announces it, as Dovecot does",
@@ -125,6 +132,7 @@ def left_out(scenario: Scenario, tally: Tally) -> list[dict[str, str]]:
             f"on Postfix and Dovecot, headers of about {ADDED_BYTES} bytes, {_share(added, received)} of received mail",
         ),
     ]
+    # 3. What this scenario leaves open.
     smtp_endpoint = server.smtp if isinstance(server, Server) else None
     if commands["SMTP AUTH"] and not (smtp_endpoint and smtp_endpoint.methods):
         found.append(("a server that offers no AUTH", f"{_share(commands['SMTP AUTH'], smtp)} fewer SMTP commands"))
@@ -140,7 +148,8 @@ def left_out(scenario: Scenario, tally: Tally) -> list[dict[str, str]]:
             found.append(
                 (
                     f"the IMAP commands of {program_names(group.programs)}",
-                    f"{group.users:,} users are counted with those of {OUTLOOK_LIKE.name}" + _polls(group.programs),
+                    f"{group.users:,} users have other commands than the plan, which simulates {OUTLOOK_LIKE.name}"
+                    f" only; so IMAP commands have no rates{_polls(group.programs)}",
                 )
             )
     return [{"what": what, "effect": effect} for what, effect in found]

@@ -135,13 +135,15 @@ def _rates(figures: Mapping[str, Any]) -> Iterable[str]:
         peak = figures["peaks"][rate]
         busiest = ["", "", ""]
         if peak is not None:
-            busiest = [_rate(peak["per_s"] / unit), str(peak["hour"] + 1), f"{peak['to_mean']:.2f}"]
-        rows.append([title, _rate(figures["rates_per_s"][rate] / unit), *busiest])
+            busiest = [_rate(peak["per_s"], unit), str(peak["hour"] + 1), f"{peak['to_mean']:.2f}"]
+        rows.append([title, _rate(figures["rates_per_s"][rate], unit), *busiest])
     return table(rows)
 
 
-def _rate(per_s: float) -> str:
-    return f"{per_s:,.2f}" if per_s < 1000 else f"{per_s:,.0f}"
+def _rate(per_s: float | None, unit: float = 1) -> str:
+    if per_s is None:
+        return "-"
+    return f"{per_s / unit:,.2f}" if per_s / unit < 1000 else f"{per_s / unit:,.0f}"
 
 
 def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
@@ -155,9 +157,7 @@ def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
     rows = [[title, "tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP"]]
     for number, first in enumerate(range(0, len(inside), each)):
         part = inside[first : first + each]
-        seconds = sum(hour["seconds"] for hour in part)
-        sums = (sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in part) for rate in shown)
-        cells = [_rate(done / seconds / unit) for done, (_, unit) in zip(sums, shown.values(), strict=True)]
+        cells = [_rate(_mean_per_s(part, rate), unit) for rate, (_, unit) in shown.items()]
         rows.append([str(number + 1), *cells])
     return table(rows)
 
@@ -181,6 +181,15 @@ def _headline(figures: Mapping[str, Any]) -> str:
 
 def _length(seconds: float) -> str:
     return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
+
+
+def _mean_per_s(hours: Sequence[Mapping[str, Any]], rate: str) -> float | None:
+    """Return the mean rate of some hours; None if it is not known."""
+    if any(hour[f"{rate}_per_s"] is None for hour in hours):
+        return None
+    return float(
+        sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in hours) / sum(hour["seconds"] for hour in hours)
+    )
 
 
 Load = tuple[str, int, Mapping[str, Any], Mapping[str, Any] | None]

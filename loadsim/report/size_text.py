@@ -53,13 +53,13 @@ def _verdict(sizing: Sizing) -> Iterable[str]:
             )
             return
         blocking = [each for each in unknown if each.users_beyond is None] or unknown
-        reasons = "; ".join(f"{each.name}: {each.why_not}" for each in blocking)
+        reasons = "; ".join(f"{printable(each.name)}: {each.why_not}" for each in blocking)
         yield f"Size: not decided, since a resource without a number may be full first: {reasons}"
         return
     about = "at least" if first.bound == AT_LEAST else "about"
     yield (
-        f"Size: {about} {_users(first.users)} users fill the {first.name}, the first to be full of the measured"
-        f" resources (95 %: {_interval(first.users)})"
+        f"Size: {about} {_users(first.users)} users fill the {printable(first.name)}, the first to be full of the"
+        f" measured resources (95 %: {_interval(first.users)})"
     )
     yield (
         f"Plan for at most {_users(first.users_at_target)} users, who use {percent(sizing.target)} of it."
@@ -85,7 +85,7 @@ def _resources(sizing: Sizing) -> list[str]:
     for each in sizing.resources:
         rows.append(
             [
-                each.name,
+                printable(each.name),
                 "-" if each.used is None else f"{each.used:,.3g} {_unit(each)}",
                 "-" if each.available is None else f"{each.available:,.3g}",
                 "-" if each.utilisation is None else f"{100 * each.utilisation.value:.1f} %",

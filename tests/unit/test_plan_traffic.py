@@ -201,6 +201,12 @@ def test_the_text_fits_into_80_columns_and_a_run_of_many_hours_is_shown_by_day()
 def test_programs_that_a_plan_does_not_simulate_are_named() -> None:
     figures = planned("topology=[{profile: loadsim-5.5/medium, users: 12, program: webmail}]")
     (left_out,) = [each for each in figures["left_out"] if "IMAP commands of" in each["what"]]
-    assert "12 users are counted with those of outlook-like" in left_out["effect"]
+    assert left_out["effect"].startswith("12 users have other commands than the plan")
+    assert figures["rates_per_s"]["imap_commands"] is figures["peaks"]["imap_commands"] is None
+    assert all(hour["imap_commands_per_s"] is None for hour in figures["by_hour"])
+    assert figures["rates_per_s"]["smtp_commands"] > 0
+    for wide in (False, True):
+        lines = [line.split() for line in plan_text(figures, wide=wide).splitlines()]
+        assert ["IMAP", "commands", "-"] in lines
     assert not [each for each in planned()["left_out"] if "IMAP commands of" in each["what"]]
     assert left_out["what"].split()[-1] in plan_text(figures)

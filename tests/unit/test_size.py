@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from queue_server import server
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, START_NS, done, event, write_sample
 
@@ -128,6 +129,28 @@ def test_disk_operations_for_each_message_and_mailbox(tmp_path: Path, capsys: py
     assert disk["per_mailbox_8h_per_s"]["value"] == pytest.approx(0.02, rel=0.02)
 
 
+@pytest.mark.parametrize(("size", "resident"), [("1M", False), ("4K", True)])
+def test_mailboxes_are_compared_with_the_memory(
+    size: str, resident: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of 200 has 1,000 messages in the Inbox, one deleted and 200 in folders: 240 GB or 1 GB; 8 GB are free."""
+    place = busy_run(tmp_path)
+    scenario = {
+        "name": "filled",
+        "server": "embedded",
+        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
+        "mailbox": {"inbox": 1000, "sizes": {size: "100%"}},
+    }
+    (place / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+    _, found = sized(place, capsys)
+    data = found["data"]
+    assert data["cache_resident"] is resident
+    assert data["memory_bytes"] == pytest.approx(16e9)
+    each = {"1M": 1 << 20, "4K": 4 << 10}[size]
+    assert data["mailbox_bytes"] == pytest.approx(200 * 1201 * each, rel=0.15)
+    assert any("cache-resident" in doubt for doubt in found["doubts"]) is resident
+
+
 def test_the_text_has_the_verdict_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", str(busy_run(tmp_path)), "--target", "50%"]) == 0
     text = capsys.readouterr().out
@@ -229,6 +252,14 @@ def test_other_targets_are_one_line(share: str, tmp_path: Path, capsys: pytest.C
         main(["size", str(tmp_path), "--target", share])
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_hostile_name_reaches_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The names of disks come from a log."""
+    main(["size", str(busy_run(tmp_path, **{"disk_\x1b[31m_busy_share": 0.9}))])
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert "[31m" in text
 
 
 def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
