@@ -36,6 +36,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
+    "suite": "run a matrix of servers, profiles, users and settings, with repeats; resume it after a crash",
     "capacity": "find the largest number of users that meets the criteria, with an interval",
     "plan": "compute the load of a scenario in virtual time, without a server",
     "check": "try a server out for a scenario: what works, and what to change?",
@@ -46,6 +47,7 @@ VERBS = {
     "scenarios": "list the shipped scenarios, or print or copy one",
     "profiles": "list the shipped profiles (what users do in a day), or print or copy one",
     "programs": "list the shipped mail programs (how users list, read and watch mail), or print or copy one",
+    "suites": "list the shipped suites (matrices of runs), or print or copy one",
     "drivers": "list the drivers: the code that speaks the protocols",
     "tasks": "list the tasks of users, with their weights in the score",
     "server": "start a mail server for a scenario, until Ctrl-C",
@@ -59,7 +61,7 @@ VERBS = {
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 
 
-SHIPPED = ("scenarios", "profiles", "programs", "drivers", "tasks")
+SHIPPED = ("scenarios", "profiles", "programs", "suites", "drivers", "tasks")
 
 
 class _Parser(argparse.ArgumentParser):

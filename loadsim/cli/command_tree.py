@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loadsim.model.yaml_reader import known
 
-SHIPPED_BY_METAVAR = {"SCENARIO": "scenarios", "PROFILE": "profiles"}
+SHIPPED_BY_METAVAR = {"SCENARIO": "scenarios", "PROFILE": "profiles", "SUITE": "suites"}
 """The shipped files that a value with this metavar may name, next to files of the user's own."""
 
 FILES, DIRECTORIES = "files", "directories"
@@ -81,7 +81,7 @@ def _argument(action: argparse.Action, path: tuple[str, ...]) -> Argument:
         paths = DIRECTORIES
     elif shipped or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
         paths = FILES
-    if not action.option_strings and path in (("scenarios",), ("profiles",), ("programs",)):
+    if not action.option_strings and path in (("scenarios",), ("profiles",), ("programs",), ("suites",)):
         shipped = path[0]
     return Argument(
         flags=tuple(action.option_strings),

@@ -1,4 +1,4 @@
-"""`loadsim scenarios`, `profiles`, `programs`: list, show and copy what is shipped. `drivers`, `tasks`: list it."""
+"""`loadsim scenarios`, `profiles`, `programs`, `suites`: list, show, copy what is shipped. `drivers`, `tasks`: list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadsim.users import tasks
 from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
 
-FILES = ("scenarios", "profiles", "programs")
+FILES = ("scenarios", "profiles", "programs", "suites")
 """The kinds that are files; the others are code."""
 
 WIDTH = 80

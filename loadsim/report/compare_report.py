@@ -53,7 +53,7 @@ def describe_comparison(comparison: Comparison) -> Document:
         tone=tone(comparison),
         sections=(
             Section("Summary", tuple(_first_screen(comparison, names))),
-            Section("Tasks", tuple(_tasks(figures))),
+            Section("Tasks", tuple(task_blocks(figures))),
             Section("Runs", (_runs(runs, names, sides),)),
             Section("How to read this", _how_to_read(figures)),
             Section("Disclosure", tuple(_disclosure(runs, names))),
@@ -185,7 +185,8 @@ def _next(figures: ComparisonFigures) -> str:
 # --- the sections ---
 
 
-def _tasks(figures: ComparisonFigures) -> Iterable[Block]:
+def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
+    """Yield the chart of the ratios, and the table of the tasks."""
     if figures.tasks:
         yield interval_chart(figures)
     yield table_of(

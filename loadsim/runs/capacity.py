@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -17,7 +14,7 @@ from typing import Any
 from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_search import Found, Measure, NoAnswer, Settings, next_step
 from loadsim.analysis.capacity_step import MeasuredStep
-from loadsim.analysis.verdict import ENDED, FAULT
+from loadsim.analysis.verdict import ENDED
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
@@ -25,10 +22,10 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import FILE_NAME, INCOMPLETE, STEPS, read_steps, write
-from loadsim.runs.directory import create_directory, hand_over, path_component
+from loadsim.runs.capacity_file import FILE_NAME, STEPS, read_steps, write
+from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import run_locally
-from loadsim.runs.result import write_summary
+from loadsim.runs.resumable import finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.version import __version__
 
@@ -88,7 +85,7 @@ def find_capacity(
     sized = _Sized(read, sizes, None if scenario.lists.population else terms.settings.most)
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
-    with _search_directory(out):
+    with own_directory(out, FILE_NAME, "search"):
         steps = read_steps(out, terms) if (out / FILE_NAME).exists() else ()
         capacity = Capacity(out, terms, steps)
         write(capacity)
@@ -175,28 +172,6 @@ def shared(users: int, sizes: Sequence[int]) -> list[int]:
     return [1 + each for each in whole]
 
 
-@contextmanager
-def _search_directory(out: Path) -> Iterator[None]:
-    """Create the directory of a search unless it holds one, and keep other searches out.
-
-    Raises `ConfigError` for a directory with other files, and while another search uses it.
-    """
-    if not (out / FILE_NAME).exists():
-        create_directory(out)
-    try:
-        directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a directory, found: {failure.strerror}") from None
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"--out {out}: expected a directory of its own, found another search at work") from None
-        yield
-    finally:
-        os.close(directory)
-
-
 def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
     last = [one for one in capacity.steps if one.users == step.users][-1]
     reasons = "; ".join(last.reasons)
@@ -219,13 +194,13 @@ class _Measurement:
         number = 1 + sum(step.users == self.users for step in self.capacity.steps)
         name = f"{STEPS}/{self.users:05d}-{number}"
         directory = self.capacity.directory / name
-        score = _finished(directory) if directory.exists() else None
+        score = finished_score(directory) if directory.exists() else None
         if score is None:
             if directory.exists():
-                _set_aside(directory)
+                set_aside(directory)
             score = self._run(directory)
         if ENDED in score["verdict"]["causes"]:
-            _set_aside(directory)
+            set_aside(directory)
             raise Interrupted
         return MeasuredStep.of(self.users, name, score)
 
@@ -249,29 +224,3 @@ class _Measurement:
         if reasons:
             error = RunInvalid if self.capacity.steps else ConfigError
             raise error(f"{self.users} users: {'; '.join(reasons)}")
-
-
-def _finished(directory: Path) -> Mapping[str, Any] | None:
-    """Return the content of score.json of a run that ended by itself; None for any other.
-
-    A crash may have come between the end of a run and its score: it is computed then if the logs are complete.
-    """
-    with suppress(OSError, ValueError):
-        found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
-        return None if ENDED in found["verdict"]["causes"] else dict(found)
-    with suppress(RunInvalid, ConfigError):
-        summary = write_summary(directory, SILENT).summary
-        if summary.verdict.validity != "degraded" and not {ENDED, FAULT} & set(summary.verdict.causes):
-            return summary.score
-    return None
-
-
-def _set_aside(directory: Path) -> None:
-    """Rename the directory of a run that did not end by itself, which stays for diagnosis."""
-    number = 1
-    while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
-        number += 1
-    try:
-        directory.rename(aside)
-    except OSError as failure:
-        raise ConfigError(f"{directory}: expected to rename it, found: {failure.strerror}") from None

@@ -12,14 +12,12 @@ from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
+from loadsim.runs.resumable import INCOMPLETE
 
 FILE_NAME = "capacity.json"
 
 STEPS = "steps"
 """The directory of the run directories of the steps."""
-
-INCOMPLETE = ".incomplete-"
-"""The mark in the names of run directories that were set aside."""
 
 
 def write(capacity: Capacity) -> None:

@@ -1,0 +1,245 @@
+"""A suite as a value: its runs so far, the figures of its cells over their repeats, and its comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from loadsim.analysis.compare_runs import UNDECIDED, Comparison
+from loadsim.analysis.json_values import INFINITE, to_json
+from loadsim.analysis.repeats import Spread, spread
+
+Result = Literal["measured", "invalid", "failed"]
+MEASURED: Result = "measured"
+INVALID: Result = "invalid"
+FAILED: Result = "failed"
+RESULTS = (MEASURED, INVALID, FAILED)
+"""The results of a run: figures that may be quoted, figures that may not, and none."""
+
+CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
+"""Exit statuses of a suite, next to that of an undecided comparison."""
+
+Verdict = Literal["met", "missed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """The end of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
+
+    output: str
+    took_s: float
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """A run of a suite, as in `suite.json`. `run` is its directory, relative to that of the suite.
+
+    `number` is the place in the order, and `attempt` counts its runs. A failed run has no figures; an infinite time is
+    "inf". `scored` are the tasks in the score. `began` (ISO 8601) and `took_s` are None for a run that a crash kept
+    from being recorded until the suite was resumed.
+    """
+
+    run: str
+    number: int
+    cell: str
+    repeat: int
+    attempt: int
+    result: Result
+    began: str | None
+    took_s: float | None
+    validity: str | None
+    passed: bool | None
+    score_ms: float | str | None
+    tasks_per_s: float | None
+    scored: tuple[str, ...]
+    reasons: tuple[str, ...]
+    before: tuple[HookResult, ...]
+    after: tuple[HookResult, ...]
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> SuiteRun:
+        """Return the run with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
+        values = {one.name: document[one.name] for one in fields(cls)}
+        for name in ("before", "after"):
+            values[name] = tuple(HookResult(**hook) for hook in values[name])
+        for name in ("scored", "reasons"):
+            values[name] = tuple(map(str, values[name]))
+        found = cls(**values)
+        numbers = (found.number, found.repeat, found.attempt)
+        score = found.score_ms
+        good = (
+            found.result in RESULTS
+            and all(isinstance(number, int) for number in numbers)
+            and isinstance(found.cell, str)
+            and (score is None or score == INFINITE or isinstance(score, int | float))
+        )
+        if not good:
+            raise ValueError(found.run)
+        if found.began is not None:
+            datetime.fromisoformat(found.began)
+        return found
+
+    @property
+    def failed_after(self) -> tuple[str, ...]:
+        """The failures of commands after the run, which do not change its figures."""
+        return tuple(hook.failure for hook in self.after if hook.failure is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class CellFigures:
+    """The figures of a cell over its repeats. `score` is None unless all measured runs have a finite score, over the
+    same tasks; `no_score` is the reason.
+
+    `verdict` is `missed` if a measured run misses criteria, `met` if all repeats are measured and meet them, and else
+    `incomplete`.
+    """
+
+    name: str
+    levels: Mapping[str, str | int | None]
+    planned: int
+    measured: int
+    invalid: int
+    failed: int
+    degraded: int
+    passed: int
+    verdict: Verdict
+    score: Spread | None
+    no_score: str | None
+    tasks_per_s: float | None
+    runs: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, name: str, levels: Mapping[str, str | int | None], planned: int, runs: Sequence[SuiteRun]
+    ) -> CellFigures:
+        """Return the figures of a cell from all its runs, in their order."""
+        measured = [run for run in runs if run.result == MEASURED]
+        passed = sum(run.passed is True for run in measured)
+        no_score = _no_score(measured)
+        rates = [run.tasks_per_s for run in measured if run.tasks_per_s is not None]
+        return cls(
+            name=name,
+            levels=levels,
+            planned=planned,
+            measured=len(measured),
+            invalid=sum(run.result == INVALID for run in runs),
+            failed=sum(run.result == FAILED for run in runs),
+            degraded=sum(run.validity == "degraded" for run in measured),
+            passed=passed,
+            verdict="missed" if passed < len(measured) else "met" if passed == planned else "incomplete",
+            score=None if no_score else spread([float(run.score_ms or 0) for run in measured]),
+            no_score=no_score,
+            tasks_per_s=sum(rates) / len(rates) if rates else None,
+            runs=tuple(run.run for run in measured),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The entry of the cell in `suite.json`."""
+        found = {each.name: to_json(getattr(self, each.name)) for each in fields(self) if each.name != "score"}
+        interval = None if self.score is None or self.score.low is None else [self.score.low, self.score.high]
+        return {
+            **found,
+            "score_ms": None if self.score is None else self.score.mean,
+            "score_interval_ms": interval,
+            "score_stddev_ms": None if self.score is None else self.score.stddev,
+        }
+
+
+def _no_score(measured: Sequence[SuiteRun]) -> str | None:
+    """Return why measured runs have no mean score; None if they have one."""
+    if not measured:
+        return "no run was measured"
+    if any(run.score_ms in (None, INFINITE) for run in measured):
+        return "not every run has a finite score"
+    if len({frozenset(run.scored) for run in measured}) > 1:
+        return "the runs' scores are over different tasks"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCells:
+    """The comparison of two cells; None if there is none, for which `refused` is the reason."""
+
+    base: str
+    new: str
+    comparison: Comparison | None
+    refused: str | None = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The entry of the comparison in `suite.json`: the scores, and the decision on `max_regression`."""
+        figures = self.comparison.figures if self.comparison else None
+        return {
+            "base": self.base,
+            "new": self.new,
+            "refused": self.refused,
+            "decision": figures and figures.decision,
+            "max_regression": figures and figures.max_regression,
+            "scores": [to_json(one) for one in figures.scores] if figures else [],
+            "warnings": list(figures.warnings) if figures else [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFigures:
+    """A suite with its runs so far. `total` is the number of places in the order; each needs a run.
+
+    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are made at the end.
+    """
+
+    directory: Path
+    name: str
+    terms: Mapping[str, Any]
+    total: int
+    retries: int
+    runs: tuple[SuiteRun, ...]
+    cells: tuple[CellFigures, ...]
+    comparisons: tuple[ComparedCells, ...] = ()
+    ended_why: str | None = None
+
+    @property
+    def done(self) -> set[int]:
+        """The places in the order that have a measured run, or have used all their attempts."""
+        attempts = Counter(run.number for run in self.runs)
+        measured = {run.number for run in self.runs if run.result == MEASURED}
+        return measured | {number for number, count in attempts.items() if count > self.retries}
+
+    @property
+    def left(self) -> int:
+        """The number of places in the order that need a further run."""
+        return self.total - len(self.done)
+
+    @property
+    def complete(self) -> bool:
+        return self.left == 0
+
+    @property
+    def exit_status(self) -> int:
+        """3 if not every repeat was measured, 1 if criteria were missed or a limit exceeded, 4 if undecided, or 0."""
+        decisions = {one.comparison.figures.decision for one in self.comparisons if one.comparison}
+        if not self.complete or any(cell.measured < cell.planned for cell in self.cells):
+            return NOT_ALL_MEASURED
+        if any(cell.verdict == "missed" for cell in self.cells) or "failed" in decisions:
+            return CRITERIA_MISSED
+        return UNDECIDED if "undecided" in decisions or any(one.refused for one in self.comparisons) else 0
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of `suite.json`."""
+        return {
+            "name": self.name,
+            "complete": self.complete,
+            "ended_why": self.ended_why,
+            "exit_status": self.exit_status if self.complete else None,
+            "left": self.left,
+            "cells": [cell.document for cell in self.cells],
+            "comparisons": [one.document for one in self.comparisons],
+            "terms": dict(self.terms),
+            "runs": [to_json(run) for run in self.runs],
+        }

@@ -1,0 +1,251 @@
+"""`loadsim suite`: the runs of a matrix, in an order, with commands around each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.suite import SuiteFigures, SuiteRun
+from loadsim.cli.progress import shown_share, shown_work
+from loadsim.cli.report_file import check_format, check_place, content, format_of, write
+from loadsim.cli.run_view import RunView, show_line
+from loadsim.cli.shipped import schema_file
+from loadsim.cli.shown_answer import width_and_colours
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
+from loadsim.model.workload import Workload
+from loadsim.report.answer_facts import count
+from loadsim.report.suite_report import describe_suite
+from loadsim.report.suite_text import run_text, suite_text, time_words
+from loadsim.report.table import table
+from loadsim.runs.suite import Interrupted, Scenarios, run_suite, status_of
+from loadsim.runs.watcher import Watcher
+
+ENDED_EARLY = 3
+"""The exit status of a suite that was interrupted in a run."""
+
+REPORT = "--report"
+
+
+class _Schema(argparse.Action):
+    """Prints the JSON Schema of suite files, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        sys.stdout.write(schema_file("suites").read_text(encoding="utf-8"))
+        parser.exit()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", metavar="SUITE", help="a path, or the bare name of a shipped suite")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of the suite, new, or of one to resume; default: in runs"
+    )
+    parser.add_argument("--list", action="store_true", help="print the order of the runs and their time; run nothing")
+    parser.add_argument(
+        REPORT,
+        type=Path,
+        metavar="FILE",
+        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
+    )
+    parser.add_argument("--json", action="store_true", help="print suite.json instead of the text")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print only the lines of runs, answer, warnings and errors"
+    )
+    parser.add_argument("--schema", nargs=0, action=_Schema, help="print the JSON Schema of suites for editors")
+    parser.set_defaults(run=run_command)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """List the runs of a suite, or make them with a line for each, and print the answer. Return 0, 1, 3 or 4."""
+    suite = load_suite(args.suite)
+    if args.list:
+        if args.report:
+            raise ConfigError(f"{REPORT}: expected runs, found --list")
+        return _list(suite, args)
+    chosen = format_of(REPORT, args.report) if args.report else ""
+    if args.report:
+        check_format(REPORT, chosen)
+        check_place(REPORT, args.report)
+    shown = _Shown(args, suite)
+    try:
+        figures = run_suite(
+            suite,
+            args.out,
+            watch=shown.watch,
+            planning=shown.planning,
+            begun=shown.begun,
+            began_run=shown.began_run,
+            ended_run=shown.ended_run,
+        )
+    except Interrupted:
+        show_line(f"loadsim: interrupted in a run, which {shown.resume} repeats")
+        return ENDED_EARLY
+    except KeyboardInterrupt:
+        if shown.resume:
+            show_line(f"loadsim: {shown.resume} resumes this suite")
+        raise
+    shown.answer(figures)
+    if args.report:
+        with shown_work("Drawing the report"):
+            document = describe_suite(figures)
+        write(content(document, chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+        if not args.json:
+            _print(f"Report: {args.report}", sys.stdout)
+    return figures.exit_status
+
+
+class _Shown:
+    """Shows a suite: its runs and its answer on standard output, the progress of each run on standard error."""
+
+    def __init__(self, args: argparse.Namespace, suite: Suite) -> None:
+        self._args = args
+        self._suite = suite
+        self._scenarios: Scenarios = {}
+        self._figures: SuiteFigures | None = None
+        self.resume = ""
+
+    def begun(self, figures: SuiteFigures, scenarios: Scenarios) -> None:
+        self._scenarios, self._figures = scenarios, figures
+        self.resume = f"the same command with --out {shlex.quote(str(figures.directory))}"
+        self._progress(f"Suite {figures.name}: {count(figures.left, 'run')} left, in {figures.directory}")
+        if figures.runs:
+            self._progress(f"Resumed after {count(len(figures.runs), 'run')}, which are not repeated")
+        for warning in dict.fromkeys(
+            warning for scenario in scenarios.values() for warning in (*scenario.exposed, *scenario.warnings)
+        ):
+            show_line(f"loadsim: warning: {warning}")
+
+    def began_run(self, slot: Slot, attempt: int) -> None:
+        assert self._figures is not None
+        left_s = time_left_s(self._suite, self._figures, self._scenarios)
+        retry = f", retry {attempt - 1}" if attempt > 1 else ""
+        place = f"Run {slot.number} of {self._figures.total}: {slot.cell.name}, repeat {slot.repeat}{retry}"
+        self._progress(f"{place}; about {time_words(left_s)} left")
+
+    def ended_run(self, figures: SuiteFigures) -> None:
+        self._figures = figures
+        _print(run_text(figures.runs[-1], figures.total), sys.stderr if self._args.json else sys.stdout)
+
+    def answer(self, figures: SuiteFigures) -> None:
+        text = f"\n{suite_text(figures, width_and_colours()[0])}\n\nSuite directory: {figures.directory}"
+        _print(json.dumps(figures.document, indent=2) if self._args.json else text, sys.stdout)
+
+    def planning(self) -> AbstractContextManager[Any]:
+        return shown_share("Planning")
+
+    @contextmanager
+    def watch(self, scenario: Scenario) -> Iterator[Watcher]:
+        with closing(RunView(scenario, quiet=self._args.quiet)) as view:
+            yield view
+
+    def _progress(self, line: str) -> None:
+        if not self._args.quiet:
+            show_line(line)
+
+
+def _print(text: str, stream: object) -> None:
+    with suppress(BrokenPipeError):  # the reader closed the pipe; go on measuring
+        print(text, file=stream, flush=True)  # type: ignore[call-overload]
+
+
+# --- the time ---------------------------------------------------------------------------------------------------------
+
+
+def planned_s(scenario: Scenario) -> float:
+    """Return the time of a run without preparation and commands: ramp-up and work."""
+    return scenario.run.ramp_up_s + scenario.duration_s
+
+
+def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> float:
+    """Return about how long the runs that are left take: as the cell's runs before, or as planned."""
+    taken: dict[str, list[float]] = {}
+    for run in figures.runs:
+        if run.took_s is not None:
+            taken.setdefault(run.cell, []).append(run.took_s)
+    left = [slot.cell.name for slot in suite.slots if slot.number not in figures.done]
+    each = {
+        name: sum(taken[name]) / len(taken[name]) if name in taken else planned_s(scenarios[name]) for name in set(left)
+    }
+    return sum(each[name] for name in left) + suite.pause_s * max(0, len(left) - 1)
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+def _list(suite: Suite, args: argparse.Namespace) -> int:
+    """Print the order of the runs, their time, and what is prepared before them."""
+    figures, scenarios = status_of(suite, args.out)
+    runs = {run.number: run for run in figures.runs} if figures else {}
+    if args.json:
+        _print(json.dumps(_listed(suite, scenarios, runs), indent=2), sys.stdout)
+        return 0
+    order = "given order, every second repeat reversed" if suite.order == GIVEN else f"random order, seed {suite.seed}"
+    total_s = sum(planned_s(scenarios[slot.cell.name]) for slot in suite.slots) + suite.pause_s * (len(suite.slots) - 1)
+    lines = [
+        f"Suite {suite.name}: {count(len(suite.slots), 'run')}: {count(len(suite.cells), 'cell')},"
+        f" {count(suite.repeats, 'repeat')} each; {order}",
+        f"Time: at least {time_words(total_s)} without preparation, mail in transit, commands, retries",
+        "",
+        *table(
+            [
+                ("Run", "Repeat", "Time", "State"),
+                *(
+                    (
+                        f"{slot.number:3} {slot.cell.name}",
+                        str(slot.repeat),
+                        time_words(planned_s(scenarios[slot.cell.name])),
+                        runs[slot.number].result if slot.number in runs else "to do",
+                    )
+                    for slot in suite.slots
+                ),
+            ]
+        ),
+        "",
+        "Before each run:",
+        *(f"  {name}: {_prepared(suite, name, scenario)}" for name, scenario in scenarios.items()),
+    ]
+    _print("\n".join(lines), sys.stdout)
+    return 0
+
+
+PREPARED = {
+    "auto": "{mailboxes} with {messages} are restored",
+    "always": "{mailboxes} are filled with {messages}",
+    "never": "nothing in {mailboxes} is prepared",
+    "trust": "some of {mailboxes} with {messages} are inspected",
+}
+"""What happens before a run on a server, by the value of `initialise`."""
+
+
+def _prepared(suite: Suite, name: str, scenario: Scenario) -> str:
+    """Return what happens before the runs of a cell, in words."""
+    cell = next(one for one in suite.cells if one.name == name)
+    workload = Workload(scenario)
+    messages = sum(sum(workload.start_state(user).values()) for user in range(1, scenario.users + 1))
+    words = PREPARED["always" if scenario.server == EMBEDDED else scenario.initialise].format(
+        mailboxes=f"{scenario.users:,} mailboxes", messages=count(messages, "message")
+    )
+    programs = [f"command {hook.program}" for hook in cell.before]
+    after = [f"after the run, command {hook.program}" for hook in cell.after]
+    return "; ".join([*programs, words, *after])
+
+
+def _listed(suite: Suite, scenarios: Scenarios, runs: Mapping[int, SuiteRun]) -> Sequence[Mapping[str, Any]]:
+    return [
+        {
+            "number": slot.number,
+            "cell": slot.cell.name,
+            "repeat": slot.repeat,
+            **slot.cell.levels,
+            "planned_s": planned_s(scenarios[slot.cell.name]),
+            "result": runs[slot.number].result if slot.number in runs else None,
+        }
+        for slot in suite.slots
+    ]

@@ -1,0 +1,399 @@
+"""Suites: runs over a matrix of servers, profiles, users and settings, repeated, with commands around each run.
+
+A suite file is read here as far as it can be judged without its scenarios.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter
+
+from loadsim.errors import ConfigError
+from loadsim.model.draws import draw
+from loadsim.model.problems import Key, Problems
+from loadsim.model.schema import (
+    Count,
+    Duration,
+    Json,
+    Positive,
+    PositiveDuration,
+    Reads,
+    Share,
+    Switch,
+    Text,
+    mapping_of,
+    reference,
+    strict,
+    text,
+    whole,
+    with_nearest,
+    word,
+)
+from loadsim.model.terms import MOST_USERS
+from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse_mended, read_document, show
+
+DIMENSIONS = ("server", "profile", "users", "settings")
+"""The dimensions of the matrix, in the order in which they make the name of a cell."""
+
+SAME_ON_BOTH_SIDES = ("profile", "users")
+"""Dimensions with other load: scores of different ones are not comparable."""
+
+RANDOM, GIVEN = "random", "given"
+
+MOST_RUNS = 10_000
+"""The most runs of a suite, without retries."""
+
+_LIMIT_S = 600.0
+"""The default time limit of a hook: restoring a snapshot takes minutes."""
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", value):
+        raise mismatch("a name of at most 40 letters, digits, dots, _ and -")
+    return value
+
+
+def _settings(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise mismatch("a mapping of keys of the scenario, such as run.window, to values")
+    for key in value:
+        if not isinstance(key, str) or not all(key.split(".")) or not key.isprintable() or "=" in key:
+            raise mismatch("the path of a key, such as run.window", show(key), at=(str(key),))
+    return dict(value)
+
+
+Name = Annotated[str, Reads(_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"})]
+_ANY: Json = {}
+Settings = Annotated[dict[str, Any], Reads(_settings, mapping_of(_ANY))]
+Profile = Annotated[str, Reads(text, reference("profiles"))]
+Users = Annotated[int, whole(1, MOST_USERS)]
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A command around a run: the words of a program, or a line for a shell. It may take `limit_s`."""
+
+    run: tuple[Text, ...] = ()
+    shell: Text | None = None
+    limit_s: PositiveDuration = _LIMIT_S
+
+    def __post_init__(self) -> None:
+        if bool(self.run) == (self.shell is not None):
+            raise mismatch("either run or shell", "both" if self.run else "neither")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.run or ("/bin/sh", "-c", self.shell or "")
+
+    @property
+    def program(self) -> str:
+        """The name of the program, without arguments: these may have passwords."""
+        return Path(self.words[0]).name
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class ServerLevel:
+    name: Name
+    scenario: Text | None = None
+    set: Settings = field(default_factory=dict)
+    before: tuple[Hook, ...] = ()
+    after: tuple[Hook, ...] = ()
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class SettingsLevel:
+    name: Name
+    set: Settings = field(default_factory=dict)
+    before: tuple[Hook, ...] = ()
+    after: tuple[Hook, ...] = ()
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Cells by their levels; a dimension that is None is not restricted."""
+
+    server: Name | None = None
+    profile: Profile | None = None
+    users: Users | None = None
+    settings: Name | None = None
+
+    @property
+    def levels(self) -> dict[str, str | int]:
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: level for name, level in found.items() if level is not None}
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class CompareSection:
+    base: Selection
+    new: Selection
+    max_regression: Share | None = None
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    name: Name | None = None
+    scenario: Text
+    set: Settings = field(default_factory=dict)
+    servers: tuple[ServerLevel, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    users: tuple[Users, ...] = ()
+    settings: tuple[SettingsLevel, ...] = ()
+    repeats: Annotated[int, whole(1, 1000)] = 3
+    order: Annotated[str, word(RANDOM, GIVEN)] = RANDOM
+    seed: Count = 1
+    pause_s: Duration = 0.0
+    before: tuple[Hook, ...] = ()
+    after: tuple[Hook, ...] = ()
+    retries: Annotated[int, whole(0, 100)] = 1
+    stop_after: Positive = 3
+    engines: Positive | None = None
+    pin: Switch = False
+    compare: tuple[CompareSection, ...] = ()
+
+
+_SUITE = TypeAdapter(_Document)
+
+
+# --- the suite --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A combination of levels; a dimension that the suite does not have is None.
+
+    `scenario` names the scenario, to which the mappings of `settings` apply in their order. `before` and `after` are
+    the commands around each of its runs, in their order.
+    """
+
+    name: str
+    server: str | None
+    profile: str | None
+    users: int | None
+    settings: str | None
+    scenario: str
+    set: tuple[Mapping[str, Any], ...]
+    before: tuple[Hook, ...]
+    after: tuple[Hook, ...]
+
+    def chosen_by(self, levels: Mapping[str, str | int]) -> bool:
+        return all(getattr(self, dimension) == level for dimension, level in levels.items())
+
+    @property
+    def levels(self) -> dict[str, str | int | None]:
+        return {dimension: getattr(self, dimension) for dimension in DIMENSIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place in the order of runs, from 1: a cell and the number of the repeat, from 1."""
+
+    number: int
+    cell: Cell
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two cells to compare by their names. `max_regression` is a share; None allows any."""
+
+    base: str
+    new: str
+    max_regression: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite as in its file, with its cells. `directory` is that of the file: commands run there."""
+
+    name: str
+    directory: Path
+    origin: Origin
+    cells: tuple[Cell, ...]
+    pairs: tuple[Pair, ...]
+    repeats: int
+    order: str
+    seed: int
+    pause_s: float
+    retries: int
+    stop_after: int
+    engines: int | None
+    pin: bool
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The order of the runs, in which each repeat is a block of all cells.
+
+        Slow drift of a machine meets all cells alike: each block has an order of its own, by the seed; or, in the given
+        order, every second block is reversed.
+        """
+        blocks = [self._block(repeat) for repeat in range(1, self.repeats + 1)]
+        ordered = [(cell, repeat) for repeat, block in enumerate(blocks, 1) for cell in block]
+        return tuple(Slot(number, cell, repeat) for number, (cell, repeat) in enumerate(ordered, 1))
+
+    def _block(self, repeat: int) -> Sequence[Cell]:
+        if self.order == GIVEN:
+            return self.cells if repeat % 2 else self.cells[::-1]
+        return sorted(self.cells, key=lambda cell: draw(self.seed, 0, f"suite/{cell.name}", repeat))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def load_suite(ref: str) -> Suite:
+    """Read a suite by its path, or a shipped one by its name. Raises `ConfigError` with all errors of the file.
+
+    Its scenarios are not read.
+    """
+    found = locate("suites", ref, None)
+    if found is None:
+        names = known("suites")
+        raise ConfigError(
+            f"suite: expected one of {', '.join(names)}, or the path of a .yaml file, found {with_nearest(ref, names)}"
+        )
+    path, name = found
+    document, origin = read_document(path, name)
+    problems = Problems()
+    read = parse_mended(_SUITE, document, origin, problems, _mended)
+    suite = _resolve(read, origin, path, problems)
+    problems.check()
+    assert suite is not None
+    return suite
+
+
+def _mended(document: dict[str, Any], faulty: Sequence[Key]) -> dict[str, Any]:
+    """Return the document without the sections that have errors."""
+    sections = {str(key[0]) for key in faulty}
+    return {"scenario": "quickstart", **{key: value for key, value in document.items() if str(key) not in sections}}
+
+
+def _resolve(read: _Document, origin: Origin, path: Path, problems: Problems) -> Suite | None:
+    """Make the cells and pairs. Record errors; return None with any."""
+    directory = path.parent.resolve()
+    for section in ("servers", "profiles", "users", "settings"):
+        levels = [getattr(level, "name", level) for level in getattr(read, section)]
+        for at, level in enumerate(levels):
+            if level in levels[:at]:
+                with problems:
+                    raise origin.error_saying((section, at), "each level once", f"{show(level)} twice")
+    cells: tuple[Cell, ...] = ()
+    with problems:
+        problems.needs("servers", "profiles", "users", "settings", "repeats")
+        count = read.repeats * _product(read.servers, read.profiles, read.users, read.settings)
+        if count > MOST_RUNS:
+            raise origin.error_saying((), f"at most {MOST_RUNS:,} runs", f"{count:,}")
+        cells = tuple(_cells(read, path, directory))
+        names = [cell.name for cell in cells]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise origin.error_saying(("profiles",), "profiles with different names", f"two cells {show(twice)}")
+    pairs: dict[tuple[str, str], Pair] = {}
+    for at, compared in enumerate(read.compare):
+        with problems:
+            problems.needs("servers", "profiles", "users", "settings")
+            for pair in _pairs(compared, at, cells, origin):
+                pairs[pair.base, pair.new] = pair
+    if problems.found:
+        return None
+    return Suite(
+        name=read.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
+        directory=directory,
+        origin=origin,
+        cells=cells,
+        pairs=tuple(pairs.values()),
+        repeats=read.repeats,
+        order=read.order,
+        seed=read.seed,
+        pause_s=read.pause_s,
+        retries=read.retries,
+        stop_after=read.stop_after,
+        engines=read.engines,
+        pin=read.pin,
+    )
+
+
+def _product(*levels: Sequence[object]) -> int:
+    count = 1
+    for each in levels:
+        count *= len(each) or 1
+    return count
+
+
+def _cells(read: _Document, path: Path, directory: Path) -> Iterator[Cell]:
+    short = [Path(profile).stem for profile in read.profiles]
+    for server, profile, users, level in product(
+        read.servers or (None,), read.profiles or (None,), read.users or (None,), read.settings or (None,)
+    ):
+        profile_name = None
+        if profile is not None:
+            last = Path(profile).stem
+            profile_name = last if short.count(last) == 1 else profile.replace("/", "-")
+        parts = [server and server.name, profile_name, users, level and level.name]
+        yield Cell(
+            name="/".join(str(part) for part in parts if part is not None) or "all",
+            server=server.name if server else None,
+            profile=profile,
+            users=users,
+            settings=level.name if level else None,
+            scenario=_scenario((server and server.scenario) or read.scenario, path),
+            set=(
+                read.set,
+                *([server.set] if server else []),
+                *([{"topology.0.profile": _profile(profile, directory)}] if profile else []),
+                *([level.set] if level else []),
+            ),
+            before=(*read.before, *(server.before if server else ()), *(level.before if level else ())),
+            after=(*(level.after if level else ()), *(server.after if server else ()), *read.after),
+        )
+
+
+def _scenario(ref: str, path: Path) -> str:
+    """Return a shipped name, or the path of a scenario, which is relative to the file of the suite."""
+    found = locate("scenarios", ref, path.parent)
+    return ref if found is None or ref in known("scenarios") else str(found[0])
+
+
+def _profile(ref: str, directory: Path) -> str:
+    found = locate("profiles", ref, directory)
+    return ref if found is None or ref in known("profiles") else str(found[0].resolve())
+
+
+def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Origin) -> Iterator[Pair]:
+    """Yield the pairs of cells that a section compares: those that agree in all dimensions that it does not name."""
+    base, new = section.base.levels, section.new.levels
+    for side, levels in (("base", base), ("new", new)):
+        for dimension, level in levels.items():
+            there = list(dict.fromkeys(str(getattr(cell, dimension)) for cell in cells))
+            if str(level) not in there:
+                known_levels = f"one of {', '.join(there)}" if there != ["None"] else "no level: the suite has none"
+                raise origin.error(("compare", at, side, dimension), known_levels, level)
+    if base.keys() != new.keys():
+        raise origin.error_saying(
+            ("compare", at),
+            "the same dimensions in base and new",
+            f"{', '.join(base) or 'none'} and {', '.join(new) or 'none'}",
+        )
+    for dimension in SAME_ON_BOTH_SIDES:
+        if base.get(dimension) != new.get(dimension):
+            expected = f"the same {dimension} in base and new: scores of different ones are not comparable"
+            raise origin.error(("compare", at, "new", dimension), expected, new[dimension])
+    if base == new:
+        raise origin.error_saying(("compare", at), "two servers or two settings", "the same in base and new")
+    for cell in cells:
+        if cell.chosen_by(base):
+            wanted = {**cell.levels, **new}
+            other = next(one for one in cells if one.levels == wanted)
+            yield Pair(cell.name, other.name, section.max_regression)

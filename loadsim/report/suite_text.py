@@ -1,0 +1,138 @@
+"""A suite as plain text: a line for each run, then a table of the cells and the comparisons."""
+
+from __future__ import annotations
+
+from loadsim.analysis.suite import FAILED, INVALID, CellFigures, ComparedCells, SuiteFigures, SuiteRun
+from loadsim.errors import printable
+from loadsim.model.run_times import in_words
+from loadsim.report.answer_facts import count
+from loadsim.report.compare_words import verdict_line
+from loadsim.report.digits import duration
+from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
+from loadsim.report.table import table
+
+CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
+
+STAND_ALONE = (
+    "Each comparison stands alone: of 20 comparisons of equal cells, one shows a difference by chance on average."
+)
+
+INTERVALS = "Score: the geometric mean of the measured runs, with its 95 % interval over these runs."
+
+
+def run_text(run: SuiteRun, total: int) -> str:
+    """Return the line of a run that has ended, with the first reason if it has one."""
+    retry = f", retry {run.attempt - 1}" if run.attempt > 1 else ""
+    took = "" if run.took_s is None else f", {time_words(run.took_s)}"
+    why = f": {run.reasons[0]}" if run.reasons else ""
+    more = f" (and {len(run.reasons) - 1} more)" if len(run.reasons) > 1 else ""
+    after = "".join(f"; after it, {failure}" for failure in run.failed_after)
+    place = f"Run {run.number} of {total}: {run.cell}, repeat {run.repeat}{retry}"
+    return printable(f"{place}: {result_words(run)}{took}{why}{more}{after}")
+
+
+def result_words(run: SuiteRun) -> str:
+    """Return the verdict on a run, with its score if it may be quoted."""
+    if run.result == FAILED:
+        return "failed"
+    if run.result == INVALID:
+        return "invalid"
+    score = "no score" if run.score_ms is None else f"score {duration(float(run.score_ms))}"
+    return f"{run.validity}, criteria {'met' if run.passed else 'missed'}, {score}"
+
+
+def time_words(time_s: float) -> str:
+    """Return a length of time, rounded to seconds, or to minutes from an hour on."""
+    rounded = round(time_s)
+    if rounded >= 3600:
+        hours, minutes = divmod(round(rounded / 60), 60)
+        return f"{hours} h {minutes} min"
+    minutes, seconds = divmod(rounded, 60)
+    return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
+
+
+def suite_text(figures: SuiteFigures, width: int) -> str:
+    """Return the answer of a suite, without a final line break."""
+    width = max(width, LEAST_WIDTH)
+    lines = [f"Suite {figures.name}: {headline(figures)}", ""]
+    answer = [*wrapped(lines, width), *table([COLUMNS, *(_row(cell) for cell in figures.cells)]), ""]
+    notes = [INTERVALS, *notes_of(figures)]
+    if figures.comparisons:
+        notes += ["", "Comparisons:", *(f"  - {comparison_text(one)}" for one in figures.comparisons)]
+        notes += [STAND_ALONE] if len(figures.comparisons) > 1 else []
+    return "\n".join([*answer, *wrapped(notes, width)])
+
+
+COLUMNS = ("Cell", "Runs", "Score", "95 % interval", "Tasks/s", "Verdict")
+
+
+def headline(figures: SuiteFigures) -> str:
+    """Return the state of a suite in a sentence."""
+    planned = sum(cell.planned for cell in figures.cells)
+    measured = sum(cell.measured for cell in figures.cells)
+    of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
+    missed = sum(cell.verdict == "missed" for cell in figures.cells)
+    degraded = sum(cell.degraded for cell in figures.cells)
+    if figures.ended_why:
+        return f"ended early: {figures.ended_why}; {of_cells}"
+    if not figures.complete:
+        return f"not complete, {count(figures.left, 'run')} left; {of_cells}"
+    if measured < planned:
+        return f"complete with gaps; {of_cells}"
+    criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
+    return f"complete; {of_cells}; {criteria}{f'; {degraded} of the runs degraded' if degraded else ''}"
+
+
+def _row(cell: CellFigures) -> tuple[str, ...]:
+    score = cell.score
+    known = score is not None and score.low is not None and score.high is not None
+    return (
+        cell.name,
+        f"{cell.measured}/{cell.planned}",
+        "-" if score is None else duration(score.mean),
+        interval_words(cell) if known else "-",
+        "-" if cell.tasks_per_s is None else f"{cell.tasks_per_s:,.1f}",
+        cell_verdict(cell),
+    )
+
+
+def cell_verdict(cell: CellFigures) -> str:
+    """Return the verdict of a cell in words; its validity precedes if runs are degraded."""
+    words = CELL_VERDICTS[cell.verdict]
+    return f"{words}, degraded" if cell.degraded else words
+
+
+def interval_words(cell: CellFigures) -> str:
+    """Return the interval of a cell's score over its runs; "-" if there is none."""
+    score = cell.score
+    if score is None or score.low is None or score.high is None:
+        return "-"
+    return f"{duration(score.low)} to {duration(score.high)}"
+
+
+def notes_of(figures: SuiteFigures) -> list[str]:
+    """Return what limits the meaning of the figures of cells."""
+    notes = []
+    for cell in figures.cells:
+        if cell.measured and cell.no_score:
+            notes.append(f"{cell.name}: no score, as {cell.no_score}.")
+        if cell.invalid or cell.failed:
+            found = [
+                count(number, f"{word} run")
+                for number, word in ((cell.invalid, "invalid"), (cell.failed, "failed"))
+                if number
+            ]
+            notes.append(f"{cell.name}: {' and '.join(found)}, not in its figures.")
+    if any(cell.measured == 1 for cell in figures.cells):
+        notes.append("A single run has no interval: only repeated runs show by how much runs vary.")
+    if failures := sum(len(run.failed_after) for run in figures.runs):
+        notes.append(f"{count(failures, 'command')} after a run failed; suite.json has the reasons.")
+    return notes
+
+
+def comparison_text(one: ComparedCells) -> str:
+    """Return a comparison in a sentence."""
+    names = f"{one.new} against {one.base}"
+    if one.comparison is None:
+        return f"{names}: not compared: {printable(one.refused or '')}"
+    return f"{names}: {verdict_line(one.comparison.figures)}"
