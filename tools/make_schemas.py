@@ -1,4 +1,4 @@
-"""Write `schemas/`: JSON Schemas of scenarios, profiles and mail programs, for editors.
+"""Write `schemas/`: JSON Schemas of scenarios, profiles, mail programs and suites, for editors.
 
 The structure comes from the classes that read the files, the descriptions from the tables of the reference.
 """
@@ -19,6 +19,7 @@ from loadsim.model.profile import _PROFILE
 from loadsim.model.programs import _FILE
 from loadsim.model.scenario import _DOCUMENT
 from loadsim.model.schema import reference
+from loadsim.model.suite import _SUITE
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -28,6 +29,7 @@ KINDS: dict[str, tuple[TypeAdapter[Any], str, str]] = {
     "scenario": (_DOCUMENT, "scenario.md", "A scenario of loadsim"),
     "profile": (_PROFILE, "profiles.md", "A profile of loadsim: a day of one kind of user"),
     "program": (_FILE, "programs.md", "A mail program of loadsim"),
+    "suite": (_SUITE, "suite.md", "A suite of loadsim: a matrix of runs"),
 }
 """The class of a file, the page of the reference with its keys, and the schema's title."""
 
@@ -183,6 +185,10 @@ def _common(path: tuple[str, ...], rows: dict[str, str]) -> str:
         return f"Met if the figure is {LIMITS[key]}."
     if above and above[0] == "weights":
         return f"Weight of {key} in the score."
+    if above and above[-1] in ("before[]", "after[]"):
+        return rows[f"before[].{key}"]
+    if above == ["compare[]", "new"]:
+        return rows[f"compare[].base.{key}"]
     if above == ["sources"]:
         return f"Source of the key {key}."
     if key == "source":

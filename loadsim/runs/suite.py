@@ -161,14 +161,11 @@ class _Making:
 
     def all(self, figures: SuiteFigures) -> SuiteFigures:
         """Make the runs that are left, until too many in a row are not measured."""
-        in_a_row, first = 0, True
+        in_a_row = 0
         for slot in self.suite.slots:
             while slot.number not in figures.done:
                 attempt = 1 + sum(run.number == slot.number for run in figures.runs)
                 self.began_run(slot, attempt)
-                if self.suite.pause_s and not first:
-                    self.sleep(self.suite.pause_s)
-                first = False
                 run = self._run(figures, slot, attempt)
                 in_a_row = 0 if run.result == MEASURED else in_a_row + 1
                 figures = _with_runs(figures, self.suite, (*figures.runs, run))
@@ -193,9 +190,12 @@ class _Making:
         score = finished_score(directory) if directory.exists() else None
         try:
             if score is None:
+                follows = bool(figures.runs) or directory.exists()
                 if directory.exists():
                     set_aside(directory)
-                began = datetime.now(UTC)
+                if self.suite.pause_s and follows:
+                    self.sleep(self.suite.pause_s)
+                began, began_s = datetime.now(UTC), time.monotonic()
                 before, failure = around.hooks("before", slot.cell.before)
                 if failure is None:
                     score, failure = self._measure(slot, directory)

@@ -22,15 +22,17 @@ from loadsim.errors import ConfigError
 from loadsim.model.profile import load_profile
 from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
+from loadsim.model.suite import load_suite
 from loadsim.model.yaml_reader import known, read_yaml, shipped
 from tools import make_schemas
 
 Capture = pytest.CaptureFixture[str]
-KIND = {"scenarios": "scenario", "profiles": "profile", "programs": "program"}
+KIND = {"scenarios": "scenario", "profiles": "profile", "programs": "program", "suites": "suite"}
 LOAD: dict[str, Any] = {
     "scenarios": lambda path: load_scenario(path, passwords=False),
     "profiles": load_profile,
     "programs": load_program,
+    "suites": load_suite,
 }
 
 
@@ -150,7 +152,8 @@ def changed(document: Any, path: tuple[Any, ...], value: Any, *, misspelt: bool)
 READERS_ONLY = re.compile(
     r"the path of a \.yaml file|a loopback address|the accounts of a server|either |a pattern that contains|"
     r"outcomes of at most|of at most the|a weight above 0|at least 1 member|where a session|items of UID|"
-    r"expected yes or no, found 'yes'"
+    r"expected yes or no, found 'yes'|expected each level once|"
+    r"compare\[0\].*: expected (one of|no level|two servers|the same)"
 )
 """Errors that a schema does not find: names and files, several keys, items of a FETCH, and quoted yes and no.
 
@@ -162,6 +165,7 @@ SOUND = {
     "scenarios": ("mixed", "dovecot-postfix"),
     "profiles": ("loadsim-5.5/medium",),
     "programs": ("thunderbird", "phone"),
+    "suites": ("first-suite", "two-servers"),
 }
 
 

@@ -1,0 +1,115 @@
+"""A small suite on two embedded servers, killed in a run and resumed: whole runs, through the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from patience import PATIENT_CRITERIA
+from small_runs import loadsim, written
+
+pytestmark = pytest.mark.slow
+
+
+def suite(place: Path) -> Path:
+    """Two cells, two repeats. Each run leaves a line in `begun` before it, and in `ended` after it."""
+    written(
+        place / "small.yaml",
+        topology=[{"profile": "loadsim-5.5/light", "users": 2}],
+        mailbox={"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
+        run={"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
+        criteria=PATIENT_CRITERIA,
+    )
+    path = place / "suite.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "scenario": "small.yaml",
+                "servers": [{"name": "old"}, {"name": "new", "set": {"name": "other"}}],
+                "repeats": 2,
+                "retries": 0,
+                "before": [{"shell": "echo $LOADSIM_CELL $LOADSIM_REPEAT >> begun"}],
+                "after": [{"shell": "echo $LOADSIM_CELL $LOADSIM_REPEAT >> ended"}],
+                "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
+            }
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+def test_a_killed_suite_is_resumed_complete_with_nothing_twice(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ("suite", suite(tmp_path), "--out", out)
+
+    # 1. Kill the suite in its second run.
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        assert any(line.startswith("Run 2 of 4: ") for line in lines)
+        assert any(line.startswith(("warm-up: ", "window: ")) for line in lines)
+        process.kill()
+    before = json.loads((out / "suite.json").read_text())
+    assert (len(before["runs"]), before["left"], before["complete"], before["exit_status"]) == (1, 3, False, None)
+    first = before["runs"][0]
+    logs = {path: path.read_bytes() for path in (out / first["run"]).rglob("*") if path.is_file()}
+
+    # 2. Resume it.
+    resumed = loadsim(*command)
+    after = json.loads((out / "suite.json").read_text())
+    assert resumed.returncode == after["exit_status"], resumed.stderr
+    assert after["runs"][0] == first
+    assert {path: path.read_bytes() for path in logs} == logs
+    assert [run["number"] for run in after["runs"]] == [1, 2, 3, 4]
+    assert {run["result"] for run in after["runs"]} == {"measured"}
+    assert Counter((run["cell"], run["repeat"]) for run in after["runs"]) == Counter(
+        (cell, repeat) for cell in ("old", "new") for repeat in (1, 2)
+    )
+    assert len(list((out / "runs").glob("*.incomplete-1"))) == 1
+    assert len(list((out / "runs").glob("002-*"))) == 2
+    assert all((out / run["run"] / "score.json").is_file() for run in after["runs"])
+
+    # 3. The killed run had its command before it twice; nothing else was repeated.
+    names = [f"{run['cell']} {run['repeat']}" for run in after["runs"]]
+    assert (tmp_path / "begun").read_text().splitlines() == [*names[:2], *names[1:]]
+    assert (tmp_path / "ended").read_text().splitlines() == names
+
+    # 4. The comparison, and a finished suite that only answers.
+    (one,) = after["comparisons"]
+    assert one["refused"] is None
+    assert [score["name"] for score in one["scores"]] == ["Score"]
+    again = loadsim(*command, "--json", "--quiet")
+    assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
+    assert len((tmp_path / "begun").read_text().splitlines()) == 5
+
+
+def test_ctrl_c_in_a_run_ends_the_suite_which_can_be_resumed(tmp_path: Path) -> None:
+    """Status 3 with the way to resume; the commands after the run are executed."""
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "suite", str(suite(tmp_path)), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr)
+        assert any(line.startswith(("warm-up: ", "window: ")) for line in lines)
+        process.terminate()
+        rest = list(lines)
+    assert process.returncode == 3
+    assert f"loadsim: interrupted in a run, which the same command with --out {out} repeats\n" in rest
+    state = json.loads((out / "suite.json").read_text())
+    assert (state["runs"], state["left"]) == ([], 4)
+    assert len(list((out / "runs").iterdir())) == len(list((out / "runs").glob("001-*.incomplete-1"))) == 1
+    assert len((tmp_path / "ended").read_text().splitlines()) == 1

@@ -1,0 +1,372 @@
+"""Suite files: their errors, their cells, and an order of runs that slow drift of a machine cannot favour."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import written
+
+from loadsim.analysis.suite import CellFigures, HookResult, SuiteFigures, SuiteRun
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.model.suite import Slot, Suite, load_suite
+from loadsim.report.suite_text import run_text, suite_text, time_words
+from loadsim.runs.suite_cells import scenarios_of, terms_of
+
+Capture = pytest.CaptureFixture[str]
+CHI_SQUARED_8 = 26.12
+"""The 99.9th percentile of chi-squared with 8 degrees of freedom."""
+
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201)
+"""The two-sided critical t of 95 % for 1 to 11 degrees of freedom, from the tables of textbooks."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, with a small scenario of one group."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 6}])
+    return tmp_path
+
+
+def suite(**keys: Any) -> Suite:
+    Path("suite.yaml").write_text(yaml.safe_dump({"scenario": "small.yaml"} | keys), encoding="utf-8")
+    return load_suite("suite.yaml")
+
+
+def problems(**keys: Any) -> list[str]:
+    """The errors of a suite, or of its scenarios."""
+    with pytest.raises(ConfigError) as refused:
+        scenarios_of(suite(**keys), passwords=False)
+    return [str(each) for each in refused.value.problems]
+
+
+# --- the file ---
+
+
+def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
+    """Settings apply from the suite to the variant; commands of the suite are around those of the others."""
+    found = suite(
+        set={"run.seed": 1, "name": "a"},
+        servers=[{"name": "old", "set": {"run.seed": 2}, "before": [{"run": ["true"]}]}, {"name": "new"}],
+        profiles=["loadsim-5.5/light", "loadsim-5.5/medium"],
+        users=[4, 12],
+        settings=[{"name": "a", "set": {"run.seed": 3}}, {"name": "b", "after": [{"shell": "echo b"}]}],
+        before=[{"run": ["sync"]}],
+        after=[{"run": ["sync"]}],
+    )
+    names = [f"{s}/{p}/{u}/{v}" for s in ("old", "new") for p in ("light", "medium") for u in (4, 12) for v in "ab"]
+    assert [cell.name for cell in found.cells] == names
+    scenarios = scenarios_of(found, passwords=False)
+    seeds = {name: scenarios[name].run.seed for name in names if name.endswith(("light/4/a", "light/4/b"))}
+    assert seeds == {"old/light/4/a": 3, "old/light/4/b": 2, "new/light/4/a": 3, "new/light/4/b": 1}
+    assert {name: one.users for name, one in scenarios.items()} == {name: int(name.split("/")[2]) for name in names}
+    assert {one.topology[0].profile_name for name, one in scenarios.items() if "/medium/" in name} == {
+        "loadsim-5.5/medium"
+    }
+    assert {one.lists.population for one in scenarios.values()} == {12}
+    cell = found.cells[1]
+    assert [hook.program for hook in (*cell.before, *cell.after)] == ["sync", "true", "sh", "sync"]
+
+
+def test_users_keep_the_proportions_of_the_groups() -> None:
+    """As in a search for the capacity; a stated population of the lists stays."""
+    written(Path("three.yaml"), lists={"population": 9})
+    found = scenarios_of(suite(scenario="three.yaml", users=[3, 9]), passwords=False)
+    assert {name: [group.users for group in one.topology] for name, one in found.items()} == {
+        "3": [1, 1, 1],
+        "9": [3, 3, 3],
+    }
+    assert {one.lists.population for one in found.values()} == {9}
+
+
+def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
+    """Each once, with its line, although four cells have it."""
+    Path("suite.yaml").write_text(
+        "scenario: small.yaml\n"
+        "repeats: 0\n"
+        "sevrers: []\n"
+        "users: [4, 4]\n"
+        "before: [{run: [true-command], shell: x}]\n"
+        "settings: [{name: a b}, {name: c, set: {x=: 1}}]\n"
+    )
+    assert main(["suite", "suite.yaml", "--list"]) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    expected = [
+        "loadsim: suite.yaml: line 2: repeats: expected a whole number from 1 to 1000, found 0",
+        "loadsim: suite.yaml: line 3: sevrers: expected one of the keys name, scenario, set, servers, profiles, ",
+        "loadsim: suite.yaml: line 4: users[1]: expected each level once, found 4 twice",
+        "loadsim: suite.yaml: line 5: before[0]: expected either run or shell, found both",
+        "loadsim: suite.yaml: line 6: settings[0].name: expected a name of at most 40 letters",
+        "loadsim: suite.yaml: line 6: settings[1].set.x=: expected the path of a key, such as run.window, found 'x='",
+    ]
+    lines = said.splitlines()
+    assert len(lines) == len(expected)
+    assert all(line.startswith(begin) for line, begin in zip(lines, expected, strict=True)), lines
+
+
+def test_errors_of_scenarios_name_the_cells() -> None:
+    """A setting that a cell's scenario rejects, an unknown profile, and a program that is not there."""
+    found = problems(
+        servers=[{"name": "old", "before": [{"run": ["no-such-program"]}]}, {"name": "new"}],
+        profiles=["loadsim-5.5/light", "loadsim-5.5/lihgt"],
+        set={"run.window": "5", "accounts.password": ["hunter2"]},
+    )
+    assert "suite.yaml: run: expected the command 'no-such-program' to be installed, found none" in found
+    assert any(
+        one.startswith("suite.yaml: cell old/light and 3 more: run.window: expected a duration") for one in found
+    )
+    assert any("old/lihgt and 1 more: topology[0].profile" in one.replace(".0.", "[0].") for one in found), found
+    assert not any("hunter2" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ({"base": {"server": "odl"}, "new": {"server": "new"}}, "compare[0].base.server: expected one of old, new"),
+        ({"base": {"server": "old"}, "new": {"settings": "x"}}, "expected no level: the suite has none, found 'x'"),
+        ({"base": {"server": "old"}, "new": {}}, "expected the same dimensions in base and new, found server and none"),
+        ({"base": {"server": "old"}, "new": {"server": "old"}}, "expected two servers or two settings"),
+        (
+            {"base": {"server": "old", "users": 4}, "new": {"server": "new", "users": 6}},
+            "new.users: expected the same users in base and new: scores of different ones are not comparable, found 6",
+        ),
+    ],
+)
+def test_comparisons_that_mean_nothing_are_rejected(keys: dict[str, Any], error: str) -> None:
+    servers = [{"name": "old"}, {"name": "new"}]
+    assert any(error in one for one in problems(servers=servers, users=[4, 6], compare=[keys]))
+
+
+def test_cells_with_other_load_are_not_compared() -> None:
+    """It is known before the first run that their scores are not comparable."""
+    servers = [{"name": "old"}, {"name": "new", "set": {"run.window": "17s"}}]
+    (error,) = problems(servers=servers, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+    assert "found old and new that differ in run.window: their scores are not comparable" in error
+
+
+def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
+    servers = [{"name": "old"}, {"name": "new"}]
+    compare = [{"base": {"server": "old"}, "new": {"server": "new"}, "max_regression": "5%"}]
+    pairs = suite(servers=servers, users=[4, 6], compare=compare).pairs
+    assert [(pair.base, pair.new, pair.max_regression) for pair in pairs] == [
+        ("old/4", "new/4", 0.05),
+        ("old/6", "new/6", 0.05),
+    ]
+
+
+def test_a_closed_loop_and_several_groups_are_rejected() -> None:
+    assert "expected canonical for a suite, found stress" in problems(set={"run.mode": "stress"})[0]
+    written(Path("three.yaml"))
+    (error,) = problems(scenario="three.yaml", profiles=["loadsim-5.5/light"])
+    assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
+
+
+# --- the order ---
+
+
+@given(
+    levels=st.integers(1, 6),
+    repeats=st.integers(1, 6),
+    seed=st.integers(0, 99),
+    order=st.sampled_from(["random", "given"]),
+)
+def test_each_repeat_is_a_block_of_all_cells(levels: int, repeats: int, seed: int, order: str) -> None:
+    """Each cell once in each block, and the same order each time that the file is read."""
+    found = suite(users=list(range(2, 2 + levels)), repeats=repeats, seed=seed, order=order)
+    slots = found.slots
+    assert [slot.number for slot in slots] == list(range(1, levels * repeats + 1))
+    for repeat in range(1, repeats + 1):
+        block = [slot.cell.name for slot in slots[(repeat - 1) * levels : repeat * levels]]
+        assert sorted(block) == sorted(cell.name for cell in found.cells)
+    assert all(slot.repeat == 1 + (slot.number - 1) // levels for slot in slots)
+    assert load_suite("suite.yaml").slots == slots
+
+
+def test_the_given_order_is_reversed_in_every_second_block() -> None:
+    """Then linear drift is the same for all cells in an even number of repeats."""
+    slots = suite(users=[2, 3, 4], repeats=4, order="given").slots
+    assert [slot.cell.users for slot in slots] == [2, 3, 4, 4, 3, 2] * 2
+    places = Counter[int | None]()
+    for slot in slots:
+        places[slot.cell.users] += slot.number
+    assert len(set(places.values())) == 1
+
+
+def test_random_orders_favour_no_cell() -> None:
+    """Over many seeds, each cell has each place of a block about equally often (chi-squared); blocks differ."""
+    found = Counter[tuple[int | None, int]]()
+    for seed in range(600):
+        slots = suite_of_three(seed)
+        found.update((slot.cell.users, at % 3) for at, slot in enumerate(slots[:3]))
+    counts = [found[users, at] for users in (2, 3, 4) for at in range(3)]
+    assert sum((count - 200) ** 2 / 200 for count in counts) < CHI_SQUARED_8
+    assert len({tuple(slot.cell.users for slot in suite_of_three(seed)[:3]) for seed in range(50)}) == 6
+    assert any(
+        [s.cell.users for s in suite_of_three(seed)[:3]] != [s.cell.users for s in suite_of_three(seed)[3:]]
+        for seed in range(5)
+    )
+
+
+BASE: list[Suite] = []
+
+
+def suite_of_three(seed: int) -> tuple[Slot, ...]:
+    if not BASE:
+        BASE.append(suite(users=[2, 3, 4], repeats=2))
+    return replace(BASE[0], seed=seed).slots
+
+
+# --- figures ---
+
+
+def run(number: int = 1, result: str = "measured", score_ms: float | str | None = 10.0, **keys: Any) -> SuiteRun:
+    measured = result != "failed"
+    document = {
+        "run": f"runs/{number:03d}-a-1",
+        "number": number,
+        "cell": "a",
+        "repeat": number,
+        "attempt": 1,
+        "result": result,
+        "began": "2026-01-05T08:00:00+00:00",
+        "took_s": 61.0,
+        "validity": {"measured": "valid", "invalid": "invalid", "failed": None}[result],
+        "passed": True if measured else None,
+        "score_ms": score_ms if measured else None,
+        "tasks_per_s": 5.0 if measured else None,
+        "scored": ["imap: READ"],
+        "reasons": [] if result == "measured" else ["no answer"],
+        "before": [],
+        "after": [],
+    }
+    return SuiteRun.read(document | keys)
+
+
+def cell(*runs: SuiteRun, planned: int | None = None) -> CellFigures:
+    return CellFigures.of("a", {}, len(runs) if planned is None else planned, runs)
+
+
+@given(st.lists(st.floats(0.5, 50), min_size=2, max_size=12))
+def test_the_interval_of_a_cell_is_that_of_textbooks(scores: list[float]) -> None:
+    """Student's t of the logarithms, the run as the unit."""
+    found = cell(*(run(at, score_ms=score) for at, score in enumerate(scores, 1))).score
+    assert found is not None and found.low is not None and found.high is not None
+    logs = np.log(scores)
+    half = T_95[len(scores) - 2] * logs.std(ddof=1) / math.sqrt(len(scores))
+    wanted = [logs.mean() - half, logs.mean(), logs.mean() + half]
+    assert np.allclose(np.log([found.low, found.mean, found.high]), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_runs_that_may_not_be_quoted_are_in_no_figure() -> None:
+    found = cell(run(1, score_ms=10.0), run(2, "invalid", 1.0), run(3, "failed"), planned=2)
+    assert found.score is not None and found.score.mean == pytest.approx(10.0)
+    assert (found.measured, found.invalid, found.failed, found.verdict) == (1, 1, 1, "incomplete")
+
+
+@pytest.mark.parametrize(
+    ("runs", "planned", "verdict"),
+    [
+        ([run(1), run(2)], 2, "met"),
+        ([run(1), run(2)], 3, "incomplete"),
+        ([run(1), run(2, passed=False)], 3, "missed"),
+        ([run(1, "invalid"), run(2)], 1, "met"),
+        ([], 1, "incomplete"),
+    ],
+)
+def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(runs: list[SuiteRun], planned: int, verdict: str) -> None:
+    assert cell(*runs, planned=planned).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        ({"score_ms": "inf"}, "not every run has a finite score"),
+        ({"score_ms": None}, "not every run has a finite score"),
+        ({"scored": ["imap: SEND"]}, "the runs' scores are over different tasks"),
+    ],
+)
+def test_a_missing_score_is_better_than_a_wrong_one(second: dict[str, Any], why: str) -> None:
+    found = cell(run(1), run(2, **second))
+    assert (found.score, found.no_score) == (None, why)
+    assert found.document["score_ms"] is None
+
+
+def figures(*runs: SuiteRun, planned: int, retries: int = 0) -> SuiteFigures:
+    return SuiteFigures(Path("out"), "s", {}, planned, retries, runs, (cell(*runs, planned=planned),))
+
+
+@pytest.mark.parametrize(
+    ("runs", "planned", "retries", "left", "status"),
+    [
+        ([run(1)], 1, 0, 0, 0),
+        ([run(1)], 2, 0, 1, 3),
+        ([run(1, passed=False)], 1, 0, 0, 1),
+        ([run(1, "invalid")], 1, 0, 0, 3),
+        ([run(1, "invalid")], 1, 1, 1, 3),
+        ([run(1, "failed"), run(1, passed=False)], 1, 1, 0, 1),
+        ([run(1, passed=False), run(2, "failed")], 2, 0, 0, 3),
+    ],
+)
+def test_the_exit_status(runs: list[SuiteRun], planned: int, retries: int, left: int, status: int) -> None:
+    """3 precedes 1: a suite with a repeat that was not measured has no answer."""
+    found = figures(*runs, planned=planned, retries=retries)
+    assert (found.left, found.exit_status) == (left, status)
+
+
+def test_the_text_has_the_figures_and_what_limits_them() -> None:
+    hook = {"output": "x", "took_s": 1.0, "failure": "sync: exit status 1"}
+    runs = (run(1, score_ms=10.0), run(2, score_ms=12.1), run(3, "failed", after=[hook]))
+    text = suite_text(figures(*runs, planned=3), 80)
+    assert text.splitlines()[0] == "Suite s: complete with gaps; 2 of 3 runs measured, in 1 cell"
+    assert "a      2/3  11.0 ms  3.3 ms to 36.9 ms      5.0  incomplete" in text
+    assert "a: 1 failed run, not in its figures." in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert run_text(runs[2], 3) == (
+        "Run 3 of 3: a, repeat 3: failed, 1 min 1 s: no answer; after it, sync: exit status 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("time_s", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7290, "2 h 2 min")]
+)
+def test_lengths_of_time(time_s: float, words: str) -> None:
+    assert time_words(time_s) == words
+
+
+# --- what must not change ---
+
+
+def test_terms_know_what_has_changed_but_no_password() -> None:
+    """Another scenario, command or order counts; another password, comparison or number of retries does not."""
+
+    def terms(**keys: Any) -> dict[str, Any]:
+        found = suite(**keys)
+        return terms_of(found, scenarios_of(found, passwords=False)).document
+
+    accounts = {"accounts.user": "user{index}", "accounts.password": "hunter2-{index}"}
+    first = terms(set=accounts)
+    assert "hunter2" not in json.dumps(first)
+    assert terms(set=accounts | {"accounts.password": "other-{index}"}, retries=5, stop_after=9) == first
+    for changed in ({"repeats": 4}, {"seed": 2}, {"order": "given"}, {"pause": "1s"}, {"before": [{"run": ["sync"]}]}):
+        assert terms(set=accounts, **changed) != first, changed
+    assert terms(set=accounts | {"run.seed": 7}) != first
+
+
+def test_a_recorded_run_is_checked() -> None:
+    """The file may be damaged: wrong kinds of values are no runs."""
+    assert HookResult("a", 1.0, None) == HookResult("a", 1.0, None)
+    for wrong in ({"result": "good"}, {"number": "1"}, {"score_ms": "fast"}, {"began": "then"}, {"before": [{"x": 1}]}):
+        with pytest.raises((KeyError, TypeError, ValueError)):
+            run(1, **wrong)

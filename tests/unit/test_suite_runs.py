@@ -1,0 +1,376 @@
+"""A suite around its runs: commands, failures, retries, its directory, what it resumes and refuses.
+
+Most runs are finished ones that lie in the directory of the suite, as after a crash: so the suite only reads them. The
+others fail by a command before they would begin.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compared_runs import write_run
+from paths import ROOT
+from small_runs import written
+
+from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.suite import SuiteFigures
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.model.suite import Hook, Suite, load_suite
+from loadsim.report.document import to_json
+from loadsim.report.html import to_html
+from loadsim.report.suite_report import describe_suite
+from loadsim.runs import hooks
+from loadsim.runs.hooks import run_hook
+from loadsim.runs.suite import run_suite
+from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.runs.suite_file import run_name, write
+
+Capture = pytest.CaptureFixture[str]
+OUT = Path("out")
+SERVERS = [{"name": "old"}, {"name": "new"}]
+FAILS: dict[str, Any] = {"before": [{"run": ["false"]}]}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, with a small scenario of one group."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
+    return tmp_path
+
+
+def suite(**keys: Any) -> Suite:
+    Path("suite.yaml").write_text(yaml.safe_dump({"scenario": "small.yaml"} | keys), encoding="utf-8")
+    return load_suite("suite.yaml")
+
+
+def crashed(found: Suite) -> None:
+    """The directory of a suite that a crash ended before any run was recorded."""
+    OUT.mkdir()
+    terms = terms_of(found, scenarios_of(found, passwords=False)).document
+    write(SuiteFigures(OUT, found.name, terms, 0, 0, (), ()))
+
+
+def with_runs(found: Suite, read_ms: Callable[[str, int], float] = lambda *_: 100.0) -> None:
+    """As `crashed`, with the finished runs of all places, whose READ takes this time by cell and repeat."""
+    crashed(found)
+    for slot in found.slots:
+        write_run(OUT / "runs", run_name(found, slot, 1), read_ms(slot.cell.name, slot.repeat), hour=slot.number)
+
+
+def state() -> dict[str, Any]:
+    return dict(json.loads((OUT / "suite.json").read_text()))
+
+
+def no_run(*_: Any) -> None:
+    pytest.fail("a run was begun")
+
+
+# --- resuming ---
+
+
+def test_finished_runs_are_read_and_not_made_again() -> None:
+    """A crash may come between the end of a run and its record; the commands before it are not repeated, either."""
+    found = suite(servers=SERVERS, repeats=2, before=[{"run": ["false"]}])
+    with_runs(found)
+    figures = run_suite(found, OUT)
+    assert [run.result for run in figures.runs] == ["measured"] * 4
+    assert figures.complete
+    before = state()
+    again = run_suite(found, OUT, began_run=no_run)
+    assert again.runs == figures.runs
+    assert state() == before
+
+
+def test_an_incomplete_run_is_set_aside() -> None:
+    """Its directory stays for diagnosis, and its place gets another run: here one that fails by its command."""
+    found = suite(repeats=1, retries=0, **FAILS)
+    crashed(found)
+    incomplete = OUT / "runs" / "001-all-1"
+    (incomplete / "logs").mkdir(parents=True)
+    (incomplete / "logs" / "c.0.tlog").write_bytes(b"half")
+    figures = run_suite(found, OUT)
+    assert (OUT / "runs" / "001-all-1.incomplete-1" / "logs" / "c.0.tlog").read_bytes() == b"half"
+    assert [(run.run, run.result) for run in figures.runs] == [("runs/001-all-1", "failed")]
+
+
+def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture) -> None:
+    """A changed file, the file of something else, and the state of another suite's runs."""
+    found = suite(servers=SERVERS, repeats=1)
+    with_runs(found)
+    run_suite(found, OUT)
+    good = state()
+
+    def refused() -> str:
+        capsys.readouterr()
+        assert main(["suite", "suite.yaml", "--out", "out"]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        return said
+
+    suite(servers=[{"name": "old"}, {"name": "new", "set": {"run.seed": 5}}], repeats=1, seed=2)
+    assert "--out out: expected the suite that it holds, found changed: cell new, seed (take a new" in refused()
+    suite(servers=SERVERS, repeats=1)
+    (OUT / "suite.json").write_text("[]")
+    assert "out/suite.json: expected a file of loadsim suite, found something else" in refused()
+    good["runs"][0]["run"] = "../../etc"
+    (OUT / "suite.json").write_text(json.dumps(good))
+    assert "out/suite.json: expected the runs of this suite, found '../../etc' at 1" in refused()
+
+
+def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> None:
+    crashed(suite())
+    lock = os.open(OUT, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        assert main(["suite", "suite.yaml", "--out", "out"]) == 2
+    finally:
+        os.close(lock)
+    assert "expected a directory of its own, found another suite at work" in capsys.readouterr().err
+    Path("other").mkdir()
+    Path("other/file").touch()
+    assert main(["suite", "suite.yaml", "--out", "other"]) == 2
+    assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
+
+
+def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
+    """A scenario whose runs cannot become valid is refused before the first run."""
+    written(Path("short.yaml"), limits={"window": "1h"})
+    suite(scenario="short.yaml")
+    assert main(["suite", "suite.yaml", "--out", "out"]) == 2
+    assert "suite.yaml: cell all: this run cannot become valid: its window is 18 s long" in capsys.readouterr().err
+    assert not OUT.exists()
+
+
+# --- failures ---
+
+
+def test_failed_runs_are_retried_recorded_and_survived() -> None:
+    """The other cell is measured. Each attempt has its own directory and output."""
+    servers = [{"name": "old", "before": [{"shell": "echo broken; exit 3"}]}, {"name": "new"}]
+    found = suite(servers=servers, repeats=2, retries=2, stop_after=99)
+    crashed(found)
+    for slot in found.slots:
+        if slot.cell.name == "new":
+            write_run(OUT / "runs", run_name(found, slot, 1))
+    figures = run_suite(found, OUT)
+    of_old = [run for run in figures.runs if run.cell == "old"]
+    assert [(run.repeat, run.attempt) for run in of_old] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    assert {run.result for run in of_old} == {"failed"}
+    assert of_old[1].run.endswith("-old-1.retry-1")
+    assert of_old[0].reasons == ("command before the run failed: sh: exit status 3: broken",)
+    assert [(cell.name, cell.measured, cell.failed) for cell in figures.cells] == [("old", 0, 6), ("new", 2, 0)]
+    assert (figures.complete, figures.exit_status) == (True, 3)
+    assert not any(OUT.glob("runs/*-old-*"))
+    assert len(list(OUT.glob("hooks/*-old-*"))) == 6
+
+
+def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again(capsys: Capture) -> None:
+    """A server that is down costs no night. The same command makes the runs that are left."""
+    suite(repeats=5, retries=0, stop_after=2, **FAILS)
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
+    out, _ = capsys.readouterr()
+    assert "Suite suite: ended early: 2 runs in a row were not measured (stop_after); 0 of 5 runs measured" in " ".join(
+        out.split()
+    )
+    assert (state()["left"], len(state()["runs"])) == (3, 2)
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
+    assert (state()["left"], len(state()["runs"])) == (1, 4)
+    suite(repeats=5, retries=1, stop_after=99, **FAILS)
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
+    numbers = [run["number"] for run in state()["runs"]]
+    assert (state()["left"], {number: numbers.count(number) for number in numbers}) == (
+        0,
+        dict.fromkeys(range(1, 6), 2),
+    )
+
+
+def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
+    """All of them, in the order from variant to suite; a failure among them changes no figure."""
+    found = suite(
+        repeats=1,
+        servers=[{"name": "old", "after": [{"shell": "echo server >> order; exit 1"}]}],
+        settings=[{"name": "a", "after": [{"shell": "echo settings >> order"}]}],
+        after=[{"shell": 'echo "suite $LOADSIM_CELL $LOADSIM_REPEAT $LOADSIM_RUN" >> order'}],
+    )
+    with_runs(found)
+    figures = run_suite(found, OUT)
+    place = OUT.absolute() / "runs" / "001-old-a-1"
+    assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
+    (run,) = figures.runs
+    assert (run.result, run.failed_after, figures.exit_status) == ("measured", ("sh: exit status 1",), 0)
+
+
+def test_pauses_are_between_runs_only() -> None:
+    slept: list[float] = []
+    run_suite(suite(repeats=3, pause="7s", retries=0, **FAILS), OUT, sleep=slept.append)
+    assert slept == [7.0, 7.0]
+
+
+# --- commands ---
+
+
+def hook(tmp_path: Path, shell: str, limit_s: float = 60.0) -> str | None:
+    return run_hook(Hook(shell=shell, limit_s=limit_s), tmp_path, {}, tmp_path / "output").failure
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    failure = hook(tmp_path, "sleep 1000 & echo $! > child; wait", 0.5)
+    assert failure == "sh: expected it to end within 0.5 s, found it still at work"
+    child = int((tmp_path / "child").read_text())
+    with pytest.raises(ProcessLookupError):
+        while True:  # until init has waited for it
+            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                raise ProcessLookupError
+            os.kill(child, 0)
+
+
+def test_what_a_successful_command_leaves_behind_goes_on(tmp_path: Path) -> None:
+    """A server that it restarts."""
+    assert hook(tmp_path, "sleep 1000 & echo $! > child") is None
+    child = int((tmp_path / "child").read_text())
+    os.kill(child, signal.SIGKILL)
+
+
+def test_output_is_kept_bounded_and_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors have its last line without control sequences, and cut; the file has all of it."""
+    failure = hook(tmp_path, r"echo first; printf '\033[31mred\033]0;title\007\n'; exit 1")
+    assert failure == r"sh: exit status 1: \x1b[31mred\x1b]0;title\x07"
+    assert (tmp_path / "output").read_bytes().startswith(b"first\n\x1b[31mred")
+    long = hook(tmp_path, "head -c 100000 /dev/zero | tr '\\0' x; exit 1")
+    assert long is not None and len(long) < 500
+    monkeypatch.setattr(hooks, "MOST_OUTPUT_BYTES", 1 << 20)
+    assert hook(tmp_path, "yes") == "sh: expected at most 1 MiB of output, found more: y"
+    assert hook(tmp_path, "kill -9 $$") == "sh: signal 9"
+    missing = run_hook(Hook(run=("./none",)), tmp_path, {}, tmp_path / "output").failure
+    assert missing == "none: expected a program that can be run, found: No such file or directory"
+    with pytest.raises(ConfigError, match="expected to write it, found: No such file"):
+        run_hook(Hook(run=("true",)), tmp_path, {}, tmp_path / "no" / "output")
+
+
+def test_no_password_is_in_the_state_or_the_report(capsys: Capture) -> None:
+    """Neither those of settings nor those in the words of commands."""
+    found = suite(
+        set={"accounts.user": "user{index}", "accounts.password": "hunter2-{index}"},
+        before=[{"run": ["false", "--password=hunter2"]}],
+        retries=0,
+        repeats=1,
+    )
+    assert main(["suite", "suite.yaml", "--out", "out", "--report", "r.html"]) == 3
+    said = capsys.readouterr()
+    texts = [*said, Path("r.html").read_text(), *(path.read_text() for path in OUT.rglob("*") if path.is_file())]
+    assert found.cells[0].set[0]["accounts.password"] == "hunter2-{index}"
+    assert not any("hunter2" in text for text in texts)
+
+
+# --- the answer ---
+
+
+def compared_suite(read_ms: float, max_regression: str | None = None) -> Suite:
+    """Five repeats of two servers, of which the new one takes this time for a READ; runs vary by 1 %."""
+    limit = {"max_regression": max_regression} if max_regression else {}
+    found = suite(servers=SERVERS, repeats=5, compare=[{"base": {"server": "old"}, "new": {"server": "new"}, **limit}])
+    with_runs(found, lambda cell, repeat: (100.0 if cell == "old" else read_ms) * (1 + 0.01 * (repeat - 3)))
+    return found
+
+
+def test_a_comparison_is_that_of_loadsim_compare() -> None:
+    figures = run_suite(compared_suite(130.0), OUT)
+    (one,) = figures.comparisons
+    sides = [[OUT / run for run in cell.runs] for cell in figures.cells]
+    assert one.comparison is not None
+    assert one.comparison.document == compare_runs(*sides).document
+    (score,) = state()["comparisons"][0]["scores"]
+    assert score["change"] == "slower"
+    # The score is (10 READ + 1 SEND of 50 ms) / 11; runs vary by 1.5 %, and t is about 2.3.
+    assert score["ratio"] == pytest.approx(1350 / 1050, rel=1e-3)
+    assert 1.25 < score["low"] < score["ratio"] < score["high"] < 1.32
+
+
+@pytest.mark.parametrize(
+    ("read_ms", "status", "decision"), [(130.0, 1, "failed"), (100.0, 0, "passed"), (105.3, 4, "undecided")]
+)
+def test_the_exit_status_follows_the_limit(read_ms: float, status: int, decision: str) -> None:
+    figures = run_suite(compared_suite(read_ms, "5%"), OUT)
+    (one,) = figures.comparisons
+    assert one.comparison is not None
+    assert (one.comparison.figures.decision, figures.exit_status) == (decision, status)
+
+
+def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
+    """A comparison without runs of a side is none, with its reason."""
+    found = suite(
+        servers=[{"name": "old", **FAILS}, {"name": "new"}],
+        repeats=1,
+        retries=0,
+        compare=[{"base": {"server": "old"}, "new": {"server": "new"}}],
+    )
+    crashed(found)
+    for slot in found.slots:
+        if slot.cell.name == "new":
+            write_run(OUT / "runs", run_name(found, slot, 1), 2000.0)
+    figures = run_suite(found, OUT)
+    assert figures.comparisons[0].refused == "old: no run was measured"
+    assert [(cell.verdict, cell.passed) for cell in figures.cells] == [("incomplete", 0), ("missed", 0)]
+    assert figures.exit_status == 3
+
+
+def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) -> None:
+    """In all formats; the page loads nothing."""
+    compared_suite(130.0)
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet", "--report", "r.md"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("Run ") == 10
+    assert "new against old: new is slower by 29 % (95 % CI 26 to 32 %)" in " ".join(out.split())
+    figures = run_suite(load_suite("suite.yaml"), OUT)
+    document = to_json(describe_suite(figures))
+    assert [section["title"] for section in document["sections"]] == [
+        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure")
+    ]
+    cells, comparisons = document["sections"][0]["tables"]
+    assert [row[:2] for row in cells["rows"]] == [["old", "5 of 5"], ["new", "5 of 5"]]
+    assert comparisons["rows"][0][0] == "new against old"
+    assert len(document["sections"][2]["tables"][0]["rows"]) == 10
+    assert "<script" not in to_html(describe_suite(figures))
+    assert Path("r.md").read_text().startswith("# Suite suite: 2 cells")
+
+
+def test_the_list_makes_nothing(capsys: Capture) -> None:
+    """The order, the time and what is prepared; also of a suite that has begun."""
+    found = suite(servers=SERVERS, repeats=2, pause="1m", before=[{"run": ["sync"]}])
+    assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "Suite suite: 4 runs: 2 cells, 2 repeats each; random order, seed 1" in out
+    assert "Time: at least 4 min 24 s" in out  # 4 runs of 21 s, and 3 pauses
+    assert "  old: command sync; 2 mailboxes are filled with 204 messages" in out
+    assert not OUT.exists()
+    with_runs(found)
+    run_suite(found, OUT)
+    assert main(["suite", "suite.yaml", "--list", "--out", "out", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["number"], one["result"]) for one in listed] == [(at, "measured") for at in range(1, 5)]
+    assert {one["planned_s"] for one in listed} == {21.0}
+
+
+def test_json_is_the_file(capsys: Capture) -> None:
+    with_runs(suite(repeats=2))
+    assert main(["suite", "suite.yaml", "--out", "out", "--json", "--quiet"]) == 0
+    out, said = capsys.readouterr()
+    assert json.loads(out) == state()
+    assert said.count("Run ") == 2
+
+
+def test_the_schema_is_printed_without_a_file(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["suite", "--schema"])
+    assert ended.value.code in (0, None)
+    assert capsys.readouterr().out == (ROOT / "schemas" / "suite.schema.json").read_text()
