@@ -221,7 +221,7 @@ PREPARED = {
     "never": "nothing in {mailboxes} is prepared",
     "trust": "some of {mailboxes} with {messages} are inspected",
 }
-"""What happens before a run on a server, by the value of `initialise`."""
+"""The preparation before a run, by the value of `initialise`."""
 
 
 def _prepared(suite: Suite, name: str, scenario: Scenario) -> str:

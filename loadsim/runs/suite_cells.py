@@ -30,7 +30,7 @@ OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteri
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What must not change while a suite is resumed: the order of the runs, and what each of them measures.
+    """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
 
     `cells` has a digest of each cell's scenario and commands. Passwords of scenarios are not part of it.
     """
