@@ -12,6 +12,7 @@ from typing import Any, Literal
 from loadsim.analysis.compare_runs import UNDECIDED, Comparison
 from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.repeats import Spread, spread
+from loadsim.timinglog.json_checks import each_of, harmless, having, number, or_none, switch, text, whole, word
 
 Result = Literal["measured", "invalid", "failed"]
 MEASURED: Result = "measured"
@@ -63,31 +64,48 @@ class SuiteRun:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> SuiteRun:
-        """Return the run with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
+        """Return the run with this document, made printable. Raises `LogError` or `ValueError` for any other."""
+        document = harmless("runs", document)
+        if wrong := _RUN(document):
+            raise ValueError(wrong)
         values = {one.name: document[one.name] for one in fields(cls)}
         for name in ("before", "after"):
-            values[name] = tuple(HookResult(**hook) for hook in values[name])
+            values[name] = tuple(HookResult(hook["output"], hook["took_s"], hook["failure"]) for hook in values[name])
         for name in ("scored", "reasons"):
-            values[name] = tuple(map(str, values[name]))
-        found = cls(**values)
-        numbers = (found.number, found.repeat, found.attempt)
-        score = found.score_ms
-        good = (
-            found.result in RESULTS
-            and all(isinstance(number, int) for number in numbers)
-            and isinstance(found.cell, str)
-            and (score is None or score == INFINITE or isinstance(score, int | float))
-        )
-        if not good:
-            raise ValueError(found.run)
-        if found.began is not None:
-            datetime.fromisoformat(found.began)
-        return found
+            values[name] = tuple(values[name])
+        if values["began"] is not None:
+            datetime.fromisoformat(values["began"])
+        if (values["result"] == FAILED) != (values["validity"] is None):
+            raise ValueError("validity: none for a failed run only")
+        return cls(**values)
 
     @property
     def failed_after(self) -> tuple[str, ...]:
         """The failures of commands after the run, which do not change its figures."""
         return tuple(hook.failure for hook in self.after if hook.failure is not None)
+
+
+_FIGURE = number(0, 1e15)
+_HOOKS = each_of(having({"output": text, "took_s": _FIGURE, "failure": or_none(text)}))
+_RUN = having(
+    {
+        "run": text,
+        **dict.fromkeys(("number", "repeat", "attempt"), whole(1, 2**31)),
+        "cell": text,
+        "result": word(*RESULTS),
+        "began": or_none(text),
+        "took_s": or_none(_FIGURE),
+        "validity": or_none(word("valid", "degraded", "invalid")),
+        "passed": or_none(switch),
+        "score_ms": lambda value: None if value in (None, INFINITE) else _FIGURE(value),
+        "tasks_per_s": or_none(_FIGURE),
+        "scored": each_of(text),
+        "reasons": each_of(text),
+        "before": _HOOKS,
+        "after": _HOOKS,
+    }
+)
+"""The check of a run in `suite.json`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ SAME_ON_BOTH_SIDES = ("profile", "users")
 
 RANDOM, GIVEN = "random", "given"
 
-MOST_RUNS = 10_000
-"""The most runs of a suite, without retries."""
+MOST_CELLS, MOST_RUNS = 500, 10_000
+"""The most cells of a suite, and the most runs without retries."""
 
 _LIMIT_S = 600.0
 """The default time limit of a hook: restoring a snapshot takes minutes."""
@@ -293,9 +293,11 @@ def _resolve(read: _Document, origin: Origin, path: Path, problems: Problems) ->
     cells: tuple[Cell, ...] = ()
     with problems:
         problems.needs("servers", "profiles", "users", "settings", "repeats")
-        count = read.repeats * _product(read.servers, read.profiles, read.users, read.settings)
-        if count > MOST_RUNS:
-            raise origin.error_saying((), f"at most {MOST_RUNS:,} runs", f"{count:,}")
+        count = _product(read.servers, read.profiles, read.users, read.settings)
+        if count > MOST_CELLS:
+            raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
+        if count * read.repeats > MOST_RUNS:
+            raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * read.repeats:,}")
         cells = tuple(_cells(read, path, directory))
         names = [cell.name for cell in cells]
         if twice := next((name for name in names if names.count(name) > 1), None):

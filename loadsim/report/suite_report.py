@@ -13,7 +13,23 @@ from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import interval_words as ratio_interval_words
 from loadsim.report.compare_words import limit_text, other_warnings, ratio_words, verdict_line
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
-from loadsim.report.document import MET, MISSED, Block, Cell, Document, Listing, Section, Table, table_of
+from loadsim.report.document import (
+    MET,
+    MISSED,
+    Axis,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Line,
+    Listing,
+    Panel,
+    Section,
+    Table,
+    drawable,
+    table_of,
+)
 from loadsim.report.first_screen import EMBEDDED
 from loadsim.report.suite_text import (
     INTERVALS,
@@ -141,6 +157,8 @@ def _comparison(one: ComparedCells) -> Section:
 
 
 def _runs(figures: SuiteFigures) -> Iterable[Block]:
+    if chart := _scores(figures):
+        yield chart
     yield table_of(
         "The runs, in their order",
         figures.runs,
@@ -156,6 +174,28 @@ def _runs(figures: SuiteFigures) -> Iterable[Block]:
         yield Listing("Reasons", reasons)
     if failures := tuple(f"{_place(run)}: {failure}" for run in figures.runs for failure in run.failed_after):
         yield Listing("Commands that failed after a run", failures)
+
+
+MOST_LINES = 8
+"""The chart of the runs is left out for more cells: their lines could not be told apart."""
+
+
+def _scores(figures: SuiteFigures) -> Chart | None:
+    """Return the score of each measured run over the order, with a line for each cell: drift shows there."""
+    runs = [run for run in figures.runs if run.result == MEASURED]
+    if len(runs) < 2 or len(figures.cells) > MOST_LINES:
+        return None
+    numbers = tuple(run.number for run in runs)
+    lines = tuple(
+        Line(cell.name, tuple(_time_ms(run) if run.cell == cell.name else None for run in runs))
+        for cell in figures.cells
+    )
+    axis = Axis("place in the order", "count", tuple(map(float, numbers)), Column("Run", 0), numbers)
+    return drawable(Chart("Score of each run, in their order", axis, (Panel("Score", "ms", lines, "log"),)))
+
+
+def _time_ms(run: SuiteRun) -> float | None:
+    return None if run.score_ms is None else float(run.score_ms)
 
 
 def _place(run: SuiteRun) -> str:

@@ -84,13 +84,11 @@ def headline(figures: SuiteFigures) -> str:
 
 
 def _row(cell: CellFigures) -> tuple[str, ...]:
-    score = cell.score
-    known = score is not None and score.low is not None and score.high is not None
     return (
         cell.name,
         f"{cell.measured}/{cell.planned}",
-        "-" if score is None else duration(score.mean),
-        interval_words(cell) if known else "-",
+        "-" if cell.score is None else duration(cell.score.mean),
+        interval_words(cell),
         "-" if cell.tasks_per_s is None else f"{cell.tasks_per_s:,.1f}",
         cell_verdict(cell),
     )
@@ -107,7 +105,8 @@ def interval_words(cell: CellFigures) -> str:
     score = cell.score
     if score is None or score.low is None or score.high is None:
         return "-"
-    return f"{duration(score.low)} to {duration(score.high)}"
+    low, high = duration(score.low), duration(score.high)
+    return f"{low.removesuffix(' ms')} to {high}" if high.endswith(" ms") else f"{low} to {high}"
 
 
 def notes_of(figures: SuiteFigures) -> list[str]:

@@ -31,7 +31,7 @@ from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_forecast import quick_forecast
 from loadsim.runs.resumable import finished_score, own_directory, set_aside
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
 from loadsim.runs.suite_file import FILE_NAME, HOOKS, RUNS, read_runs, run_name, write
 from loadsim.runs.watcher import SILENT, Watcher
 
@@ -85,12 +85,12 @@ def run_suite(
     with own_directory(out, FILE_NAME, "suite"):
         try:
             runs = () if begins else read_runs(out, suite, terms)
-            figures = _with_runs(SuiteFigures(out, suite.name, terms.document, 0, 0, (), ()), suite, runs)
+            figures = with_runs(out, suite, terms, runs)
             if figures.left and not begins:
                 scenarios = _checked(suite, planning)
             write(figures)
             begun(figures, scenarios)
-            figures = _Making(suite, scenarios, watch, sleep, began_run, ended_run).all(figures)
+            figures = _Making(suite, terms, scenarios, watch, sleep, began_run, ended_run).all(figures)
 
             # 3. Compare.
             figures = replace(figures, comparisons=compared(suite, figures))
@@ -109,8 +109,7 @@ def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures | None, Scen
     terms = terms_of(suite, scenarios)
     if out is None or not (out / FILE_NAME).exists():
         return None, scenarios
-    empty = SuiteFigures(out, suite.name, terms.document, 0, 0, (), ())
-    return _with_runs(empty, suite, read_runs(out, suite, terms)), scenarios
+    return with_runs(out, suite, terms, read_runs(out, suite, terms)), scenarios
 
 
 def _checked(suite: Suite, planning: Planning) -> Scenarios:
@@ -134,17 +133,20 @@ def _share(progress: Callable[[float], None], at: int, count: int) -> Callable[[
     return lambda share: progress((at + share) / count)
 
 
-def _with_runs(figures: SuiteFigures, suite: Suite, runs: Sequence[SuiteRun]) -> SuiteFigures:
-    """Return the suite with these runs, and with the figures of its cells."""
+def with_runs(out: Path, suite: Suite, terms: Terms, runs: Sequence[SuiteRun]) -> SuiteFigures:
+    """Return a suite with these runs, and with the figures of its cells."""
     of_cell: dict[str, list[SuiteRun]] = {cell.name: [] for cell in suite.cells}
     for run in runs:
         of_cell[run.cell].append(run)
-    return replace(
-        figures,
+    cells = (CellFigures.of(cell.name, cell.levels, suite.repeats, of_cell[cell.name]) for cell in suite.cells)
+    return SuiteFigures(
+        directory=out,
+        name=suite.name,
+        terms=terms.document,
         total=suite.repeats * len(suite.cells),
         retries=suite.retries,
         runs=tuple(runs),
-        cells=tuple(CellFigures.of(cell.name, cell.levels, suite.repeats, of_cell[cell.name]) for cell in suite.cells),
+        cells=tuple(cells),
     )
 
 
@@ -153,6 +155,7 @@ class _Making:
     """The making of runs."""
 
     suite: Suite
+    terms: Terms
     scenarios: Scenarios
     watch: Watch
     sleep: Callable[[float], None]
@@ -168,7 +171,7 @@ class _Making:
                 self.began_run(slot, attempt)
                 run = self._run(figures, slot, attempt)
                 in_a_row = 0 if run.result == MEASURED else in_a_row + 1
-                figures = _with_runs(figures, self.suite, (*figures.runs, run))
+                figures = with_runs(figures.directory, self.suite, self.terms, (*figures.runs, run))
                 if in_a_row >= self.suite.stop_after and figures.left:
                     why = f"{in_a_row} runs in a row were not measured (stop_after)"
                     figures = replace(figures, ended_why=why)

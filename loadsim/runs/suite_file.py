@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.suite import SuiteFigures, SuiteRun
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, LogError
 from loadsim.files import read_text
 from loadsim.model.suite import Slot, Suite
 from loadsim.runs.directory import path_component
@@ -51,11 +51,12 @@ def read_runs(directory: Path, suite: Suite, terms: Terms) -> tuple[SuiteRun, ..
     Raises `ConfigError` for a suite with others, unless it has no run yet, and for a damaged file.
     """
     path = directory / FILE_NAME
+    content = read_text(path, str(path), most_bytes=MOST_BYTES)
     try:
-        document = json.loads(read_text(path, str(path), most_bytes=MOST_BYTES))
+        document = json.loads(content)
         changed = _changed(document["terms"], terms.document)
         runs = tuple(SuiteRun.read(run) for run in document["runs"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LogError):
         raise ConfigError(f"{path}: expected a file of loadsim suite, found something else") from None
     if changed and (runs or _any_run(directory)):
         raise ConfigError(

@@ -23,9 +23,15 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import _DOCUMENT, load_scenario
+from loadsim.model.suite import Suite, load_suite
 from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.document import to_json
 from loadsim.report.one_run import describe_run
+from loadsim.report.suite_text import suite_text as shown_text
+from loadsim.runs.suite import with_runs
+from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
+from loadsim.runs.suite_file import FILE_NAME as SUITE_STATE
+from loadsim.runs.suite_file import read_runs, run_name
 from loadsim.timinglog import container
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import export_csv
@@ -146,6 +152,7 @@ def _log_answer(data: bytes) -> None:
 
 # --- scenarios --------------------------------------------------------------------------------------------------------
 
+SUITES = tuple(path.read_bytes() for path in sorted(shipped("suites").glob("*.yaml")))
 SCENARIOS = tuple(path.read_bytes() for path in sorted(shipped("scenarios").glob("*.yaml")))
 PROFILES = tuple(path.read_bytes() for path in sorted(shipped("profiles").rglob("*/medium.yaml")))
 OWN = b"""\
@@ -257,6 +264,35 @@ YAML_WORDS = (
 
 def _scenario(data: bytes) -> None:
     load_scenario(str(_file("case.yaml", data)), passwords=False)
+
+
+def _suite(data: bytes) -> None:
+    load_suite(str(_file("case.yaml", data)))
+
+
+@cache
+def _sound_suite() -> tuple[Suite, Terms]:
+    suite = load_suite("first-suite")
+    return suite, terms_of(suite, scenarios_of(suite, passwords=False))
+
+
+def _odd_state(random: Random) -> bytes:
+    """A sound `suite.json` with odd values."""
+    suite, terms = _sound_suite()
+    run = {
+        **{"run": f"runs/{run_name(suite, suite.slots[0], 1)}", "number": 1, "cell": suite.slots[0].cell.name},
+        **{"repeat": 1, "attempt": 1, "result": "measured", "began": "2026-01-05T08:00:00+00:00", "took_s": 61.0},
+        **{"validity": "valid", "passed": True, "score_ms": 10.0, "tasks_per_s": 5.0, "scored": ["imap: READ"]},
+        **{"reasons": [], "before": [{"output": "x", "took_s": 1.0, "failure": None}], "after": []},
+    }
+    return json.dumps(odd_document(random, {"terms": terms.document, "runs": [run]}, LOG_WORDS)).encode()
+
+
+def _suite_state(data: bytes) -> None:
+    """Read a state, and show what it has."""
+    suite, terms = _sound_suite()
+    _file(SUITE_STATE, data)
+    shown_text(with_runs(place(), suite, terms, read_runs(place(), suite, terms)), 80)
 
 
 def _profile(data: bytes) -> None:
@@ -432,6 +468,16 @@ TARGETS = (
         us_per_byte=200,
         memory_per_byte=4000,
     ),
+    Target(
+        "suite",
+        _first(mutated(SUITES, YAML_WORDS), _odd_yaml(SUITES)),
+        _suite,
+        BAD_INPUT,
+        base_ms=300,
+        us_per_byte=200,
+        memory_per_byte=4000,
+    ),
+    Target("suite-state", _odd_state, _suite_state, BAD_INPUT, base_ms=300, us_per_byte=200, memory_per_byte=4000),
     Target(
         "profile",
         _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)),

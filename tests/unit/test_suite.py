@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
 
-from loadsim.analysis.suite import CellFigures, HookResult, SuiteFigures, SuiteRun
+from loadsim.analysis.json_values import to_json
+from loadsim.analysis.suite import CellFigures, SuiteFigures, SuiteRun
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
@@ -330,7 +331,7 @@ def test_the_text_has_the_figures_and_what_limits_them() -> None:
     runs = (run(1, score_ms=10.0), run(2, score_ms=12.1), run(3, "failed", after=[hook]))
     text = suite_text(figures(*runs, planned=3), 80)
     assert text.splitlines()[0] == "Suite s: complete with gaps; 2 of 3 runs measured, in 1 cell"
-    assert "a      2/3  11.0 ms  3.3 ms to 36.9 ms      5.0  incomplete" in text
+    assert "a      2/3  11.0 ms  3.3 to 36.9 ms      5.0  incomplete" in text
     assert "a: 1 failed run, not in its figures." in text
     assert max(map(len, text.splitlines())) <= 80
     assert run_text(runs[2], 3) == (
@@ -364,9 +365,17 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
     assert terms(set=accounts | {"run.seed": 7}) != first
 
 
-def test_a_recorded_run_is_checked() -> None:
-    """The file may be damaged: wrong kinds of values are no runs."""
-    assert HookResult("a", 1.0, None) == HookResult("a", 1.0, None)
-    for wrong in ({"result": "good"}, {"number": "1"}, {"score_ms": "fast"}, {"began": "then"}, {"before": [{"x": 1}]}):
-        with pytest.raises((KeyError, TypeError, ValueError)):
-            run(1, **wrong)
+WRONG = (
+    *({"result": "good"}, {"number": "1"}, {"number": True}, {"score_ms": "fast"}, {"score_ms": float("nan")}),
+    *({"score_ms": 10**400}, {"began": "then"}, {"before": [{"x": 1}]}, {"tasks_per_s": []}, {"validity": None}),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_recorded_run_is_checked(wrong: dict[str, Any]) -> None:
+    """The file may be damaged: other values are no runs, and texts are harmless for a terminal."""
+    assert run(1, reasons=["\x1b[31mred"]).reasons == (r"\x1b[31mred",)
+    good = to_json(run(1))
+    assert SuiteRun.read(good) == run(1)
+    with pytest.raises(ValueError):
+        SuiteRun.read(good | wrong)
