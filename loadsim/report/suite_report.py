@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from loadsim.analysis.compare_runs import ComparedFigure, read_run
 from loadsim.analysis.recorded_run import RecordedRun
@@ -12,7 +13,7 @@ from loadsim.report.answer_facts import count
 from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import interval_words as ratio_interval_words
 from loadsim.report.compare_words import limit_text, other_warnings, ratio_words, verdict_line
-from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
+from loadsim.report.differences import OF_LISTS, Facts, differing, differing_table, facts_of, same_table
 from loadsim.report.document import (
     MET,
     MISSED,
@@ -220,7 +221,10 @@ def _differences(figures: SuiteFigures, facts: Facts) -> Iterable[Block]:
     if len(names) < 2:
         yield "Fewer than two cells have runs."
     elif different := differing(facts):
-        yield differing_table(different, names)
+        table = differing_table(different, names)
+        yield replace(
+            table, caption=f"Not the same in all cells{OF_LISTS}", columns=(*table.columns[:2], Column("Cells"))
+        )
     else:
         yield "The cells have the same server, settings, machines and versions, as far as loadsim knows."
 

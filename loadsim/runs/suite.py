@@ -164,14 +164,15 @@ class _Making:
 
     def all(self, figures: SuiteFigures) -> SuiteFigures:
         """Make the runs that are left, until too many in a row are not measured."""
-        in_a_row = 0
+        in_a_row, done = 0, figures.done
         for slot in self.suite.slots:
-            while slot.number not in figures.done:
+            while slot.number not in done:
                 attempt = 1 + sum(run.number == slot.number for run in figures.runs)
                 self.began_run(slot, attempt)
                 run = self._run(figures, slot, attempt)
                 in_a_row = 0 if run.result == MEASURED else in_a_row + 1
                 figures = with_runs(figures.directory, self.suite, self.terms, (*figures.runs, run))
+                done = figures.done
                 if in_a_row >= self.suite.stop_after and figures.left:
                     why = f"{in_a_row} runs in a row were not measured (stop_after)"
                     figures = replace(figures, ended_why=why)
@@ -190,20 +191,27 @@ class _Making:
         began_s = time.monotonic()
         before: tuple[HookResult, ...] = ()
         failure: str | None = None
-        score = finished_score(directory) if directory.exists() else None
+
+        # 1. Read what a crash left, or set it aside.
+        left = directory.exists()
+        score = finished_score(directory) if left else None
+        if score is None:
+            if left:
+                set_aside(directory)
+            if self.suite.pause_s and (left or figures.runs):
+                self.sleep(self.suite.pause_s)
+
+        # 2. Run between the commands.
         try:
             if score is None:
-                follows = bool(figures.runs) or directory.exists()
-                if directory.exists():
-                    set_aside(directory)
-                if self.suite.pause_s and follows:
-                    self.sleep(self.suite.pause_s)
                 began, began_s = datetime.now(UTC), time.monotonic()
                 before, failure = around.hooks("before", slot.cell.before)
                 if failure is None:
                     score, failure = self._measure(slot, directory)
         finally:
             after, _ = around.hooks("after", slot.cell.after, go_on=True)
+
+        # 3. Record it.
         if score is not None and ENDED in score["verdict"]["causes"]:
             set_aside(directory)
             raise Interrupted
