@@ -191,7 +191,7 @@ def _list(suite: Suite, args: argparse.Namespace) -> int:
     lines = [
         f"Suite {suite.name}: {count(len(suite.slots), 'run')}: {count(len(suite.cells), 'cell')},"
         f" {count(suite.repeats, 'repeat')} each; {order}",
-        f"Time: at least {time_words(total_s)} without preparation, mail in transit, commands, retries",
+        f"Time: at least {time_words(total_s)} (preparation, mail in transit and commands not counted)",
         "",
         *table(
             [
