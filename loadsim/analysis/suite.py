@@ -234,6 +234,11 @@ class SuiteFigures:
         return self.total - len(self.done)
 
     @property
+    def compared(self) -> int:
+        """The number of comparisons that were made."""
+        return sum(one.comparison is not None for one in self.comparisons)
+
+    @property
     def complete(self) -> bool:
         return self.left == 0
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.suite import SuiteFigures, SuiteRun
+from loadsim.analysis.suite import FAILED, SuiteFigures, SuiteRun
 from loadsim.cli.progress import shown_share, shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView, show_line
@@ -167,9 +167,10 @@ def time_left_s(suite: Suite, figures: SuiteFigures, scenarios: Scenarios) -> fl
     """Return about how long the runs that are left take: as the cell's runs before, or as planned."""
     taken: dict[str, list[float]] = {}
     for run in figures.runs:
-        if run.took_s is not None:
+        if run.took_s is not None and run.result != FAILED:
             taken.setdefault(run.cell, []).append(run.took_s)
-    left = [slot.cell.name for slot in suite.slots if slot.number not in figures.done]
+    done = figures.done
+    left = [slot.cell.name for slot in suite.slots if slot.number not in done]
     each = {
         name: sum(taken[name]) / len(taken[name]) if name in taken else planned_s(scenarios[name]) for name in set(left)
     }
@@ -191,7 +192,7 @@ def _list(suite: Suite, args: argparse.Namespace) -> int:
     lines = [
         f"Suite {suite.name}: {count(len(suite.slots), 'run')}: {count(len(suite.cells), 'cell')},"
         f" {count(suite.repeats, 'repeat')} each; {order}",
-        f"Time: at least {time_words(total_s)} without preparation, mail in transit, commands, retries",
+        f"Time: at least {time_words(total_s)} (preparation, mail in transit and commands not counted)",
         "",
         *table(
             [

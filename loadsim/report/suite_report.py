@@ -97,7 +97,7 @@ def _summary(figures: SuiteFigures, *, embedded: bool) -> Iterable[Block]:
         yield Listing("What limits these figures", tuple(notes))
     if figures.comparisons:
         yield _comparisons(figures.comparisons)
-        if len(figures.comparisons) > 1:
+        if figures.compared > 1:
             yield STAND_ALONE
     yield f"What to do next: {_next(figures, embedded=embedded)}"
 

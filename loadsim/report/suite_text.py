@@ -59,7 +59,7 @@ def suite_text(figures: SuiteFigures, width: int) -> str:
     notes = [INTERVALS, *notes_of(figures)]
     if figures.comparisons:
         notes += ["", "Comparisons:", *(f"  - {comparison_text(one)}" for one in figures.comparisons)]
-        notes += [STAND_ALONE] if len(figures.comparisons) > 1 else []
+        notes += [STAND_ALONE] if figures.compared > 1 else []
     return "\n".join([*answer, *wrapped(notes, width)])
 
 

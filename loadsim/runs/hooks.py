@@ -13,6 +13,7 @@ from pathlib import Path
 from loadsim.analysis.suite import HookResult
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook
+from loadsim.monitor.bounded_command import SBIN
 
 MOST_OUTPUT_BYTES = 16 << 20
 """A command that prints more is killed."""
@@ -54,7 +55,7 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
-            env={**os.environ, **variables},
+            env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
             start_new_session=True,  # away from Ctrl-C, which ends the suite, and that the command
         )
     except OSError as error:

@@ -69,7 +69,7 @@ def run_suite(
 ) -> SuiteFigures:
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
-    `begun` receives the suite with the runs that it already has, before the first run; `began_run` receives the place
+    `begun` receives the suite with the runs that it already has, before the first run. `began_run` receives the place
     and the attempt of each run, and `ended_run` the suite with it. Raises `ConfigError` for a fault found before a run,
     and `Interrupted`. A run that fails is recorded, and the suite continues.
     """

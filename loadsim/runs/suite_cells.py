@@ -20,8 +20,8 @@ from loadsim.runs.capacity import shared
 from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
-SETTING = "--set "
-"""The beginning of the errors of `load_scenario` on a setting."""
+SETTING, NO_SCENARIO = "--set ", "scenario: "
+"""The beginnings of the errors of `load_scenario` on a setting, and on an unknown scenario."""
 
 
 OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteria")
@@ -108,11 +108,14 @@ def _check_pairs(suite: Suite, scenarios: Mapping[str, Scenario]) -> None:
 
 
 def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
-    return scenario.digest(), scenario.run.warm_up_s, scenario.run.window_s, scenario.weights, scenario.limits
+    run = scenario.run
+    return scenario.digest(), run.warm_up_s, run.window_s, scenario.weights, scenario.limits.in_header()
 
 
 def _of_cells(problem: ConfigError, cells: list[str], suite: Suite) -> ConfigError:
-    """Return the error of a setting with the file of the suite and its cells; any other as it is."""
+    """Return the error of a setting, or of the name of a scenario, with the file of the suite; any other as it is."""
+    if str(problem).startswith(NO_SCENARIO):
+        return ConfigError(f"{suite.origin.file}: {problem}", suite.origin.file, suite.origin.lines.of(("scenario",)))
     if not str(problem).startswith(SETTING):
         return problem
     others = f" and {len(cells) - 1} more" if len(cells) > 1 else ""

@@ -152,6 +152,9 @@ def test_comparisons_that_mean_nothing_are_rejected(keys: dict[str, Any], error:
 
 def test_cells_with_other_load_are_not_compared() -> None:
     """It is known before the first run that their scores are not comparable."""
+    compare = [{"base": {"server": "old"}, "new": {"server": "new"}}]
+    assert suite(servers=[{"name": "old"}, {"name": "new", "set": {"limits.drain": "9s"}}], compare=compare).pairs
+    scenarios_of(load_suite("suite.yaml"), passwords=False)
     servers = [{"name": "old"}, {"name": "new", "set": {"run.window": "17s"}}]
     (error,) = problems(servers=servers, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
     assert "found old and new that differ in run.window: their scores are not comparable" in error
@@ -165,6 +168,12 @@ def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
         ("old/4", "new/4", 0.05),
         ("old/6", "new/6", 0.05),
     ]
+
+
+def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:
+    (error,) = problems(scenario="mediun", users=[4, 6])
+    assert error.startswith("suite.yaml: scenario: expected one of dovecot-postfix, ")
+    assert error.endswith("found 'mediun' (perhaps medium)")
 
 
 def test_a_closed_loop_and_several_groups_are_rejected() -> None:

@@ -1,0 +1,81 @@
+"""The page on suites against the program: the keys of `suite.json`, and the variables of commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compared_runs import write_run
+from paths import ROOT
+from small_runs import written
+
+from loadsim.analysis.suite import SuiteFigures
+from loadsim.model.suite import load_suite
+from loadsim.runs.suite import run_suite
+from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.runs.suite_file import run_name, write
+
+PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
+AS_DESCRIBED_ELSEWHERE = ("cells[].levels", "comparisons[].scores", "terms", "runs[].before", "runs[].after")
+"""Keys whose parts are described in words, or with another verb."""
+
+
+def keys(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of all values that are no mappings, and of lists of mappings their elements'."""
+    if path in AS_DESCRIBED_ELSEWHERE or not isinstance(value, dict):
+        yield path
+        return
+    for key, below in value.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(below, list) and below and isinstance(below[0], dict) and name not in AS_DESCRIBED_ELSEWHERE:
+            for one in below:
+                yield from keys(one, f"{name}[]")
+        else:
+            yield from keys(below, name)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The state of a suite of two cells, and in `environment` what a command had."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
+    document = {
+        "scenario": "small.yaml",
+        "servers": [{"name": "old"}, {"name": "new"}],
+        "profiles": ["loadsim-5.5/light"],
+        "users": [4],
+        "settings": [{"name": "a"}],
+        "repeats": 1,
+        "after": [{"shell": "env > environment"}],
+        "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
+    }
+    Path("suite.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    suite, out = load_suite("suite.yaml"), Path("out")
+    out.mkdir()
+    write(SuiteFigures(out, suite.name, terms_of(suite, scenarios_of(suite, passwords=False)).document, 0, 0, (), ()))
+    for slot in suite.slots:
+        write_run(out / "runs", run_name(suite, slot, 1))
+    run_suite(suite, out)
+    return dict(json.loads((out / "suite.json").read_text(encoding="utf-8")))
+
+
+def test_every_key_of_suite_json_is_described(made: dict[str, Any]) -> None:
+    """No other is."""
+    section = PAGE.partition("## `suite.json`")[2]
+    described = {
+        key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall("`([^`]+)`", row)
+    }
+    assert described == set(keys(made))
+
+
+def test_the_variables_of_commands_are_described(made: dict[str, Any]) -> None:
+    """Those that a command of a suite with all dimensions has."""
+    names = re.findall(r"^(LOADSIM_\w+)=", Path("environment").read_text(), re.MULTILINE)
+    assert set(names) - os.environ.keys() == set(re.findall("`(LOADSIM_[A-Z]+)`", PAGE))
+    assert made["complete"]
