@@ -136,8 +136,9 @@ def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded,
     assert monitor.stderr.readline().startswith("monitor mx1: host, each second into ")
     while not (tmp_path / "mx1.tlog").exists():
         assert monitor.poll() is None
-    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet")
+    ended = loadsim("run", path, "--out", tmp_path / "out")
     assert ended.returncode in (0, 1, 3), ended.stderr
+    assert "criteria need the file of the monitor mx1" in ended.stderr
     assert "expected its file next to the logs of the run" in (tmp_path / "out" / "answer.txt").read_text()
     monitor.terminate()
     assert monitor.wait(PATIENCE_S) == 0

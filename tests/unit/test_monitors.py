@@ -388,7 +388,7 @@ def test_the_report_and_a_comparison_take_it(tmp_path: Path) -> None:
     section = describe_run(read_run(str(place)), {}).sections[-2]
     table = next(block for block in section.blocks if getattr(block, "caption", "") == "Files of loadsim monitor")
     (row,) = table.rows  # type: ignore[union-attr]
-    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 100)
+    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 50)
     assert row[5] == "by the time of day, give or take 3.0 ms as the kernels of the machines state"
     assert read_compared(place).entry.run == "run-1"
 
