@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,7 +14,6 @@ from loadsim.analysis.generator import UNOBSERVED_S
 from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
-from loadsim.timinglog.monitors import WALL_CLOCK
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
 
 FAR_APART_MS = 1000.0
@@ -25,7 +25,8 @@ class MonitorPlace:
     """A file of a monitor in a run. Instants are seconds from the common start; `span_s` is that of the whole file.
 
     `error_ms` is the largest error of their place by the clocks, 0 for monotonic clocks of one machine; None if
-    unknown. `ended`: the monitor ended by itself.
+    unknown. `ended`: the monitor ended by itself. `at_s` has the instants at which it was awake during the run, and
+    `samples` is the number of samples of its probes then.
     """
 
     name: str
@@ -37,21 +38,24 @@ class MonitorPlace:
     ended: bool
     damages: tuple[str, ...]
     at_s: tuple[float, ...]
+    samples: int
 
 
 def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
     """Return the monitors of a log."""
     sources = [source for source in log.sources if source.is_monitor]
     at_s: dict[tuple[Any, ...], list[float]] = {(one.run, one.client, one.engine): [] for one in sources}
+    of_probes = Counter[tuple[Any, ...]]()
     for sample in log.health if sources else ():
-        if PROBE in sample or WALL_CLOCK in sample:
-            key = sample.get("run"), sample.get("client"), sample.get("engine")
-            if key in at_s:
-                at_s[key].append(sample["at_s"])
-    return tuple(_place(source, tuple(at_s[source.run, source.client, source.engine])) for source in sources)
+        key = sample.get("run"), sample.get("client"), sample.get("engine")
+        if key in at_s and "at_s" in sample:
+            at_s[key].append(sample["at_s"])
+            of_probes[key] += PROBE in sample
+    keys = {(one.run, one.client, one.engine): one for one in sources}
+    return tuple(_place(source, tuple(at_s[key]), of_probes[key]) for key, source in keys.items())
 
 
-def _place(source: Source, at_s: tuple[float, ...]) -> MonitorPlace:
+def _place(source: Source, at_s: tuple[float, ...], samples: int) -> MonitorPlace:
     stated = source.facts[MONITOR]
     return MonitorPlace(
         name=source.client,
@@ -63,6 +67,7 @@ def _place(source: Source, at_s: tuple[float, ...]) -> MonitorPlace:
         ended=source.ended,
         damages=tuple(stated.get("damages") or ()),
         at_s=at_s,
+        samples=samples,
     )
 
 

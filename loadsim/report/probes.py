@@ -58,7 +58,7 @@ def _monitors(run: RecordedRun) -> tuple[Table, ...]:
         ("Monitor", None, lambda each: each.name),
         ("From (s)", 1, lambda each: each.span_s and each.span_s[0]),
         ("To (s)", 1, lambda each: each.span_s and each.span_s[1]),
-        ("Samples of the run", 0, lambda each: len(each.at_s)),
+        ("Samples of the run", 0, lambda each: each.samples),
         ("End", None, lambda each: "by itself" if each.ended else "none: killed, or still running when copied"),
         ("Place on the time axis", None, placed_by),
     )

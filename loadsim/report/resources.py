@@ -25,7 +25,8 @@ FULL_WORDS = (
 
 NO_PROOF = (
     "The order is by means over the window. It is evidence, and no proof, of what would limit the server next:"
-    " a limit in its configuration, a lock or one thread of it may come first."
+    " a limit in its configuration, a lock or one thread of it may come first. Other programs on the machine count,"
+    " too."
 )
 
 

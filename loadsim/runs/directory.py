@@ -14,6 +14,7 @@ from typing import Any
 
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError
+from loadsim.model.criteria import expected_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import Watcher
 
@@ -84,13 +85,18 @@ def recorded_events(
 ) -> Iterator[Events]:
     """Write scenario.yaml, and yield the events of a run, which go to events.jsonl and by `send`.
 
-    They begin with the scenario's warnings. Raises `ConfigError` if the directory takes no files.
+    They begin with the scenario's warnings. The watcher is told of monitors that criteria need. Raises `ConfigError` if
+    the directory takes no files.
     """
     try:
         (out / "scenario.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
         events_file = (out / "events.jsonl").open("w", encoding="utf-8")
     except OSError as failure:
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure}") from None
+    for name in expected_monitors(scenario.criteria):
+        watcher.message(
+            f"criteria need the file of the monitor {name}: it must sample (loadsim monitor) during this run"
+        )
     with closed_at_last(events_file):
         events = Events(events_file, send)
         for warning in scenario.warnings:

@@ -20,7 +20,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.monitor.host import this_machine
 from loadsim.monitor.probes import Probe, check_probe_names, open_each, sampled
-from loadsim.monitor.server_discovery import find_server
+from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
@@ -110,7 +110,10 @@ def _open_log(watch: Watch, out: Path) -> TimingLogWriter:
 
 
 def _place(services: Services) -> dict[str, Any]:
-    return {"server_here": find_server(services.imap, services.smtp).here}
+    """Return if the server is on this machine; None if it has the address, and nothing listens at one of the ports."""
+    here = find_server(services.imap, services.smtp).here
+    listens = all(any(listening(addresses_of(each.host), each.port)) for each in (services.imap, services.smtp))
+    return {"server_here": here if not here or listens else None}
 
 
 async def _sample(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from loadsim.analysis.monitors import monitor_places
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import read_log
 
 pytestmark = pytest.mark.slow
 
@@ -82,10 +84,16 @@ def test_its_end_leaves_a_readable_file(
 
 
 def test_it_ends_by_itself_and_never_overwrites(tmp_path: Path) -> None:
-    """After its time; a second one for the same file ends with one line, and changes nothing."""
-    words = ("monitor", "--probe", "host", "--for", "1s", "--out", tmp_path / "a.tlog", "--name", "mx1")
-    ended = loadsim(*words)
+    """After its time; a second one for the same file ends with one line, and changes nothing.
+
+    Nothing listens at a port of one of the services: so it is not known if this is the server's machine.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ports = map(str, ("--imap-port", listener.getsockname()[1], "--smtp-port", 1))
+        words = ("monitor", "--probe", "host", "--for", "1s", "--out", tmp_path / "a.tlog", "--name", "mx1")
+        ended = loadsim(*words, *ports)
     assert (ended.returncode, ended.stdout) == (0, "")
+    assert read_log(tmp_path / "a.tlog").sources[0].facts["server_here"] is None
     before = (tmp_path / "a.tlog").read_bytes()
     again = loadsim(*words)
     assert again.returncode == 2
@@ -128,8 +136,9 @@ def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded,
     assert monitor.stderr.readline().startswith("monitor mx1: host, each second into ")
     while not (tmp_path / "mx1.tlog").exists():
         assert monitor.poll() is None
-    ended = loadsim("run", path, "--out", tmp_path / "out", "--quiet")
+    ended = loadsim("run", path, "--out", tmp_path / "out")
     assert ended.returncode in (0, 1, 3), ended.stderr
+    assert "criteria need the file of the monitor mx1" in ended.stderr
     assert "expected its file next to the logs of the run" in (tmp_path / "out" / "answer.txt").read_text()
     monitor.terminate()
     assert monitor.wait(PATIENCE_S) == 0

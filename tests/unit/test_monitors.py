@@ -332,6 +332,32 @@ def test_each_sample_is_of_one_run(tmp_path: Path) -> None:
     assert figure.samples == 60
 
 
+def test_slices_are_merged_with_it(tmp_path: Path) -> None:
+    """It is of no slice: neither that of one machine nor one that is missing, also in a log that is merged again."""
+    for number in (1, 2):
+        part = {"number": number, "weights": [1, 1]}
+        write_sample(
+            tmp_path / f"{number}.tlog",
+            [done("READ", 1000 * n + 500, 40) for n in range(50)],
+            header={
+                "client": f"c{number}",
+                "engine_users": 1,
+                "slice": part,
+                "window_s": [*WINDOW],
+                "duration_s": 50.0,
+            },
+        )
+    monitor = monitor_at(tmp_path / "mx1.tlog", seconds())
+    one = read_logs([tmp_path / "1.tlog", monitor])
+    assert summarise([one]).figures.slice == "1/2"
+    both = read_logs([tmp_path / "1.tlog", tmp_path / "2.tlog", monitor])
+    assert summarise([both]).figures.slice is None
+    write_log(both, tmp_path / "merged.tlog")
+    assert summarise([tmp_path / "merged.tlog"]).score == summarise([both]).score
+    write_log(one, tmp_path / "one.tlog")
+    assert summarise([tmp_path / "one.tlog", tmp_path / "2.tlog"]).score == summarise([both]).score
+
+
 def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     """And not when the monitor was started, the day before; two merged runs keep their distance."""
     place = run_at(tmp_path)
@@ -362,7 +388,7 @@ def test_the_report_and_a_comparison_take_it(tmp_path: Path) -> None:
     section = describe_run(read_run(str(place)), {}).sections[-2]
     table = next(block for block in section.blocks if getattr(block, "caption", "") == "Files of loadsim monitor")
     (row,) = table.rows  # type: ignore[union-attr]
-    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 100)
+    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 50)
     assert row[5] == "by the time of day, give or take 3.0 ms as the kernels of the machines state"
     assert read_compared(place).entry.run == "run-1"
 
