@@ -18,7 +18,7 @@ class Terms:
     """The terms of a search, which do not change while it is resumed.
 
     `scenario` is a digest of the scenario, `seed` that of its plan. The limits are those of the criteria, None if off.
-    `pause_s` precedes each step but the first.
+    `pause_s` precedes each step but the first. `clients` is the number of a cluster's clients; None on this machine.
     """
 
     software: str
@@ -34,6 +34,7 @@ class Terms:
     pause_s: float
     engines: int | None
     pin: bool
+    clients: int | None
 
     @property
     def document(self) -> dict[str, Any]:

@@ -13,16 +13,19 @@ from pathlib import Path
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Measure
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
 from loadsim.cli.report import capacity_document
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView, show_line
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
-from loadsim.runs.capacity import PAUSE_S, Interrupted, Wanted, find_capacity
+from loadsim.runs.capacity import PAUSE_S, Interrupted, Runner, Wanted, find_capacity
+from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watcher
 
 REPORT = "--report"
@@ -75,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
     )
+    add_cluster_runs(parser)
     parser.add_argument(
         REPORT,
         type=Path,
@@ -107,20 +111,30 @@ def run_capacity(args: argparse.Namespace) -> int:
     if args.report:
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
-    given_scenario(args)  # warn of exposed passwords once, not for each step
+    runner = _runner(args, given_scenario(args))  # warns of exposed passwords once, not for each step
     shown = _Shown(args)
 
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
 
     wanted = Wanted(
-        args.first, args.most, args.steps, args.width, args.pause, args.engines, args.pin, args.quick, args.confirm
+        first=args.first,
+        most=args.most,
+        steps=args.steps,
+        width=args.width,
+        pause_s=args.pause,
+        engines=args.engines,
+        pin=args.pin,
+        clients=args.clients,
+        quick=args.quick,
+        confirm=args.confirm,
     )
     try:
         capacity = find_capacity(
             read,
             wanted,
             args.out,
+            runner=runner,
             watch=shown.watch,
             begun=shown.begun,
             began_step=shown.began_step,
@@ -142,6 +156,21 @@ def run_capacity(args: argparse.Namespace) -> int:
         )
         shown.report(args.report)
     return capacity.exit_status
+
+
+def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
+    """Return what makes the runs on a cluster; None for this machine. Raises `ConfigError`."""
+    if args.cluster is None:
+        refuse_cluster_options(args)
+        return None
+    on_cluster = cluster_runner(args, scenario, ("engines", "pin"))
+    if args.clients is None:
+        raise ConfigError("--clients: expected the number of clients, as all steps need the same ones, found none")
+
+    def run(scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
+        return on_cluster(scenario, out=directory, watcher=watcher)
+
+    return run
 
 
 class _Shown:

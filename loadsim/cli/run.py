@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.new import PASSWORD_VARIABLE
-from loadsim.cli.options import add_cluster, add_scenario, cluster_access, given_scenario, needs_dask
+from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
@@ -59,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
     add_web(parser)
     add_metrics(parser)
-    add_cluster(parser, required=False)
-    parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
+    add_cluster_runs(parser)
     parser.set_defaults(run=run_scenario)
 
 
@@ -69,7 +69,11 @@ def run_scenario(args: argparse.Namespace) -> int:
         if args.trust_start_state:
             args.overrides = [*args.overrides, f"initialise={TRUST}"]
         scenario = given_scenario(args)
-        make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
+        if args.cluster is None:
+            make = _local_run(args, scenario)
+        else:
+            on_cluster = cluster_runner(args, scenario, ("engines", "slice", "start_at", "pin"))
+            make = partial(on_cluster, scenario, out=args.out, even_invalid=args.even_invalid)
         with published_metrics(args, scenario) as metrics:
             with shown_page(args, scenario) as page:
                 with closing(RunView(scenario, quiet=args.quiet)) as view:
@@ -87,31 +91,11 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
     """Return a function that runs on this machine. Raises `ConfigError` for options of cluster runs."""
-    for option in ("clients", "certs", "insecure_plain_tcp"):
-        found = getattr(args, option)
-        if found is not None and found is not False:
-            raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
+    refuse_cluster_options(args)
     part = None if args.slice is None else parse_slice(args.slice)
     start = None if args.start_at is None else parse_start(args.start_at, datetime.now(UTC))
     options = {"engines": args.engines, "pin": args.pin, "even_invalid": args.even_invalid}
     return partial(run_locally, scenario, args.out, part=part, start=start, **options)
-
-
-def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
-    """Return a function that runs on a cluster. Raises `ConfigError` for options of runs on one machine."""
-    for option in ("engines", "slice", "start_at", "pin"):
-        if getattr(args, option):
-            name = option.replace("_", "-")
-            raise ConfigError(f"--{name}: expected a run of one machine, found --cluster")
-    if args.clients is not None and args.clients < 1:
-        raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
-    needs_dask()
-    from loadsim.runs.cluster import run_on_cluster
-    from loadsim.runs.common_start import check_shareable
-
-    check_shareable(scenario, "--cluster")
-    access = cluster_access(args, args.cluster)
-    return partial(run_on_cluster, scenario, access, args.out, clients=args.clients, even_invalid=args.even_invalid)
 
 
 def parse_slice(text: str) -> Slice:

@@ -33,6 +33,7 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
+from loadsim.report.figure_words import reason_in_words
 from loadsim.report.many_runs import SAME
 
 RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
@@ -78,7 +79,7 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     if doubts := words.doubts(capacity):
         yield Listing("Doubts", tuple(doubts))
-    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity)))
+    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity, reason_in_words)))
     yield words.limits(capacity)
     yield f"What to do next: {words.what_next(capacity)}"
 
@@ -182,7 +183,11 @@ def _interval(interval_ms: tuple[float, float] | None) -> str | None:
 
 def _reasons(steps: Sequence[MeasuredStep]) -> Iterable[Block]:
     """Yield the reasons of the steps that did not pass."""
-    reasons = [f"{step.users:,} users ({step.run}): {'; '.join(step.reasons)}" for step in steps if step.reasons]
+    reasons = [
+        f"{step.users:,} users ({step.run}): {'; '.join(map(reason_in_words, step.reasons))}"
+        for step in steps
+        if step.reasons
+    ]
     if reasons:
         yield Listing("Why steps did not pass", tuple(reasons))
 

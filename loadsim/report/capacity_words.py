@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED, VOID, Result
@@ -42,8 +44,11 @@ def sentence(capacity: Capacity) -> str:
     return f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
 
 
-def facts(capacity: Capacity) -> list[tuple[str, str]]:
-    """Return names and texts: the interval, what the users are, and what the next larger number missed."""
+def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[str, str]]:
+    """Return names and texts: the interval, what the users are, and what the next larger number missed.
+
+    `reason` returns the text for a reason of a verdict.
+    """
     found, terms = capacity.found, capacity.terms
     assert found is not None
     lines = []
@@ -55,7 +60,7 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
         lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
     if found.high is not None:
-        lines.append((f"Missed with {found.high:,} users", missed(capacity)))
+        lines.append((f"Missed with {found.high:,} users", missed(capacity, reason)))
     if measured := [level for level in capacity.levels if level.runs]:
         lines.append(("Confirmation", "; ".join(map(_level, measured))))
     return lines
@@ -116,11 +121,11 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
     return f"{RESULTS[result]} {often}"
 
 
-def missed(capacity: Capacity) -> str:
+def missed(capacity: Capacity, reason: Callable[[str], str]) -> str:
     """Return the criteria that the last failure of the smallest failed number missed."""
     found = capacity.found
     failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
-    return "; ".join(printable(reason) for reason in failed[-1].reasons[:MOST_REASONS]) if failed else ""
+    return "; ".join(reason(printable(each)) for each in failed[-1].reasons[:MOST_REASONS]) if failed else ""
 
 
 def doubts(capacity: Capacity) -> list[str]:

@@ -116,6 +116,15 @@ def named(name: str) -> str:
     return name
 
 
+def reason_in_words(reason: str) -> str:
+    """Return a reason of a verdict with words for the figure whose name it begins with, if it does."""
+    name, _, rest = reason.partition(" ")
+    words = named(name) if named(name) != name else of_task(name)
+    if words == name:
+        return reason
+    return f"{words} {rest}" if rest.startswith("of ") else f"{words}: {rest}"
+
+
 def of_task(last: str) -> str:
     """Return the words for a figure of a task, by the last part of its name; that part if there are none."""
     own = last.removeprefix(_FROM_DUE)

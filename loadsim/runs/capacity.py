@@ -1,4 +1,4 @@
-"""The search for the largest number of users that passes: each step is a whole run on this machine."""
+"""The search for the largest number of users that passes: each step is a whole run, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import run_locally
+from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.version import __version__
@@ -57,7 +59,7 @@ class Wanted:
     """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
 
     `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
-    of the capacity are measured after it.
+    of the capacity are measured after it. `clients` are those of the cluster on which the runner makes the steps.
     """
 
     first: int | None = None
@@ -67,9 +69,13 @@ class Wanted:
     pause_s: float = PAUSE_S
     engines: int | None = None
     pin: bool = False
+    clients: int | None = None
     quick: bool = False
     confirm: bool = False
 
+
+Runner = Callable[[Scenario, Path, Watcher], RunResult]
+"""Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
 """Returns the watcher of a step with this scenario, for as long as the block."""
@@ -80,6 +86,7 @@ def find_capacity(
     wanted: Wanted,
     out: Path | None = None,
     *,
+    runner: Runner | None = None,
     watch: Watch = lambda _: nullcontext(SILENT),
     begun: Callable[[Capacity], None] = lambda _: None,
     began_step: Callable[[Measure], None] = lambda _: None,
@@ -88,15 +95,18 @@ def find_capacity(
 ) -> Capacity:
     """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
 
-    `begun` receives the search with the steps that it already has, before the first step; `began_step` and `ended_step`
-    are called around each step. Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one
-    number are invalid for other reasons than server or generator, and `Interrupted`.
+    `runner` makes the runs; None makes them on this machine. `begun` receives the search with the steps that it already
+    has, before the first step; `began_step` and `ended_step` are called around each step.
+
+    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number are invalid for other
+    reasons than server or generator, and `Interrupted`.
     """
     scenario = read(())
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
+    make = runner or partial(_run_here, terms)
     sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
@@ -108,7 +118,7 @@ def find_capacity(
             began_step(step)
             number = 1 + sum(each.users == step.users for each in capacity.steps)
             name = f"{STEPS}/{step.users:05d}-{number}"
-            measured = _Measurement(sized.scenario(step.users), capacity, step.users, name, watch, sleep).step()
+            measured = _Measurement(sized.scenario(step.users), capacity, step.users, name, make, watch, sleep).step()
             capacity = replace(capacity, steps=(*capacity.steps, measured))
             write(capacity)
             ended_step(measured)
@@ -121,12 +131,16 @@ def find_capacity(
             assert level.users is not None
             began_step(Measure(level.users, f"{level.percent} % of the capacity"))
             name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(level.runs)}"
-            measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, watch, sleep).step()
+            measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, make, watch, sleep).step()
             capacity = replace(capacity, confirming=(*capacity.confirming, Confirming(level.percent, measured)))
             write(capacity)
             ended_step(measured)
         hand_over(out)
         return capacity
+
+
+def _run_here(terms: Terms, scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
+    return run_locally(scenario, directory, engines=terms.engines, pin=terms.pin, watcher=watcher)
 
 
 def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
@@ -162,6 +176,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
         pause_s=wanted.pause_s,
         engines=wanted.engines,
         pin=wanted.pin,
+        clients=wanted.clients,
     )
 
 
@@ -223,6 +238,7 @@ class _Measurement:
     capacity: Capacity
     users: int
     name: str
+    runner: Runner
     watch: Watch
     sleep: Callable[[float], None]
 
@@ -247,8 +263,7 @@ class _Measurement:
             if self.capacity.steps and terms.pause_s and isinstance(self.scenario.server, Server):
                 watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
                 self.sleep(terms.pause_s)
-            result = run_locally(self.scenario, directory, engines=terms.engines, pin=terms.pin, watcher=watcher)
-        return result.summary.score
+            return self.runner(self.scenario, directory, watcher).summary.score
 
     def _check(self, watcher: Watcher) -> None:
         """Check that a run can be valid by its plan. Raises `ConfigError` before the first step, else `RunInvalid`."""

@@ -177,7 +177,7 @@ def find_capacity(
     def read(settings: Sequence[str]) -> Scenario:
         return scenarios.load_scenario(os.fspath(source), [*given, *settings])
 
-    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick, confirm)
+    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick, confirm=confirm)
     try:
         return search_capacity(
             read,

@@ -27,6 +27,7 @@ def capacity(
         pause_s=60,
         engines=None,
         pin=False,
+        clients=None,
     )
     steps = [
         MeasuredStep(

@@ -154,6 +154,7 @@ def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
         (Wanted(first=4, most=64, width=0.1), (), "width"),
         (Wanted(first=4, most=64, pin=True), (), "pin"),
         (Wanted(first=4, most=64, engines=1), (), "engines"),
+        (Wanted(first=4, most=64, clients=2), (), "clients"),
         (WANTED, ("limits.hits=5",), "scenario"),
         (WANTED, ("criteria.score_ms.max=5",), "scenario, score_limit_ms"),
     ],
@@ -340,6 +341,22 @@ def test_wrong_options_are_bad_input(options: tuple[str, str], capsys: pytest.Ca
         main(["capacity", "quickstart", *options])
     assert ended.value.code == 2
     assert f"argument {options[0]}: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--clients", "2"), "--clients: expected --cluster, too, found none"),
+        (("--cluster", "127.0.0.1:1", "--clients", "2", "--pin"), "--pin: expected a run of one machine"),
+        (("--cluster", "127.0.0.1:1", "--clients", "0"), "--clients: expected a number of at least 1, found 0"),
+        (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, as all steps need the same ones"),
+    ],
+)
+def test_a_search_on_a_cluster_needs_its_clients(
+    options: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["capacity", "medium", *options]) == 2
+    assert says in capsys.readouterr().err
 
 
 Printed = Callable[..., tuple[int, str, str]]

@@ -22,6 +22,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.document import Chart, Document, Link, Table, tables, to_json
+from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.runs.capacity_file import read_capacity, write
@@ -105,6 +106,15 @@ def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     assert '<a href="steps/00500-1/">steps/00500-1</a>' in to_html(document)
     assert "[steps/00500-1](steps/00500-1/)" in to_markdown(document)
     assert json.loads(json.dumps(to_json(document)))["sections"][2]["tables"][0]["rows"][0][0] == "steps/00500-1"
+
+
+def test_missed_criteria_are_in_words() -> None:
+    page = to_html(described(searched()))
+    assert "score: 1100.0 ms, below 1000 ms wanted" in page and "score_ms" not in page
+    assert reason_in_words("response_p95_ms of READ 5001.0 ms, SEND inf; below 5000 ms wanted") == (
+        "95th percentile from due times of READ 5001.0 ms, SEND inf; below 5000 ms wanted"
+    )
+    assert reason_in_words("89 % of the plan, at least 98 % wanted") == "89 % of the plan, at least 98 % wanted"
 
 
 def test_a_report_elsewhere_leads_to_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from finished_searches import capacity
 from timing_samples import done, event, write_sample, write_two_clients
 
+from loadsim.analysis.capacity_search import Found
 from loadsim.cli.report import document_of
+from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.charts import COLOURS, DASHES
 from loadsim.report.html import to_html
 from loadsim.report.style import STYLE
@@ -109,7 +112,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     tasks = [done("SEND", 500, 90), done("READ", 700, 20), done("READ", 900, 9, outcome="refused", error="NO FETCH")]
     one = write_sample(place / "one" / "a.tlog", tasks, mails).parent
     runs = {"one": [str(one)], "two": [str(two)], "both": [str(one), str(two)]}
-    return {name: to_html(document_of(paths, {})) for name, paths in runs.items()}
+    searched = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"))
+    found = {name: document_of(paths, {}) for name, paths in runs.items()} | {
+        "search": describe_capacity(searched, (), {})
+    }
+    return {name: to_html(document) for name, document in found.items()}
 
 
 def test_pages_have_an_outline(pages: dict[str, str]) -> None:

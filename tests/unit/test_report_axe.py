@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from browser import dumped, needs_browser
 from compared_runs import three, write_run
+from finished_searches import capacity
 from timing_samples import done, event, skipped, write_sample, write_two_clients
 
+from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
+from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.html import to_html
 
@@ -71,6 +74,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     runs = {"Valid": [valid], "Degraded": [degraded], "Invalid": [invalid], "3 runs": [valid, degraded, invalid]}
     documents = {words: document_of([str(path) for path in paths], {}) for words, paths in runs.items()}
     documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
+    searched = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"))
+    documents["1,000 users"] = describe_capacity(searched, (), {})
     return {words: to_html(document) for words, document in documents.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from typing import Any
 import pytest
 from browser import dumped, needs_browser
 from compared_runs import three
+from finished_searches import capacity
 from timing_samples import done, event, write_sample, write_two_clients
 
+from loadsim.analysis.capacity_confirmation import Confirming
+from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
+from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.html import to_html
 
@@ -107,7 +112,7 @@ class Checker(HTMLParser):
         if tag in ("th", "td"):
             self._cells += 1
         self._ids += [value for name, value in attrs if name == "id" and value is not None]
-        self._references |= {value[1:] for name, value in attrs if name.endswith("href") and value}
+        self._references |= {value[1:] for name, value in attrs if name.endswith("href") and (value or "")[:1] == "#"}
         self._references |= {name for value in found.values() for name in re.findall(r"url\(#([^)]*)\)", value or "")}
 
     def done(self) -> list[str]:
@@ -179,6 +184,22 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
     assert page.count('role="img"') == 4  # two tasks, the score and the axis
     assert faults(page) == []
     assert browsed(page, tmp_path / "browsed") == ([], [])
+
+
+@needs_browser
+def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path) -> None:
+    """With intervals, missed criteria, and runs that confirm it."""
+    found = Found(1000, 1200, "criteria")
+    searched = capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), interval_ms=(400.0, 1300.0))
+    confirming = tuple(Confirming(percent, searched.steps[0]) for percent in (80, 100, 120))
+    page = to_html(describe_capacity(replace(searched, confirming=confirming), (), {}))
+    assert faults(page) == []
+    assert browsed(page, tmp_path / "browsed") == ([], [])
+    for dark in (False, True):
+        for width, laid in zip(
+            (400, 1280), laid_out([(page, 400), (page, 1280)], dark, tmp_path / str(dark)), strict=True
+        ):
+            assert (laid["width"], laid["wider"]) == (width, [])
 
 
 @needs_browser

@@ -1,0 +1,46 @@
+"""Runs on a cluster by the options of `run` and `capacity`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from loadsim.cli.options import add_cluster, cluster_access, needs_dask
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import Scenario
+from loadsim.runs.result import RunResult
+
+
+def add_cluster_runs(parser: argparse.ArgumentParser) -> None:
+    add_cluster(parser, required=False)
+    parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
+
+
+def refuse_cluster_options(args: argparse.Namespace) -> None:
+    """Raise `ConfigError` for options that need `--cluster`, which is missing."""
+    for option in ("clients", "certs", "insecure_plain_tcp"):
+        found = getattr(args, option)
+        if found is not None and found is not False:
+            raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
+
+
+def cluster_runner(
+    args: argparse.Namespace, scenario: Scenario, of_one_machine: Sequence[str]
+) -> Callable[..., RunResult]:
+    """Return `run_on_cluster` with the access and the clients of the options.
+
+    Raises `ConfigError` for options `of_one_machine`, and for a scenario that machines cannot share.
+    """
+    for option in of_one_machine:
+        if getattr(args, option):
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name}: expected a run of one machine, found --cluster")
+    if args.clients is not None and args.clients < 1:
+        raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
+    needs_dask()
+    from loadsim.runs.cluster import run_on_cluster
+    from loadsim.runs.common_start import check_shareable
+
+    check_shareable(scenario, "--cluster")
+    return partial(run_on_cluster, access=cluster_access(args, args.cluster), clients=args.clients)

@@ -1,0 +1,36 @@
+"""A search on two clients of a cluster: each step is a run on both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_commands import client, on_server, station
+from mailservers import StartEmbedded
+from patience import PATIENT_CRITERIA
+from small_runs import loadsim
+
+pytestmark = pytest.mark.slow
+
+
+def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """Both numbers miss a criterion on any machine, so a quick search measures the first one twice and ends."""
+    scenario = on_server(embedded_server, tmp_path / "small.yaml", criteria=PATIENT_CRITERIA | {"log_ons": {"max": 1}})
+    out = tmp_path / "out"
+    search = ("capacity", scenario, "--steps", "4,6", "--quick", "--pause", "0", "--out", out, "--quiet")
+    with (
+        station(tmp_path) as (address, _),
+        client(tmp_path, address, "one"),
+        client(tmp_path, address, "two"),
+    ):
+        done = loadsim(*search, "--cluster", address, "--clients", "2")
+    assert done.returncode == 4, done.stderr  # quick: no evidence
+    document = json.loads((out / "capacity.json").read_text())
+    assert [(step["users"], step["result"]) for step in document["steps"]] == [(4, "fail"), (4, "fail")]
+    assert (document["users"], document["failed_users"], document["terms"]["clients"]) == (None, 4, 2)
+    for step in document["steps"]:
+        score = json.loads((out / step["run"] / "score.json").read_text())
+        assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 2), ("two", 2)]
+    refused = loadsim(*search)
+    assert refused.returncode == 2 and "found changed: clients" in refused.stderr
