@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
-from loadsim.analysis.capacity_search import PASSED, Found, Settings, Step, established
+from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, established
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 
@@ -82,6 +82,16 @@ class Capacity:
         return min((step.load_equivalent_users or 0 for step in self.at_capacity), default=None)
 
     @property
+    def nearest_to_full(self) -> MeasuredStep | None:
+        """The last step with resources of the smallest number that failed, or else of the largest that passed."""
+        found = self.found
+        for users, result in ((found.high, FAILED), (found.low, PASSED)) if found else ():
+            steps = [step for step in self.steps if (step.users, step.result) == (users, result) and step.resources]
+            if steps:
+                return steps[-1]
+        return None
+
+    @property
     def certain(self) -> bool:
         """True if enough results agree at both ends to state the interval."""
         ends = [self.found.low, self.found.high] if self.found else []
@@ -123,6 +133,7 @@ class Capacity:
             "certain": self.certain if found else None,
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
+            "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
             "confirmed": self.confirmed,
             "confirming": [{"percent": one.percent, **to_json(one.step)} for one in self.confirming],
             "terms": self.terms.document,

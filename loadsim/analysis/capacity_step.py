@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.resources import Resource
 from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.errors import printable
@@ -73,7 +74,8 @@ Time = float | Literal["inf"]
 class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
-    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `backed` as in `Judged`.
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `backed` as in `Judged`. `resources` are
+    those of the server's machine, the nearest to saturation first; none without the probe `host`.
     """
 
     users: int
@@ -86,6 +88,7 @@ class MeasuredStep:
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
     backed: bool
+    resources: tuple[Resource, ...]
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -102,6 +105,7 @@ class MeasuredStep:
             load_equivalent_users=score["load_equivalent_users"],
             reasons=judged.reasons,
             backed=judged.backed,
+            resources=_RESOURCES.validate_python(score.get("resources") or ()),
         )
 
     @classmethod
@@ -111,10 +115,18 @@ class MeasuredStep:
         step = _STEP.validate_python(values)
         if not RUN.fullmatch(step.run):
             raise ValueError(step.run)
-        return replace(step, reasons=tuple(map(printable, step.reasons)))
+        return replace(
+            step,
+            reasons=tuple(map(printable, step.reasons)),
+            resources=tuple(
+                replace(each, name=printable(each.name), machine=each.machine and printable(each.machine))
+                for each in step.resources
+            ),
+        )
 
 
 _STEP = TypeAdapter(MeasuredStep)
+_RESOURCES = TypeAdapter(tuple[Resource, ...])
 
 
 def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from loadsim.analysis.capacity import Capacity
@@ -35,6 +36,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.many_runs import SAME
+from loadsim.report.resources import NO_PROOF, resource_table
 
 RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
 
@@ -81,6 +83,12 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
         yield Listing("Doubts", tuple(doubts))
     yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity, reason_in_words)))
     yield words.limits(capacity)
+    if step := capacity.nearest_to_full:
+        yield replace(
+            resource_table(step.resources),
+            caption=f"Resources with {step.users:,} users, the nearest to saturation first",
+        )
+        yield NO_PROOF
     yield f"What to do next: {words.what_next(capacity)}"
 
 

@@ -9,6 +9,7 @@ from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED, VOID, Result
 from loadsim.errors import printable
 from loadsim.report.digits import duration
+from loadsim.report.resources import resource_lines
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
 
@@ -61,6 +62,10 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
         lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity, reason)))
+    if step := capacity.nearest_to_full:
+        for line in resource_lines(step.resources):
+            name, _, resources = line.partition(": ")
+            lines.append((f"{name}, with {step.users:,} users", resources))
     if measured := [level for level in capacity.levels if level.runs]:
         lines.append(("Confirmation", "; ".join(map(_level, measured))))
     return lines

@@ -7,10 +7,15 @@ from pathlib import Path
 from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_search import Found, Result, Settings
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.resources import Resource
 
 
 def capacity(
-    found: Found, *results: tuple[int, Result], interval_ms: tuple[float, float] | None = None, runs: int = 5
+    found: Found,
+    *results: tuple[int, Result],
+    interval_ms: tuple[float, float] | None = None,
+    runs: int = 5,
+    resources: tuple[Resource, ...] = (),
 ) -> Capacity:
     """A search that has ended, with these steps."""
     terms = Terms(
@@ -41,6 +46,7 @@ def capacity(
             load_equivalent_users=users,
             reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
             backed=False,
+            resources=resources,
         )
         for users, result in results
         for _ in range(runs)

@@ -18,9 +18,11 @@ from finished_searches import capacity
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
+from loadsim.analysis.resources import Resource
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.capacity_report import describe_capacity
+from loadsim.report.capacity_text import capacity_text
 from loadsim.report.document import Chart, Document, Link, Table, tables, to_json
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
@@ -130,6 +132,31 @@ def test_a_report_elsewhere_leads_to_the_same_runs(tmp_path: Path, capsys: pytes
         )
     assert main(["report", str(directory)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(directory / "report.html")
+
+
+def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None:
+    """In the text, the report and the file, from which they come back; without a failure, those of the capacity."""
+    resources = tuple(
+        Resource(name, "mx1", True, "host", figure, share, share, 1.0, share)
+        for name, figure, share in (("processor", "cpu_busy_share", 0.97), ("disk vda", "disk_vda_busy_share", 0.1))
+    )
+    found = replace(
+        capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail"), resources=resources), directory=tmp_path
+    )
+    line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
+    assert line in " ".join(capacity_text(found, 80).split())
+    of_failure = table(described(found), "Resources with 1,100 users")
+    assert [row[:3] for row in of_failure.rows] == [
+        ("processor", "mx1, where the server is", 97.0),
+        ("disk vda", "mx1, where the server is", 10.0),
+    ]
+    write(found)
+    again = read_capacity(tmp_path)
+    assert again.document["resources"][0]["name"] == "processor"
+    assert again.document == found.document
+    passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
+    assert passed.nearest_to_full is not None and passed.nearest_to_full.users == 1000
+    assert capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail")).document["resources"] is None
 
 
 def test_texts_of_a_server_stay_texts() -> None:
