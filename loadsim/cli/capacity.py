@@ -6,27 +6,36 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Measure
+from loadsim.analysis.capacity_search import FAILED, PASSED, Measure, Result
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.summary import Tone
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
 from loadsim.cli.run_view import RunView, show_line
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.web.publish import add_web, shown_page
+from loadsim.cli.web.view import PageView
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.runs.capacity import PAUSE_S, Interrupted, Wanted, find_capacity
-from loadsim.runs.watcher import Watcher
+from loadsim.runs.watcher import Watcher, Watchers
 
 ENDED_EARLY = 3
 """The exit status of a search that was interrupted in a step."""
 
 DEFAULT_WIDTH = 0.2
+
+TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
+"""The ratings of steps on the page; all other results are doubtful."""
+
+PAGE_WIDTH = 1000
+"""The page breaks lines itself."""
 
 users = whole(1, MOST_USERS)
 
@@ -65,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
     )
+    add_web(parser)
     parser.add_argument("--json", action="store_true", help="print capacity.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only steps, answer, warnings and errors")
     parser.set_defaults(run=run_capacity)
@@ -87,8 +97,12 @@ def _pause(text: str) -> float:
 
 def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each step, and print the answer. Return 0, 1, 3 or 4."""
-    given_scenario(args)  # warn of exposed passwords once, not for each step
-    shown = _Shown(args)
+    scenario = given_scenario(args)  # warn of exposed passwords once, not for each step
+    with shown_page(args, scenario) as page:
+        return _search(args, _Shown(args, page))
+
+
+def _search(args: argparse.Namespace, shown: _Shown) -> int:
 
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
@@ -118,8 +132,9 @@ def run_capacity(args: argparse.Namespace) -> int:
 class _Shown:
     """Shows a search: its steps and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, page: PageView) -> None:
         self._args = args
+        self._page = page
         self._width = width_and_colours()[0]
         self.resume = ""
 
@@ -128,6 +143,8 @@ class _Shown:
         self.resume = f"the same command with --out {shlex.quote(str(capacity.directory))}"
         numbers = f"from {settings.first:,} to at most {settings.most:,} users"
         self._progress(f"Search {numbers}, in {capacity.directory}")
+        for step in capacity.steps:
+            self._show_ended(step)
         if capacity.steps:
             self._progress(f"Resumed after {len(capacity.steps)} steps, which are not repeated")
 
@@ -135,9 +152,15 @@ class _Shown:
         self._progress(f"Step: {step.users:,} users, {step.why}")
 
     def ended_step(self, step: MeasuredStep) -> None:
+        self._show_ended(step)
         self._print(step_text(step, self._width), sys.stderr if self._args.json else sys.stdout)
 
+    def _show_ended(self, step: MeasuredStep) -> None:
+        self._page.ended(" ".join(step_text(step, PAGE_WIDTH).split()), TONES.get(step.result, "doubtful"))
+
     def answer(self, capacity: Capacity) -> None:
+        verdict = capacity_text(capacity, PAGE_WIDTH).partition("\n")[0]
+        self._page.answered(verdict, "doubtful" if capacity.exit_status else "good", capacity.directory)
         if self._args.json:
             self._print(json.dumps(capacity.document, indent=2), sys.stdout)
         else:
@@ -145,8 +168,9 @@ class _Shown:
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
+        self._page.begin(scenario, f"{scenario.name}, {scenario.users:,} users")
         with closing(RunView(scenario, quiet=self._args.quiet)) as view:
-            yield view
+            yield Watchers(self._page, view)
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:
