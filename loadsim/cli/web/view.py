@@ -1,4 +1,4 @@
-"""What the page shows: the current run, those before it, and the result."""
+"""The state of the page: the current run, those before it, and the result."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NO_RESULT = "Ended without a result; the terminal tells why"
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a page has already: the version that it shows, and the rows of the current run's series."""
+    """The state that a page has already: its version, and the rows of the current run's series."""
 
     version: int = -1
     run: int = -1
