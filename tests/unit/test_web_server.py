@@ -101,6 +101,9 @@ def test_only_the_page_gets_the_state_and_may_stop(tmp_path: Path, headers: dict
         ("POST", "/state", 404),
         ("GET", "/../etc/passwd", 404),
         ("GET", "/state/", 404),
+        ("GET", "//[", 404),
+        ("GET", "http://127.0.0.1/state", 404),
+        ("GET", "/state?page=%ff%00", 400),
         *((method, path, 405) for method in ("OPTIONS", "HEAD", "PUT", "DELETE") for path in ("/state", "/stop")),
         ("GET", "/state?rows=-1", 400),
         ("GET", "/state?rows=x", 400),
@@ -331,6 +334,14 @@ def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
             [{"words": "100 users: criteria met", "tone": "good"}],
         )
         assert (found["series"]["run"], found["series"]["rows"]) == (1, [])
+        load(view, 61, 62)
+        view.ended("200 users: a criterion missed", "bad")
+        between = page.state()
+        assert (between["phase"], between["stoppable"]) == ("between two runs", True)
+        view.answered("Capacity: 100 users", "good", tmp_path)
+        last = page.state()
+        assert (last["result"]["verdict"], last["stoppable"]) == ("Capacity: 100 users", False)
+        assert [each["tone"] for each in last["earlier"]] == ["good", "bad"]
 
 
 # --- where it listens ---------------------------------------------------------------------------------------------
