@@ -6,13 +6,14 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Measure
+from loadsim.analysis.capacity_search import FAILED, PASSED, Measure, Result
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.summary import Tone
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
@@ -20,13 +21,15 @@ from loadsim.cli.report import capacity_document
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView, show_line
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.web.publish import add_web, shown_page
+from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.runs.capacity import PAUSE_S, Interrupted, Runner, Wanted, find_capacity
 from loadsim.runs.result import RunResult
-from loadsim.runs.watcher import Watcher
+from loadsim.runs.watcher import Watcher, Watchers
 
 REPORT = "--report"
 
@@ -34,6 +37,12 @@ ENDED_EARLY = 3
 """The exit status of a search that was interrupted in a step."""
 
 DEFAULT_WIDTH = 0.2
+
+TONES: Mapping[Result, Tone] = {PASSED: "good", FAILED: "bad"}
+"""The ratings of steps on the page; all other results are doubtful."""
+
+PAGE_WIDTH = 1000
+"""The page breaks lines itself."""
 
 users = whole(1, MOST_USERS)
 
@@ -85,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
     )
+    add_web(parser)
     parser.add_argument("--json", action="store_true", help="print capacity.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only steps, answer, warnings and errors")
     parser.set_defaults(run=run_capacity)
@@ -111,8 +121,23 @@ def run_capacity(args: argparse.Namespace) -> int:
     if args.report:
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
-    runner = _runner(args, given_scenario(args))  # warns of exposed passwords once, not for each step
-    shown = _Shown(args)
+    scenario = given_scenario(args)  # warns of exposed passwords once, not for each step
+    runner = _runner(args, scenario)
+    with shown_page(args, scenario) as page:
+        shown = _Shown(args, page)
+        capacity = _search(args, runner, shown)
+        if capacity is None:
+            return ENDED_EARLY
+        shown.answer(capacity)
+        if args.report:
+            document = capacity_document(capacity, {}, args.report)
+            write(content(document, chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+            shown.report(args.report)
+        return capacity.exit_status
+
+
+def _search(args: argparse.Namespace, runner: Runner | None, shown: _Shown) -> Capacity | None:
+    """Return the finished search; None if it was ended in a step."""
 
     def read(settings: Sequence[str]) -> Scenario:
         return load_scenario(args.scenario, [*args.overrides, *settings])
@@ -130,7 +155,7 @@ def run_capacity(args: argparse.Namespace) -> int:
         confirm=args.confirm,
     )
     try:
-        capacity = find_capacity(
+        return find_capacity(
             read,
             wanted,
             args.out,
@@ -142,20 +167,11 @@ def run_capacity(args: argparse.Namespace) -> int:
         )
     except Interrupted:
         show_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
-        return ENDED_EARLY
+        return None
     except KeyboardInterrupt:
         if shown.resume:
             show_line(f"loadsim: {shown.resume} resumes this search")
         raise
-    shown.answer(capacity)
-    if args.report:
-        write(
-            content(capacity_document(capacity, {}, args.report), chosen, f"{REPORT} {args.report}"),
-            args.report,
-            REPORT,
-        )
-        shown.report(args.report)
-    return capacity.exit_status
 
 
 def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
@@ -176,8 +192,9 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
 class _Shown:
     """Shows a search: its steps and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, page: PageView) -> None:
         self._args = args
+        self._page = page
         self._width = width_and_colours()[0]
         self.resume = ""
 
@@ -186,6 +203,8 @@ class _Shown:
         self.resume = f"the same command with --out {shlex.quote(str(capacity.directory))}"
         numbers = f"from {settings.first:,} to at most {settings.most:,} users"
         self._progress(f"Search {numbers}, in {capacity.directory}")
+        for step in capacity.steps:
+            self._show_ended(step)
         if capacity.steps:
             self._progress(f"Resumed after {len(capacity.steps)} steps, which are not repeated")
 
@@ -193,9 +212,15 @@ class _Shown:
         self._progress(f"Step: {step.users:,} users, {step.why}")
 
     def ended_step(self, step: MeasuredStep) -> None:
+        self._show_ended(step)
         self._print(step_text(step, self._width), sys.stderr if self._args.json else sys.stdout)
 
+    def _show_ended(self, step: MeasuredStep) -> None:
+        self._page.ended(" ".join(step_text(step, PAGE_WIDTH).split()), TONES.get(step.result, "doubtful"))
+
     def answer(self, capacity: Capacity) -> None:
+        verdict = capacity_text(capacity, PAGE_WIDTH).partition("\n")[0]
+        self._page.answered(verdict, "doubtful" if capacity.exit_status else "good", capacity.directory)
         if self._args.json:
             self._print(json.dumps(capacity.document, indent=2), sys.stdout)
         else:
@@ -207,8 +232,9 @@ class _Shown:
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
+        self._page.begin(scenario, f"{scenario.name}, {scenario.users:,} users")
         with closing(RunView(scenario, quiet=self._args.quiet)) as view:
-            yield view
+            yield Watchers(self._page, view)
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:

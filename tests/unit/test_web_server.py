@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import socket
@@ -101,6 +102,9 @@ def test_only_the_page_gets_the_state_and_may_stop(tmp_path: Path, headers: dict
         ("POST", "/state", 404),
         ("GET", "/../etc/passwd", 404),
         ("GET", "/state/", 404),
+        ("GET", "//[", 404),
+        ("GET", "http://127.0.0.1/state", 404),
+        ("GET", "/state?page=%ff%00", 400),
         *((method, path, 405) for method in ("OPTIONS", "HEAD", "PUT", "DELETE") for path in ("/state", "/stop")),
         ("GET", "/state?rows=-1", 400),
         ("GET", "/state?rows=x", 400),
@@ -331,6 +335,14 @@ def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
             [{"words": "100 users: criteria met", "tone": "good"}],
         )
         assert (found["series"]["run"], found["series"]["rows"]) == (1, [])
+        load(view, 61, 62)
+        view.ended("200 users: a criterion missed", "bad")
+        between = page.state()
+        assert (between["phase"], between["stoppable"]) == ("between two runs", True)
+        view.answered("Capacity: 100 users", "good", tmp_path)
+        last = page.state()
+        assert (last["result"]["verdict"], last["stoppable"]) == ("Capacity: 100 users", False)
+        assert [each["tone"] for each in last["earlier"]] == ["good", "bad"]
 
 
 # --- where it listens ---------------------------------------------------------------------------------------------
@@ -363,6 +375,32 @@ def test_with_a_certificate_it_speaks_https_only(tmp_path: Path, certificate: tu
         assert page.ask("GET", "/state", {"Origin": f"http://127.0.0.1:{page.port}"})[0] == 403
         assert b"HTTP" not in raw(page, b"GET / HTTP/1.1\r\n\r\n")
         assert silent.recv(1) == b""  # its time is over
+
+
+def test_the_options_of_https(certificate: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """The address is printed with https, and its certificate is the given one."""
+    own, key, authority = certificate
+    with shown_page(options(web="localhost:0", web_certificate=own, web_key=key), scenario()):
+        found = re.fullmatch(r"Watch: https://localhost:(\d+)/#\S+\n", capsys.readouterr().err)
+        assert found is not None
+        trusting = ssl.create_default_context(cafile=authority)
+        client = http.client.HTTPSConnection("localhost", int(found[1]), timeout=PATIENCE_S, context=trusting)
+        client.request("GET", "/")
+        assert client.getresponse().status == 200
+        client.close()
+
+
+def test_an_encrypted_key_asks_for_no_password(certificate: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """OpenSSL would ask the terminal, and the run would wait."""
+    from cryptography.hazmat.primitives import serialization
+
+    own, key, _ = certificate
+    read = serialization.load_pem_private_key(key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    encrypted = tmp_path / "key.pem"
+    encrypted.write_bytes(read.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
+    with pytest.raises(ConfigError, match="its key in PEM, not encrypted, found others"):
+        shown_page(options(web="0", web_certificate=own, web_key=encrypted), scenario()).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from loadsim.model.records import FAILURES
 from loadsim.model.terms import WITHOUT_WINDOW
 
 MOST_INTERVALS = 600
-"""A chart is at most about 1000 pixels wide; 600 intervals take at most 70 kB of JSON."""
+"""A chart is at most about 1000 pixels wide; 600 intervals take less than 100 kB of JSON."""
 
 SHORTER_S = 0.5
 """An interval may be this much shorter: snapshots do not come at exact seconds."""

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from loadsim.cli.web.page import PAGE, POLICY
 from loadsim.cli.web.view import Have, PageView
@@ -236,10 +236,10 @@ class PageHandler(BaseHTTPRequestHandler):
     def _answer(self, of_path: dict[str, Callable[[str], None]]) -> None:
         try:
             self._check_request()
-            parts = urlsplit(self.path)
-            if parts.path not in of_path:
+            path, _, query = self.path.partition("?")
+            if path not in of_path:
                 raise _Refused(HTTPStatus.NOT_FOUND, "no such page")
-            of_path[parts.path](parts.query)
+            of_path[path](query)
         except _Refused as refused:
             self.send_error(refused.status, str(refused))
 

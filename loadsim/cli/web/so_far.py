@@ -83,7 +83,7 @@ class WindowSoFar:
 
     @property
     def judged(self) -> SoFar | None:
-        """What would be missed if the window ended now; None before there is anything of it."""
+        """The outcome if the window ended now; None before its second snapshot."""
         if self._first is None or self._last is None:
             return None
         stretch = Stretch(self._first, self._last)

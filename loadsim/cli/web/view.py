@@ -1,4 +1,4 @@
-"""What the page shows: the current run, those before it, and the result."""
+"""The state of the page: the current run, those before it, and the result."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NO_RESULT = "Ended without a result; the terminal tells why"
 
 @dataclass(frozen=True, slots=True)
 class Have:
-    """What a page has already: the version that it shows, and the rows of the current run's series."""
+    """The state that a page has already: its version, and the rows of the current run's series."""
 
     version: int = -1
     run: int = -1
@@ -80,6 +80,7 @@ class _Shown:
         self.series = Series()
         self.window = WindowSoFar(scenario)
         self.result: dict[str, Any] | None = None
+        self.ended = False
 
 
 class PageView(Watcher):
@@ -159,7 +160,21 @@ class PageView(Watcher):
     def ended(self, words: str, tone: Tone) -> None:
         """Add the current run to the list of those that have ended."""
         with self._changed:
+            self._run.ended = True
             self._earlier.append({"words": _cut(words), "tone": tone})
+            self._news()
+
+    def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
+        """Show the answer of a sequence of runs."""
+        with self._changed:
+            self._run.result = {
+                "verdict": _cut(verdict),
+                "tone": tone,
+                "headline": "",
+                "reasons": [],
+                "directory": printable(str(directory)),
+                "report": None,
+            }
             self._news()
 
     def finish(self) -> None:
@@ -186,7 +201,8 @@ class PageView(Watcher):
 
     @property
     def _stoppable(self) -> bool:
-        return not self.finished and self._run.stage in STOPPABLE and self._run.result is None
+        run = self._run
+        return not self.finished and run.result is None and (run.ended or run.stage in STOPPABLE)
 
     def wait(self, have: Have, most_s: float) -> None:
         """Wait until there is something that a page does not have, at most this long."""
@@ -203,13 +219,15 @@ class PageView(Watcher):
             rows = run.series.rows(first)
             snapshot, lately, result = run.snapshot, run.recent.stretch, run.result and dict(run.result)
             stage, share, status = run.stage, run.share, run.status
-            stoppable, silent_s = self._stoppable, time.monotonic() - run.news_s
+            stoppable, silent_s, between = self._stoppable, time.monotonic() - run.news_s, run.ended
             warnings, earlier = list(self._warnings), list(self._earlier)
         times, phase = run.scenario.run, STAGES[stage]
         if finished and result is None:
             phase, status, share = NO_RESULT, "", None
         elif result is not None:
             phase, status, share = "ended", "", 1.0
+        elif between:
+            phase = "between two runs"
         elif stage == "load" and snapshot is not None:
             phase, share, status = load_progress(snapshot, times)
         return {
@@ -221,12 +239,14 @@ class PageView(Watcher):
             "phase": phase,
             "share": share,
             "status": status,
-            "silent_s": round(silent_s) if stage == "load" and not finished and silent_s > SILENT_S else None,
+            "silent_s": round(silent_s)
+            if stage == "load" and not (finished or between or result) and silent_s > SILENT_S
+            else None,
             "figures": _figures(snapshot, lately, run.scenario),
             "task_columns": HEADINGS,
             "tasks": [] if snapshot is None else task_rows(snapshot, lately),
             "failures": _failures(snapshot),
-            "so_far": None if result is not None else _so_far(run.window),
+            "so_far": None if result is not None or between else _so_far(run.window),
             "warnings": warnings,
             "result": result,
             "earlier": earlier,
