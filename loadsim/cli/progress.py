@@ -61,17 +61,21 @@ def shown_progress() -> Iterator[ShowProgress]:
 
 @contextmanager
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`."""
+    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`.
+
+    Elsewhere than on a terminal, the first line is of that moment, and others follow at whole tenths.
+    """
     console = watched_terminal()
     began_s = now_s()
-    tenths = 0
+    tenths = -1
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with ExitStack() as shown:
         bar: Progress | None = None
 
         def show(share: float) -> None:
             nonlocal bar, tenths
-            if now_s() - began_s < SILENT_S:
+            taken_s = now_s() - began_s
+            if taken_s < SILENT_S:
                 return
             if console is not None:
                 if bar is None:
@@ -79,8 +83,9 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
                     bar.add_task(title, total=1.0)
                 bar.update(bar.task_ids[0], completed=share)
             elif int(10 * share) > tenths:
+                percent = int(100 * share) if tenths < 0 else 10 * int(10 * share)
                 tenths = int(10 * share)
-                print(f"{title}: {10 * tenths} %", file=sys.stderr, flush=True)
+                print(f"{title}: {percent} %{_left(taken_s, share)}", file=sys.stderr, flush=True)
 
         yield show
 
@@ -125,10 +130,13 @@ class Lines:
         tenths = 10 * done // total if total else 10
         if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths
-            left_s = taken_s * (total - done) / done if done else 0.0
-            left = (
-                f", about {timedelta(seconds=round(left_s))} left"
-                if taken_s + left_s > WORTH_TELLING_S and left_s >= 1
-                else ""
-            )
+            left = _left(taken_s, done / total if total else 1.0)
             print(f"{phase}: {done} of {total} accounts{left}", file=sys.stderr, flush=True)
+
+
+def _left(taken_s: float, share: float) -> str:
+    """Return the time left at the pace so far, for the end of a line; "" for short work."""
+    left_s = taken_s * (1 - share) / share if share else 0.0
+    if taken_s + left_s <= WORTH_TELLING_S or left_s < 1:
+        return ""
+    return f", about {timedelta(seconds=round(left_s))} left"
