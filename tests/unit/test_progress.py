@@ -49,14 +49,14 @@ def test_a_share_is_shown_after_two_seconds_and_then_by_tenths(capsys: pytest.Ca
 
 
 def test_a_long_share_tells_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the first line on: 1 % after 3 s takes 297 s more."""
-    now_s = iter([0.0, 3.0, 150.0, 299.5, 300.0])
+    """From 1 % on, by the pace since the first call: work that began late is not slow."""
+    now_s = iter([0.0, 100.0, 102.0, 103.0, 200.0, 299.5, 300.0])
     with shown_share("Planning", lambda: next(now_s)) as show:
-        for share in (0.01, 0.5, 0.999, 1.0):
+        for share in (0.0, 0.009, 0.015, 0.5, 0.999, 1.0):
             show(share)
     assert capsys.readouterr().err.splitlines() == [
-        "Planning: 1 %, about 0:04:57 left",
-        "Planning: 50 %, about 0:02:30 left",
+        "Planning: 1 %, about 0:03:17 left",
+        "Planning: 50 %, about 0:01:40 left",
         "Planning: 90 %",
         "Planning: 100 %",
     ]
