@@ -15,8 +15,9 @@ from loadsim.analysis.capacity_search import Measure
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
-from loadsim.cli.run_view import RunView, show_line
+from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
@@ -105,11 +106,11 @@ def run_capacity(args: argparse.Namespace) -> int:
             ended_step=shown.ended_step,
         )
     except Interrupted:
-        show_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
+        print_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
         return ENDED_EARLY
     except KeyboardInterrupt:
         if shown.resume:
-            show_line(f"loadsim: {shown.resume} resumes this search")
+            print_line(f"loadsim: {shown.resume} resumes this search")
         raise
     shown.answer(capacity)
     return capacity.exit_status
@@ -150,7 +151,7 @@ class _Shown:
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:
-            show_line(line)
+            print_line(line)
 
     def _print(self, text: str, stream: object) -> None:
         with suppress(BrokenPipeError):  # the reader closed the pipe; go on measuring

@@ -13,6 +13,7 @@ from pathlib import Path
 from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.profile import load_profile
@@ -192,9 +193,9 @@ def run_new(args: argparse.Namespace) -> int:
         print(line)
     sys.stdout.flush()
     for reason in reasons:
-        print(f"loadsim: warning: {reason}", file=sys.stderr)
+        print_line(f"loadsim: warning: {reason}")
     for note in (*notes, *scenario.little_mail):
-        print(f"loadsim: note: {note}", file=sys.stderr)
+        print_line(f"loadsim: note: {note}")
     return 0
 
 

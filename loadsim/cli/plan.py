@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from loadsim.cli.options import add_scenario
 from loadsim.cli.progress import shown_share
+from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import STRESS
@@ -39,9 +39,9 @@ def run_plan(args: argparse.Namespace) -> int:
         lists = scenario.lists.count != 0
         print(json.dumps(found.figures) if args.json else plan_text(found.figures, needs, lists=lists))
         for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
-            print(f"loadsim: warning: {reason}", file=sys.stderr)
+            print_line(f"loadsim: warning: {reason}")
         for note in found.notes:
-            print(f"loadsim: note: {note}", file=sys.stderr)
+            print_line(f"loadsim: note: {note}")
     return 0
 
 
@@ -51,4 +51,4 @@ def show_needs(scenario: Scenario) -> None:
         return
     check_protocols(scenario)
     for line in describe(*compared_needs(Workload(scenario), None)):
-        print(line, file=sys.stderr, flush=True)
+        print_line(line)

@@ -66,8 +66,8 @@ def shown_progress() -> Iterator[ShowProgress]:
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
     """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`.
 
-    Elsewhere than on a terminal, the first line comes at `FIRST_SHARE`, and others follow at whole tenths. The time left
-    is by the pace since the first call: work may take seconds to begin.
+    Elsewhere than on a terminal, the first line comes at `FIRST_SHARE`, and others at whole tenths. The time left is by
+    the pace since the first call: work may take seconds to begin.
     """
     console = watched_terminal()
     began_s = now_s()
