@@ -197,11 +197,11 @@ class _LocalRun:
         self.watcher.message(prepared.describe())
         if busy := self.others.warning():
             self.watcher.warning(f"warning: {busy}")
-        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
         if self.start is not None:
             self.watcher.stage("wait")
             self.watcher.message(expectation(self.start))
             await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
+        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
         begins = self._begins(prepared.start_state)
         try:
             await self._record(begins, probes)
