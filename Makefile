@@ -21,7 +21,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server started for it, and print the score
-	@echo "Simulating a day of 20 users in a minute, on a mail server that is started for it."
+	@echo "Simulating a day of 20 users in a minute, on a mail server started for it."
 	$(BIN)/loadsim run quickstart
 
 # With two processes at least, 60 s of fuzzing take two minutes or more.
@@ -122,7 +122,7 @@ clean-venv: ## remove the virtual environments
 
 # Debian packages venv separately: root gets it installed, others an error that names the package.
 $(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit("loadsim needs Python 3.11 or later" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("loadsim needs Python 3.11 or later" if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -y -qq python3-venv; } \
 	  || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
@@ -130,7 +130,8 @@ $(BIN)/python:
 
 # Without --no-compile, a third of the time goes into bytecode of modules that no run imports.
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "Installing loadsim and its libraries in $(VENV), once: about 25 MB to download, half a minute."
+	@echo "Installing loadsim and its libraries in $(VENV), once:"
+	@echo "about 25 MB to download, half a minute."
 	@sh tools/progress.sh "Installing" $(BIN)/python -m pip install --disable-pip-version-check --no-compile -e .
 	@touch $@
 

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
+from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError, LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
@@ -160,14 +161,14 @@ def _run(given: Sequence[str]) -> int:
         status = args.run(args)
         sys.stdout.flush()
     except RunInvalid as error:
-        print(f"loadsim: {printable(str(error))}", file=sys.stderr)
+        print_line(f"loadsim: {printable(str(error))}")
         return INVALID
     except ConfigError as error:
         for line in error.lines:
-            print(f"loadsim: {printable(line)}", file=sys.stderr)
+            print_line(f"loadsim: {printable(line)}")
         return BAD_INPUT
     except LoadSimError as error:
-        print(f"loadsim: {printable(str(error))}", file=sys.stderr)
+        print_line(f"loadsim: {printable(str(error))}")
         return BAD_INPUT
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         pass

@@ -19,8 +19,9 @@ from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
 from loadsim.cli.report import capacity_document
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
-from loadsim.cli.run_view import RunView, show_line
+from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
@@ -166,11 +167,11 @@ def _search(args: argparse.Namespace, runner: Runner | None, shown: _Shown) -> C
             ended_step=shown.ended_step,
         )
     except Interrupted:
-        show_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
+        print_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
         return None
     except KeyboardInterrupt:
         if shown.resume:
-            show_line(f"loadsim: {shown.resume} resumes this search")
+            print_line(f"loadsim: {shown.resume} resumes this search")
         raise
 
 
@@ -238,7 +239,7 @@ class _Shown:
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:
-            show_line(line)
+            print_line(line)
 
     def _print(self, text: str, stream: object) -> None:
         with suppress(BrokenPipeError):  # the reader closed the pipe; go on measuring

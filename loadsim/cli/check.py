@@ -50,7 +50,8 @@ def run_check(args: argparse.Namespace) -> int:
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning") as planning:
-        reasons, notes = quick_forecast(scenario, planning)
+        reasons, lacks = quick_forecast(scenario, planning)
+    notes = [*lacks, *scenario.little_mail]
     not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
     verdict = report.verdict
     if report.can_run and not_valid:
@@ -66,7 +67,15 @@ def run_check(args: argparse.Namespace) -> int:
 def _lines(
     name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str, notes: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the report, the verdict and the notes on a run's score as lines of at most `WIDTH` columns."""
+    """Yield the verdict, what to change, what was found, and notes, as lines of at most `WIDTH` columns."""
+    yield from textwrap.wrap(verdict, WIDTH)
+    yield ""
+    advice = dict.fromkeys(each.advice for each in report.lacks)
+    if len(advice) > 1:
+        yield "To change"
+        for each in advice:
+            yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ")
+        yield ""
     yield from _row("server", name)
     yield from _row("accounts", ", ".join(report.accounts))
     for fact, label in (
@@ -92,13 +101,6 @@ def _lines(
         for line in report.leftovers:
             yield from _row("", line)
         yield ""
-    advice = dict.fromkeys(each.advice for each in report.lacks)
-    if len(advice) > 1:
-        yield "To change"
-        for each in advice:
-            yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ")
-        yield ""
-    yield from textwrap.wrap(verdict, WIDTH)
     for note in notes if report.can_run else ():
         yield from textwrap.wrap(f"Note: {note}.", WIDTH)
     yield f"Checked in {report.seconds:.1f} s."

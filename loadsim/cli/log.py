@@ -19,13 +19,14 @@ from loadsim.cli import BAD_INPUT
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
-from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.shown_answer import add_wide, shown_answer, width_and_colours
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.profile import weights_of
 from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
+from loadsim.report.plain_lines import wrapped
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.dump import record_lines
@@ -147,7 +148,8 @@ def percent(text: str) -> Fraction:
 def run_times(args: argparse.Namespace) -> int:
     for path in find_logs(args.logs):
         log = read_log(path)
-        print(f"{printable(str(path))}: {_times(log)}")
+        line = f"{printable(str(path))}: {_times(log)}"
+        print("\n".join(wrapped([line], width_and_colours()[0])) if sys.stdout.isatty() else line)
         for damage in log.damages:
             print(f"  {damage}")
     return 0
@@ -176,7 +178,7 @@ def _times(log: TimingLog) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    return f"{counts['tasks']} tasks, {counts['mails']} mail events, {counts['commands']} commands"
+    return f"{counts['tasks']:,} tasks, {counts['mails']:,} mail events, {counts['commands']:,} commands"
 
 
 def run_check(args: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from loadsim.cli.options import duration, whole
-from loadsim.cli.run_view import Warnings, show_line
+from loadsim.cli.run_view import Warnings
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
@@ -69,7 +70,7 @@ def run_monitor(args: argparse.Namespace) -> int:
     probes, services = _of_scenario(args) if args.scenario else _of_options(args)
     watch = Watch(probes, services, name, args.scenario or "monitor", args.duration_s)
     until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
-    show_line(f"monitor {name}: {', '.join(probes)}, each second into {args.out}, {until}")
+    print_line(f"monitor {name}: {', '.join(probes)}, each second into {args.out}, {until}")
     watch_server(watch, args.out, watcher=Warnings())
     return 0
 

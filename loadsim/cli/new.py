@@ -6,16 +6,18 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.profile import load_profile
+from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS, is_loopback
 from loadsim.model.schema import with_nearest
@@ -30,6 +32,11 @@ PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 DAYS = 4
 """The days of a run. With the default answers, a run of 2 h has 413 REPLY ALL in its scored hour, and more of the other
 scored tasks: 300 are enough for a score that is not provisional."""
+
+FIRST_TRY = ("run.days=1", "run.day_length=5m")
+"""The settings of a first try: by the default answers, its score is provisional."""
+
+TRY_OPTIONS = " ".join(f"--set {setting}" for setting in FIRST_TRY)
 
 _port = whole(1, 65535)
 _users = whole(2, MOST_USERS)
@@ -182,11 +189,25 @@ def run_new(args: argparse.Namespace) -> int:
         print(f"  {step}")
     with shown_share("Planning") as planning:
         reasons, notes = quick_forecast(scenario, planning)
+    for line in _duration(scenario, file):
+        print(line)
+    sys.stdout.flush()
     for reason in reasons:
-        print(f"loadsim: warning: {reason}", file=sys.stderr)
-    for note in notes:
-        print(f"loadsim: note: {note}", file=sys.stderr)
+        print_line(f"loadsim: warning: {reason}")
+    for note in (*notes, *scenario.little_mail):
+        print_line(f"loadsim: note: {note}")
     return 0
+
+
+def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
+    """Yield how long a run takes, and the command of a first try if that is shorter."""
+    yield f"The run takes about {in_words(scenario.duration_s)}."
+    tried = load_scenario(str(file), FIRST_TRY, passwords=False)
+    if tried.duration_s < scenario.duration_s:
+        reasons, _ = quick_forecast(tried)
+        result = "too little load to become valid" if reasons else "with a provisional score"
+        yield f"A first try of {in_words(tried.duration_s)}, {result}:"
+        yield f"  loadsim run {file} {TRY_OPTIONS}{' --even-invalid' if reasons else ''}"
 
 
 def _schema_beside(file: Path) -> str:

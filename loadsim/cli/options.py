@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from loadsim.cli.stderr_lines import print_line
 from loadsim.cluster.address import PLAIN_WORD, control_address
 from loadsim.errors import ConfigError, printable
 from loadsim.model.scenario import Scenario, load_scenario
@@ -53,10 +53,14 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 
 
 def given_scenario(args: argparse.Namespace) -> Scenario:
-    """Read the scenario that the arguments name; warn of exposed passwords on standard error. Raises `ConfigError`."""
+    """Read the scenario that the arguments name; warn of risks on standard error. Raises `ConfigError`.
+
+    What is no risk, `little_mail`, is left to the commands whose result depends on it.
+    """
     scenario = load_scenario(args.scenario, args.overrides)
     for warning in (*scenario.exposed, *scenario.warnings):
-        print(f"loadsim: warning: {printable(warning)}", file=sys.stderr)
+        if warning not in scenario.little_mail:
+            print_line(f"loadsim: warning: {printable(warning)}")
     return scenario
 
 

@@ -30,6 +30,9 @@ WORTH_TELLING_S = 10.0
 SILENT_S = 2.0
 """The progress of a share is shown after this time."""
 
+FIRST_SHARE = 0.01
+"""The first line of a share comes here: it says how long the rest may take."""
+
 
 def watched_terminal() -> Console | None:
     """Return the terminal on standard error; None if it is not one, or cannot be redrawn (`TERM=dumb`).
@@ -61,26 +64,35 @@ def shown_progress() -> Iterator[ShowProgress]:
 
 @contextmanager
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`."""
+    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`.
+
+    Elsewhere than on a terminal, the first line comes at `FIRST_SHARE`, and others at whole tenths. The time left is by
+    the pace since the first call: work may take seconds to begin.
+    """
     console = watched_terminal()
     began_s = now_s()
-    tenths = 0
+    tenths = -1
+    first: tuple[float, float] | None = None
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with ExitStack() as shown:
         bar: Progress | None = None
 
         def show(share: float) -> None:
-            nonlocal bar, tenths
-            if now_s() - began_s < SILENT_S:
+            nonlocal bar, tenths, first
+            at_s = now_s()
+            first = first or (at_s, share)
+            if at_s - began_s < SILENT_S:
                 return
             if console is not None:
                 if bar is None:
                     bar = shown.enter_context(Progress(*columns, console=console, transient=True))
                     bar.add_task(title, total=1.0)
                 bar.update(bar.task_ids[0], completed=share)
-            elif int(10 * share) > tenths:
+            elif share >= FIRST_SHARE and int(10 * share) > tenths:
+                percent = int(100 * share) if tenths < 0 else 10 * int(10 * share)
                 tenths = int(10 * share)
-                print(f"{title}: {10 * tenths} %", file=sys.stderr, flush=True)
+                left = _left(at_s - first[0], share - first[1], 1 - share)
+                print(f"{title}: {percent} %{left}", file=sys.stderr, flush=True)
 
         yield show
 
@@ -125,10 +137,13 @@ class Lines:
         tenths = 10 * done // total if total else 10
         if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths
-            left_s = taken_s * (total - done) / done if done else 0.0
-            left = (
-                f", about {timedelta(seconds=round(left_s))} left"
-                if taken_s + left_s > WORTH_TELLING_S and left_s >= 1
-                else ""
-            )
+            left = _left(taken_s, done, total - done)
             print(f"{phase}: {done} of {total} accounts{left}", file=sys.stderr, flush=True)
+
+
+def _left(taken_s: float, done: float, rest: float) -> str:
+    """Return the time left at the pace so far, for the end of a line; "" for short work, or without a pace."""
+    left_s = taken_s * rest / done if done else 0.0
+    if taken_s + left_s <= WORTH_TELLING_S or left_s < 1:
+        return ""
+    return f", about {timedelta(seconds=round(left_s))} left"

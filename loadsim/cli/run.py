@@ -15,7 +15,7 @@ from pathlib import Path
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
-from loadsim.cli.new import PASSWORD_VARIABLE
+from loadsim.cli.new import PASSWORD_VARIABLE, TRY_OPTIONS
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
@@ -162,7 +162,8 @@ def next_steps(result: RunResult) -> list[str]:
         f"  {program} new my-server",
         f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number",
         f"  {program} check my-server.yaml",
-        f"  {program} run my-server.yaml",
+        f"  {program} run my-server.yaml    # takes about 2 h; a first try of 5 min:",
+        f"  {program} run my-server.yaml {TRY_OPTIONS}",
     ]
 
 

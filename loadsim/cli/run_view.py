@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from loadsim.cli.live_view import ShowSnapshot, shown_run
 from loadsim.cli.progress import shown_progress, shown_share, shown_work, watched_terminal
+from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning.sessions import Progress as ShowProgress
 from loadsim.runs.watcher import Stage, Watcher
 
 
-def show_line(line: str) -> None:
-    """Print a line on standard error, if anybody still reads it."""
-    with suppress(BrokenPipeError):  # no reason to end the run
-        print(line, file=sys.stderr, flush=True)
-
-
 class Warnings(Watcher):
     def warning(self, line: str) -> None:
-        show_line(f"loadsim: {line}")
+        print_line(f"loadsim: {line}")
 
 
 class RunView(Warnings):
@@ -56,7 +50,7 @@ class RunView(Warnings):
 
     def message(self, line: str) -> None:
         if not self._quiet:
-            show_line(line)
+            print_line(line)
 
     def planned(self, share: float) -> None:
         self._planned(share)

@@ -14,9 +14,10 @@ from typing import Any
 from loadsim.analysis.suite import FAILED, SuiteFigures, SuiteRun
 from loadsim.cli.progress import shown_share, shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
-from loadsim.cli.run_view import RunView, show_line
+from loadsim.cli.run_view import RunView
 from loadsim.cli.shipped import schema_file
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
@@ -85,11 +86,11 @@ def run_command(args: argparse.Namespace) -> int:
             ended_run=shown.ended_run,
         )
     except Interrupted:
-        show_line(f"loadsim: interrupted in a run, which {shown.resume} repeats")
+        print_line(f"loadsim: interrupted in a run, which {shown.resume} repeats")
         return ENDED_EARLY
     except KeyboardInterrupt:
         if shown.resume:
-            show_line(f"loadsim: {shown.resume} resumes this suite")
+            print_line(f"loadsim: {shown.resume} resumes this suite")
         raise
     shown.answer(figures)
     if args.report:
@@ -120,7 +121,7 @@ class _Shown:
         for warning in dict.fromkeys(
             warning for scenario in scenarios.values() for warning in (*scenario.exposed, *scenario.warnings)
         ):
-            show_line(f"loadsim: warning: {warning}")
+            print_line(f"loadsim: warning: {warning}")
 
     def began_run(self, slot: Slot, attempt: int) -> None:
         assert self._figures is not None
@@ -147,7 +148,7 @@ class _Shown:
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:
-            show_line(line)
+            print_line(line)
 
 
 def _print(text: str, stream: object) -> None:

@@ -197,22 +197,23 @@ class Scenario:
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings that a run's events and result repeat."""
         trusted = "the start state of most mailboxes was trusted, not inspected (initialise: trust)"
-        little = (
-            "users receive less mail than their profile states, because the scenario has no distribution lists"
-            " (lists.count: 0): loadsim plan says how much"
-        )
         return (
             *self.in_the_clear,
             *self.unverified,
             *([trusted] if self.initialise == TRUST else []),
-            *([little] if self.without_lists else []),
+            *self.little_mail,
         )
 
     @property
-    def without_lists(self) -> bool:
-        """Return True if users would send to distribution lists, and there are none."""
+    def little_mail(self) -> tuple[str, ...]:
+        """Return a warning if users would send to distribution lists, and there are none."""
         to_lists = any(group.profile.new_mail.list_chance > 0 for group in self.topology)
-        return to_lists and self.lists.count == 0
+        if not to_lists or self.lists.count:
+            return ()
+        return (
+            "users receive less mail than their profile states, because the scenario has no distribution lists"
+            " (lists.count: 0): loadsim plan says how much",
+        )
 
     @property
     def log_on(self) -> str | None:

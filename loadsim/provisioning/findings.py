@@ -78,7 +78,7 @@ class ServerReport:
         if self.can_run:
             return CAN_RUN
         first, more = self.lacks[0], len({each.advice for each in self.lacks}) - 1
-        others = f" ({more} more to change, above)" if more else ""
+        others = f" ({more} more to change, below)" if more else ""
         return f"This scenario cannot run on this server: {first.advice}{others}."
 
 

@@ -38,6 +38,7 @@ from loadsim.monitor.machine_needs import (
     resources_for,
     shortages,
 )
+from loadsim.monitor.other_programs import OtherPrograms, watch_others
 from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
@@ -106,6 +107,7 @@ def run_locally(
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
     ):
+        others = watch_others(services, server_here=bool(facts.get("server_here")))
         load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
         for shortage in shortages(*compared_needs(workload, load, users, engines, directory)):
             watcher.warning(f"warning: {shortage}")
@@ -122,6 +124,7 @@ def run_locally(
             part=part,
             start=start,
             load=load,
+            others=others,
             watcher=watcher,
         )
         return run(local_run.execute(), fastest_loop())
@@ -176,6 +179,7 @@ class _LocalRun:
     part: Slice | None
     start: datetime | None
     load: PlannedLoad | None
+    others: OtherPrograms
     watcher: Watcher
 
     async def execute(self) -> RunResult:
@@ -191,10 +195,13 @@ class _LocalRun:
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         self.watcher.message(prepared.describe())
+        if busy := self.others.warning():
+            self.watcher.warning(f"warning: {busy}")
         if self.start is not None:
             self.watcher.stage("wait")
             self.watcher.message(expectation(self.start))
             await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
+        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
         begins = self._begins(prepared.start_state)
         try:
             await self._record(begins, probes)

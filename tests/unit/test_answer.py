@@ -199,7 +199,8 @@ def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> N
     assert good[0].endswith(f" log answer --wide {tmp_path}")
     assert "This worked." in "\n".join(good)
     steps = [line.split()[:2] for line in good if line.startswith("  ")]
-    assert [step[-1] for step in steps] == ["new", "LOADSIM_PASSWORD=...", "check", "run"]
+    assert [step[-1] for step in steps] == ["new", "LOADSIM_PASSWORD=...", "check", "run", "run"]
+    assert max(map(len, good[1:])) <= 80
     bad = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 70_000, embedded=True)))
     assert "This worked." not in "\n".join(bad)
     assert len(next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5)))) == 1

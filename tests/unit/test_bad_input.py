@@ -82,7 +82,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
     assert status == BAD_INPUT, said
     assert out == ""
     *progress, line = said.splitlines()
-    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*|Planning: \d+ %"
+    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*|Planning: \d+ %.*"
     assert all(re.fullmatch(told_before, told) for told in progress), progress
     assert said.endswith("\n") and line.isprintable()
     assert re.match(r"loadsim[ a-z-]*: ", line)

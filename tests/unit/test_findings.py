@@ -95,7 +95,7 @@ def test_the_verdict_is_one_sentence() -> None:
     lacks = Finding("to a list", "refused", Severity.LACKS, "create the list l@x")
     failed = TaskFinding("imap", "MOVE", (), 0.1, Finding("MOVE, u1", "NO", Severity.LACKS, "allow it"))
     report = ServerReport(("u1",), (lacks,), (failed,), (lacks,))
-    assert report.verdict == ("This scenario cannot run on this server: create the list l@x (1 more to change, above).")
+    assert report.verdict == ("This scenario cannot run on this server: create the list l@x (1 more to change, below).")
 
 
 @given(st.integers(min_value=0, max_value=4_000_000_000))

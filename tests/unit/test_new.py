@@ -44,7 +44,14 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
     assert "hidden" not in Path("own.yaml").read_text(encoding="utf-8")
     printed = capsys.readouterr()
     assert "\n  loadsim check own.yaml\n  loadsim run own.yaml\n" in printed.out
-    assert not re.search("loadsim:", printed.err)  # the score is neither provisional nor without an interval
+    assert printed.out.endswith(
+        "\nThe run takes about 2 h.\nA first try of 5 min, with a provisional score:\n"
+        "  loadsim run own.yaml --set run.days=1 --set run.day_length=5m\n"
+    )
+    told = re.findall("loadsim: .*", printed.err)  # the score is neither provisional nor without an interval
+    assert [line.partition(",")[0] for line in told] == [
+        "loadsim: note: users receive less mail than their profile states"
+    ]
 
 
 def test_options_are_in_the_scenario() -> None:
@@ -148,6 +155,11 @@ def test_a_schema_that_exists_is_not_written_again(capsys: Capture) -> None:
     assert second == "Wrote second.yaml; scenario.schema.json for editors was there already. Next:"
 
 
+def test_a_run_that_is_short_needs_no_first_try(capsys: Capture) -> None:
+    made("--users", "2", "--day-length", "1m")
+    assert capsys.readouterr().out.endswith("\n  loadsim run own.yaml\nThe run takes about 4 min.\n")
+
+
 def test_ports_are_in_the_scenario() -> None:
     """As those of a private server of the tutorial."""
     scenario = made("--imap-port", "10143", "--smtp-port", "10025", "--users", "2")
@@ -158,7 +170,12 @@ def test_ports_are_in_the_scenario() -> None:
 def test_the_defaults_can_become_valid_and_fewer_users_cannot(capsys: Capture) -> None:
     """`new` warns as `plan` does, of a scenario of too few users only, with a number that suffices."""
     made("--users", "3", "--no-schema")
-    (warning,) = capsys.readouterr().err.splitlines()
+    out, err = capsys.readouterr()
+    assert out.endswith(
+        "\nA first try of 5 min, too little load to become valid:\n"
+        "  loadsim run own.yaml --set run.days=1 --set run.day_length=5m --even-invalid\n"
+    )
+    warning, _ = err.splitlines()
     assert warning.startswith("loadsim: warning: this run cannot become valid: planned in its window are ")
     (sufficient,) = re.findall(r"or about (\d+) users$", warning)
     assert main(["plan", "own.yaml", "--set", f"topology.0.users={sufficient}"]) == 0

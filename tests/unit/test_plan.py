@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from loadsim.cli import main
+from loadsim.cli.plan import show_needs
 from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
@@ -355,6 +356,15 @@ def test_the_text_says_what_users_without_lists_receive() -> None:
     assert "Without lists" not in plan_text(figures, lists=False)
     by_profile["light"]["calculated"] = by_profile["heavy"]["calculated"] = None
     assert "Without lists" not in plan_text(figures, lists=False)
+
+
+@pytest.mark.parametrize(("users", "shown"), [(1001, True), (1000, False)])
+def test_needs_are_shown_before_a_long_plan(capsys: pytest.CaptureFixture[str], users: int, shown: bool) -> None:
+    """Memory and files are known before the plan; its busiest seconds are not."""
+    scenario = load_scenario("quickstart", [f"topology=[{{profile: loadsim-5.5/light, users: {users}}}]"])
+    show_needs(scenario)
+    labels = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert labels == (["Needs, about", "Open files", "First preparation"] if shown else [])
 
 
 def test_plan_without_lists_says_so() -> None:
