@@ -25,7 +25,7 @@ from virtual_runs import NOWHERE
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.errors import ConfigError
 from loadsim.monitor.metrics_endpoint import MOST_BYTES, samples_of
-from loadsim.monitor.probes import Sample
+from loadsim.monitor.probes import MOST_FIGURES, Sample
 from loadsim.monitor.prometheus_probe import metrics_of as wanted_of
 from loadsim.monitor.prometheus_probe import open_probe, value_of
 
@@ -171,7 +171,10 @@ def test_metrics_are_read() -> None:
         ("upTime", "as in NAME=METRIC, found 'upTime'"),
         ("=up", "as in NAME=METRIC, found ''"),
         ("x" * 41, "at most 40 characters"),
-        (", ".join(f"a{n}" for n in range(101)), "expected at most 100, found 101"),
+        (
+            ", ".join(f"a{n}" for n in range(MOST_FIGURES + 1)),
+            f"expected at most {MOST_FIGURES}, found {MOST_FIGURES + 1}",
+        ),
     ],
 )
 def test_other_metrics_are_one_line(metrics: str, says: str) -> None:
