@@ -1,16 +1,19 @@
-"""Figures of probes in a window, for report and criteria: they are in no score."""
+"""Figures of probes in a window, for report and criteria: they are in no score.
+
+A sample counts by the time for which it stands: a probe that is slower while the server is overloaded has few samples
+of that time.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from loadsim.analysis.score import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
@@ -21,6 +24,9 @@ MOST_UNOBSERVED_S, MOST_UNOBSERVED_SHARE, ALWAYS_ALLOWED_S = 30.0, 0.1, 5.0
 """After a longer time without a sample than either of the first two, the latter of the window, a figure counts as not
 measured. A gap of the third is always allowed."""
 
+ROUNDING = 1e-9
+"""Shares of time are compared with this tolerance."""
+
 
 def longest_gap_allowed_s(window_s: Window) -> float:
     """Return the longest time without a sample for which a figure still describes the window."""
@@ -28,8 +34,27 @@ def longest_gap_allowed_s(window_s: Window) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of a figure in the window of a run, at rising instants; at least one."""
+
+    at_s: Sequence[float]
+    values: Sequence[float]
+
+    @property
+    def stand_for_s(self) -> NDArray[np.float64]:
+        """The time for which each sample stands, to the middle between it and its neighbours; a single one, for 1 s.
+
+        The first and the last one have their only neighbour's distance on both sides.
+        """
+        return np.gradient(np.asarray(self.at_s, np.float64)) if len(self.at_s) > 1 else np.ones(1)
+
+    def longest_gap_s(self, window_s: Window) -> float:
+        return max(after - before for before, after in pairwise((window_s.begin_s, *self.at_s, window_s.end_s)))
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeFigure:
-    """A figure of a probe over the samples in the window."""
+    """A figure of a probe over the samples in the window; its mean is that over time."""
 
     probe: str
     figure: str
@@ -43,8 +68,9 @@ class ProbeFigure:
 class ProbeStatistics:
     """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
 
-    `longest_gap_s` is the longest time of the window without a sample. If it is above the allowed one, the others
-    are None: a probe that fails while the server is overloaded would show only its quiet times.
+    `longest_gap_s` is the longest time of the window without a sample, of the worst run if there are several. If it is
+    above the allowed one, the others are None: a probe that fails while the server is overloaded would show only its
+    quiet times. Mean and percentiles are those over time.
     """
 
     samples: int
@@ -56,21 +82,36 @@ class ProbeStatistics:
     max: float | None
 
     @classmethod
-    def of(cls, at_s: Sequence[float], values: Sequence[float], window_s: Window) -> ProbeStatistics:
-        """Return the statistics of samples at these rising instants of the window; there is at least one."""
-        gap_s = max(after - before for before, after in pairwise((window_s.begin_s, *at_s, window_s.end_s)))
+    def of(cls, by_run: Sequence[Samples], window_s: Window) -> ProbeStatistics:
+        """Return the statistics of the samples of each run."""
+        values, stand_for_s = _over_time(by_run)
+        gap_s = max(samples.longest_gap_s(window_s) for samples in by_run)
         if gap_s > longest_gap_allowed_s(window_s):
             return cls(len(values), gap_s, None, None, None, None, None)
-        ordered = np.sort(np.asarray(values, np.float64))
         return cls(
             samples=len(values),
             longest_gap_s=gap_s,
-            mean=float(np.mean(ordered)),
-            p50=percentile(ordered, 50),
-            p95=percentile(ordered, 95),
-            min=float(ordered[0]),
-            max=float(ordered[-1]),
+            mean=float(np.average(values, weights=stand_for_s)),
+            p50=_percentile(values, stand_for_s, 50),
+            p95=_percentile(values, stand_for_s, 95),
+            min=float(values.min()),
+            max=float(values.max()),
         )
+
+
+def _over_time(by_run: Sequence[Samples]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of all samples, and the time for which each stands."""
+    values = np.concatenate([np.asarray(samples.values, np.float64) for samples in by_run])
+    stand_for_s = np.concatenate([samples.stand_for_s for samples in by_run])
+    return values, stand_for_s if stand_for_s.sum() > 0 else np.ones(len(values))
+
+
+def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], percent: int) -> float:
+    """Return the least value that at least this share of the weight does not exceed."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    at = np.searchsorted(reached, reached[-1] * percent / 100 * (1 - ROUNDING))
+    return float(values[order][at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +127,12 @@ class ProbeFacts:
 
 def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     """Return each figure of each probe, in the order of their names."""
-    return tuple(
-        ProbeFigure(probe, figure, len(values), sum(values) / len(values), min(values), max(values))
-        for (probe, figure), samples in sorted(_samples(log, window_s).items())
-        for values in [[value for _, value in samples]]
-    )
+    found = []
+    for (probe, figure), by_run in sorted(_samples(log, window_s).items()):
+        values, stand_for_s = _over_time(by_run)
+        mean = float(np.average(values, weights=stand_for_s))
+        found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
+    return tuple(found)
 
 
 QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
@@ -98,8 +140,8 @@ QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
 
 
 def _with_send_queue(
-    samples: Mapping[tuple[str, str], Sequence[tuple[float, float]]], window_s: Window
-) -> Mapping[tuple[str, str], Sequence[tuple[float, float]]]:
+    samples: Mapping[tuple[str, str], Sequence[Samples]], window_s: Window
+) -> Mapping[tuple[str, str], Sequence[Samples]]:
     """Return the samples with the length of each send queue in seconds of the mean throughput of the window.
 
     Without deliveries, or without measured ones, a queue has no such length.
@@ -108,31 +150,37 @@ def _with_send_queue(
     for (probe, figure), queued in samples.items():
         if figure != QUEUED or not (sent := samples.get((probe, SENT))):
             continue
-        at_s, rates = zip(*sorted(sent), strict=True)
-        mean_per_s = ProbeStatistics.of(at_s, rates, window_s).mean
+        mean_per_s = ProbeStatistics.of(sent, window_s).mean
         if mean_per_s:
-            found[probe, QUEUED_S] = [(at_s, recipients / mean_per_s) for at_s, recipients in queued]
+            found[probe, QUEUED_S] = [
+                Samples(each.at_s, [recipients / mean_per_s for recipients in each.values]) for each in queued
+            ]
     return found
 
 
 def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
     """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
     found: dict[str, dict[str, ProbeStatistics]] = {}
-    for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
-        at_s, values = zip(*sorted(samples), strict=True)
-        found.setdefault(probe, {})[figure] = ProbeStatistics.of(at_s, values, window_s)
+    for (probe, figure), by_run in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
+        found.setdefault(probe, {})[figure] = ProbeStatistics.of(by_run, window_s)
     return found or None
 
 
-def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
-    """Return the instants and values of the window by probe and figure."""
-    found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Sequence[Samples]]:
+    """Return the samples of the window by probe and figure, those of each run apart."""
+    seen: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    own = log.sources[0]
     for sample in log.health:
         at_s = sample.get("at_s")
         if PROBE in sample and at_s is not None and window_s.begin_s <= at_s < window_s.end_s:
+            run = str(sample.get("run", own.run))
             for figure, value in sample[FIGURES].items():
-                found[sample[PROBE], figure].append((at_s, float(value)))
-    return found
+                by_run = seen.setdefault((sample[PROBE], figure), {})
+                by_run.setdefault(run, []).append((at_s, float(value)))
+    return {
+        key: [Samples(*zip(*sorted(samples), strict=True)) for samples in by_run.values()]
+        for key, by_run in seen.items()
+    }
 
 
 def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:

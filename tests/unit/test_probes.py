@@ -26,7 +26,6 @@ from virtual_runs import NOWHERE, quiet, scenario_of
 from loadsim.analysis.generator import engines_health, machines_health
 from loadsim.analysis.probes import (
     ProbeFacts,
-    ProbeFigure,
     ProbeStatistics,
     probe_facts,
     probe_figures,
@@ -40,6 +39,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.probes import Probe, check_probes, checked, open_probes, sampled
 from loadsim.plugins import plugins
+from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -123,9 +123,9 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     assert facts == ProbeFacts("count", "other 1", len(samples), 0, None)
     (figure,) = probe_figures(log, Window(0, 1e6))
     values = [each["figures"]["taken_count"] for each in samples]
-    assert figure == ProbeFigure(
-        "count", "taken_count", len(values), sum(values) / len(values), min(values), max(values)
-    )
+    over_time = pytest.approx(np.average(values, weights=np.gradient(instants)))
+    assert (figure.probe, figure.figure, figure.samples) == ("count", "taken_count", len(values))
+    assert (figure.mean, figure.least, figure.most) == (over_time, min(values), max(values))
     assert probe_figures(log, Window(1e6, 2e6)) == ()
 
 
@@ -463,6 +463,45 @@ def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float],
     assert [found.p50, found.p95] == ranks
     assert (found.min, found.max) == (min(values), max(values))
     assert found.mean == pytest.approx(np.mean(values))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(-1000, 1000)), min_size=2, max_size=40))
+def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int, int]]) -> None:
+    """Mean and percentiles over time, each instant having the value of the nearest sample: counted out in eighths."""
+    at = np.cumsum([8, *(gap for gap, _ in samples[1:])])
+    window = Window(0, 1 + at[-1] / 8)
+    first, last = at[0] - samples[1][0] / 2, at[-1] + samples[-1][0] / 2
+    instants = np.arange(2 * first, 2 * last) / 2 + 0.25  # none is in the middle between two samples
+    nearest = np.abs(instants[:, None] - at).argmin(axis=1)
+    each = np.array([value for _, value in samples])[nearest]
+    with TemporaryDirectory() as place:
+        values = [value for _, value in samples]
+        found = statistics_of(Path(place), zip(at / 8, map(float, values), strict=True), window)
+    assert found.mean == pytest.approx(each.mean())
+    assert [found.p50, found.p95] == [float(np.percentile(each, at, method="inverted_cdf")) for at in (50, 95)]
+
+
+def test_a_probe_that_slows_down_under_load_does_not_hide_it(tmp_path: Path) -> None:
+    """20 s with a sample each second, and 20 s with one in 4 s: half of the time the figure is 100."""
+    quiet, loaded = [(float(at_s), 0.0) for at_s in range(20)], [(float(at_s), 100.0) for at_s in range(22, 41, 4)]
+    found = statistics_of(tmp_path, [*quiet, *loaded], Window(0, 41))
+    assert found.mean == pytest.approx(50, abs=3)
+
+
+def test_runs_count_alike_and_the_worst_gap_is_stated(tmp_path: Path) -> None:
+    """Merged: the samples of one run do not fill the gaps of another."""
+    whole = [sample_at(at_s, probe="p", figures={"a_ms": 10.0}) for at_s in range(40)]
+    half = [sample_at(at_s, probe="p", figures={"a_ms": 30.0}) for at_s in range(0, 40, 2)]
+    window = Window(0, 40)
+    one, two = (
+        sample_log(tmp_path / f"{name}.tlog", [done("READ", 1000, 40)], health=health, header={"run": name})
+        for name, health in (("one", whole), ("two", half))
+    )
+    found = (probe_statistics(merge([one, two]), window) or {})["p"]["a_ms"]
+    assert (found.samples, found.longest_gap_s, found.mean) == (60, 2, pytest.approx(20, abs=0.5))
+    gone = sample_log(tmp_path / "gone.tlog", [done("READ", 1000, 40)], health=half[:10], header={"run": "gone"})
+    assert (probe_statistics(merge([one, gone]), window) or {})["p"]["a_ms"].mean is None
 
 
 @pytest.mark.parametrize(
