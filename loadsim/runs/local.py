@@ -26,7 +26,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
@@ -195,7 +195,7 @@ class _LocalRun:
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         self.watcher.message(prepared.describe())
-        if busy := self.others.warning():
+        if self.scenario.server != EMBEDDED and (busy := self.others.warning()):  # the embedded server measures nothing
             self.watcher.warning(f"warning: {busy}")
         if self.start is not None:
             self.watcher.stage("wait")
