@@ -30,15 +30,29 @@ def usable_cores(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> int:
 
 
 def memory_limits(mounted: Path = MOUNTED, own_groups: Path = OWN_GROUPS) -> tuple[int, int] | None:
-    """Return the least limit of memory in bytes, and the least that is left below a limit; None without a limit."""
+    """Return the least limit of memory in bytes, and the least that is left below a limit; None without a limit.
+
+    The page cache of files is left, too: the kernel takes it back before a group runs out of memory.
+    """
     limits, left = [], []
     for group in groups_of("memory", own_groups, mounted):
-        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        for limit, used, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        ):
             with suppress(OSError, ValueError):
-                most = int((group / limit).read_text())
+                most, used_bytes = (int((group / name).read_text()) for name in (limit, used))
                 limits.append(most)
-                left.append(max(0, most - int((group / used).read_text())))
+                left.append(min(most, max(0, most - used_bytes + _file_cache_bytes(group, prefix))))
     return (min(limits), min(left)) if left else None
+
+
+def _file_cache_bytes(group: Path, prefix: str) -> int:
+    """Return the page cache of a group and those below it that the kernel can take back; 0 if it is unknown."""
+    with suppress(OSError, ValueError):
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return sum(int(counts.get(f"{prefix}{state}_file", 0)) for state in ("inactive", "active"))
+    return 0
 
 
 def groups_of(controller: str, groups: Path, mounted: Path = MOUNTED) -> Iterator[Path]:

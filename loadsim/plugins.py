@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -102,8 +102,14 @@ def printing_to_stderr() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the type of a plug-in's exception and the first line of its text, safe for a terminal."""
-    return printable(f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": "))
+    """Return the type of a plug-in's exception and the first line of its text, safe for a terminal.
+
+    The type alone if the text cannot be made: `__str__` is the plug-in's, too.
+    """
+    name, text = type(error).__name__, ""
+    with suppress(Exception, SystemExit):
+        text = f"{error}"
+    return printable(f"{name}: {text}".partition("\n")[0].rstrip(": "))
 
 
 def origin(kind: str, name: str) -> str | None:

@@ -18,9 +18,16 @@ from loadsim.errors import ConfigError
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 """Directories of servers' commands; not on the PATH of every user."""
 
+EXEC = ("/bin/sh", "-c", 'exec "$@"', "sh")
+"""The words before a command: the shell becomes it.
+
+`Popen` returns only after execve(2), which may take for ever for the command's file: on a file system that hangs, or
+with a lease on the file. Then the shell waits in it, and can be killed.
+"""
+
 CHUNK_BYTES = 1 << 16
 KILLED_S = 1.0
-"""The time limit for the exit of a killed command."""
+"""The time limit for the exit of a killed command, and for a start that is under way at the end of this process."""
 
 _running: set[int] = set()
 _lock = threading.Lock()
@@ -87,9 +94,9 @@ def _started(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], in
 
     At the end, its process group is killed while the command has not been waited for: its number is not reused before.
     """
-    with _lock:
+    with _lock:  # a command that starts while this process ends is killed, too
         process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
-            words,
+            (*EXEC, *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -116,7 +123,11 @@ def _started(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], in
 @atexit.register
 def _kill_running() -> None:
     """Kill the commands of threads that the end of the process interrupts."""
-    with _lock:
-        for group in _running:
+    locked = _lock.acquire(timeout=KILLED_S)
+    try:
+        for group in tuple(_running):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
+    finally:
+        if locked:
+            _lock.release()

@@ -146,7 +146,7 @@ class Reading:
 
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
-    """Read the machine's files. Raises `OSError` or `ValueError` if one of them, or a disk, is missing."""
+    """Read the machine's files. Raises `OSError` or `ValueError` if one of them is missing. A disk may be missing."""
     stat, vmstat, meminfo = read("stat"), read("vmstat"), read("meminfo")
     times = core_times(stat)
     available_bytes = number_after(meminfo, "MemAvailable:") * 1024
@@ -177,9 +177,8 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
 def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
     counters = disk_counters(diskstats) if disks else {}
     for name in disks:
-        if name not in counters:
-            raise ValueError(f"expected the disk {name} in /proc/diskstats, found none")
-        yield figure_name(name), counters[name]
+        if name in counters:  # else it has been removed
+            yield figure_name(name), counters[name]
 
 
 def network_counters(table: str, interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
@@ -256,8 +255,8 @@ def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] |
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
         figures[name] = min(1.0, figures[name])
-    for name, counters in now.disks.items():
-        for figure, value in disk_figures(before.disks[name], counters, passed_ns / 1e6).items():
+    for name in now.disks.keys() & before.disks.keys():
+        for figure, value in disk_figures(before.disks[name], now.disks[name], passed_ns / 1e6).items():
             figures[f"disk_{name}_{figure}"] = value
     return figures
 

@@ -7,14 +7,16 @@ and pflogsumm read them.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
-from loadsim.errors import ConfigError
+from loadsim.analysis.probes import ALWAYS_ALLOWED_S
+from loadsim.errors import ConfigError, printable
 from loadsim.model.ports import Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
 from loadsim.monitor.counter_increase import Counters
@@ -29,7 +31,12 @@ QUEUES = ("incoming", "active", "deferred", HELD, "maildrop")
 
 LONGEST_LISTING_S = 30.0
 REST_FACTOR = 20
-"""The pause after a listing, in times of the listing: a large queue takes at most 5 % of a core."""
+LONGEST_REST_S = ALWAYS_ALLOWED_S / 2
+"""The pause after a listing, in times of the listing, and the longest one.
+
+A listing of 0.1 s takes at most 5 % of a core. A busy machine inflates its duration: without the longest pause, the
+queue of an overloaded server would count as not measured.
+"""
 
 LONGEST_MESSAGE_BYTES = 16 << 20
 """The longest line of a listing: a message with 100,000 recipients, each with a reason."""
@@ -56,8 +63,16 @@ def open_probe(
     old_s = number_of("older_than_s", older_than_s, 0, 1e9)
     listing = Listing((found_command("postqueue"), *options, "-j"), old_s)
     syslog_name = _syslog_name((found_command("postconf"), *options))
-    rates = None if log is None else _Rates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
-    return lambda: (rates.sample() if rates else {}) | listing.sample()
+    rates = None if log is None else LogRates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
+    return sample_of(listing, rates)
+
+
+def sample_of(listing: Listing, rates: LogRates | None) -> Sample:
+    """Return a function that samples both.
+
+    A listing that fails does so before the log is read: the next sample has the rates since the last one with rates.
+    """
+    return lambda: listing.sample() | (rates.sample() if rates else {})
 
 
 def _syslog_name(postconf: Sequence[str]) -> str:
@@ -65,22 +80,44 @@ def _syslog_name(postconf: Sequence[str]) -> str:
     try:
         name = output_of([*postconf, "-x", "-h", "syslog_name"], LONGEST_LISTING_S, 1 << 16).decode().strip()
     except (OSError, ValueError):
-        raise ConfigError("config_directory: expected a main.cf that postconf can read, found that it failed") from None
+        place = "" if "-c" in postconf else f" in {_default_directory(postconf)}, as this setting is not given"
+        expected = f"a main.cf that postconf can read{place}"
+        raise ConfigError(f"config_directory: expected {expected}, found that it failed") from None
     if not re.fullmatch(r"[!-~]{1,100}", name):
         raise ConfigError(f"config_directory: expected a syslog_name without blanks, found {name!r:.60}")
     return name
+
+
+def _default_directory(postconf: Sequence[str]) -> str:
+    """Return the directory of `main.cf` without the setting (postconf(1))."""
+    if own := os.environ.get("MAIL_CONFIG"):
+        return f"{printable(own):.200}"
+    with suppress(OSError, ValueError):
+        own = output_of([*postconf, "-d", "-h", "config_directory"], LONGEST_LISTING_S, 1 << 16).decode().strip()
+        return f"{printable(own):.200}"
+    return "Postfix's own directory"
 
 
 # --- the queue ----------------------------------------------------------------------------------------------------
 
 
 class Listing:
-    """Lists the queue by a command, and pauses after it for `rest_factor` times as long, in which it has no figures."""
+    """Lists the queue by a command, and has no figures in the pause after it.
 
-    def __init__(self, command: Sequence[str], old_s: float, rest_factor: float = REST_FACTOR) -> None:
+    The pause is `rest_factor` times as long as the listing, and at most `longest_rest_s`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        old_s: float,
+        rest_factor: float = REST_FACTOR,
+        longest_rest_s: float = LONGEST_REST_S,
+    ) -> None:
         self._command = command
         self._old_s = old_s
         self._rest_factor = rest_factor
+        self._longest_rest_s = longest_rest_s
         self._due_s = 0.0
 
     def sample(self) -> dict[str, float]:
@@ -93,7 +130,7 @@ class Listing:
                 return queue_figures(lines_of(output), time.time(), self._old_s)
         finally:
             ended_s = time.monotonic()
-            self._due_s = ended_s + self._rest_factor * (ended_s - began_s)
+            self._due_s = ended_s + min(self._longest_rest_s, self._rest_factor * (ended_s - began_s))
 
 
 def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[str, float]:
@@ -110,8 +147,10 @@ def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[st
         if type(arrived_s) is not int or type(entry_bytes) is not int or not isinstance(to, list):
             raise ValueError("expected time, size and recipients as postqueue -j prints them, found something else")
         recipients += len(to)
-        to_send += len(to) if entry["queue_name"] != HELD else 0
         size_bytes += entry_bytes
+        if entry["queue_name"] == HELD:
+            continue  # it waits for an administrator
+        to_send += len(to)
         age_s = max(0.0, now_s - arrived_s)
         oldest_s = max(oldest_s, age_s)
         older += age_s > old_s
@@ -145,7 +184,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 # --- the log ------------------------------------------------------------------------------------------------------
 
 
-class _Rates:
+class LogRates:
     """Rates of the messages and deliveries in a log, from its present end on."""
 
     def __init__(self, path: Path, syslog_name: str) -> None:

@@ -79,6 +79,34 @@ def test_cores_by_quota(
             {"memory/memory.limit_in_bytes": f"{5 * MI}\n", "memory/memory.usage_in_bytes": f"{MI}\n"},
             (5 * MI, 4 * MI),
         ),
+        # Files that were read fill a group up to its limit. Other memory of the page cache, as of tmpfs, stays.
+        (
+            "0::/a\n",
+            {
+                "a/memory.max": f"{9 * MI}\n",
+                "a/memory.current": f"{9 * MI}\n",
+                "a/memory.stat": f"anon {MI}\nfile {7 * MI}\ninactive_anon {MI}\nactive_anon {2 * MI}\n"
+                f"inactive_file {4 * MI}\nactive_file {MI}\ntotal_active_file {8 * MI}\n",
+            },
+            (9 * MI, 5 * MI),
+        ),
+        (
+            "4:memory:/x\n",
+            {
+                "memory/x/memory.limit_in_bytes": f"{5 * MI}\n",
+                "memory/x/memory.usage_in_bytes": f"{4 * MI}\n",
+                "memory/x/memory.stat": "inactive_file 0\nactive_file 0\n"
+                f"total_inactive_file {MI}\ntotal_active_file {2 * MI}\n",
+            },
+            (5 * MI, 4 * MI),
+        ),
+        # The counts of one instant may be of different ones: never more than the limit.
+        (
+            "0::/\n",
+            {"memory.max": f"{MI}\n", "memory.current": "0\n", "memory.stat": f"inactive_file {MI}\n"},
+            (MI, MI),
+        ),
+        ("0::/\n", {"memory.max": f"{MI}\n", "memory.current": "0\n", "memory.stat": "odd\n"}, (MI, MI)),
     ],
 )
 def test_memory_by_limit(own: str, files: Mapping[str, str], expected: tuple[int, int] | None, tmp_path: Path) -> None:

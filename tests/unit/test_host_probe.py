@@ -9,6 +9,7 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,12 +246,23 @@ def files(**changed: str) -> dict[str, str]:
 
 
 def test_names_of_disks_fit_into_names_of_figures() -> None:
-    """`-` and `/` become `_`; a disk that has gone is an error, not a disk without load."""
+    """`-` and `/` become `_`."""
     text = files(diskstats=DISKSTATS)
     disks = reading_of(text.__getitem__, Sources(("dm-0", "cciss/c0d0"), (), ()), 0).disks
     assert set(disks) == {"dm_0", "cciss_c0d0"}
-    with pytest.raises(ValueError, match=r"^expected the disk sdz in /proc/diskstats, found none$"):
-        reading_of(text.__getitem__, Sources(("sdz",), (), ()), 0)
+
+
+def test_a_disk_that_is_removed_ends_only_its_own_figures() -> None:
+    """It is no disk without load, all other figures go on, and its own begin again when it is back."""
+    sources = Sources(("sda", "sdb"), (), ())
+    rest = "".join(line for line in DISKSTATS.splitlines(keepends=True) if " sdb " not in line)
+    assert rest != DISKSTATS
+    tables = (DISKSTATS, DISKSTATS, rest, rest, DISKSTATS, DISKSTATS)
+    readings = [reading_of(files(diskstats=t).__getitem__, sources, at * 10**9) for at, t in enumerate(tables)]
+    found = [figures_between(*pair) for pair in pairwise(readings)]
+    assert ["disk_sdb_busy_share" in figures for figures in found] == [True, False, False, False, True]
+    assert not any(name.startswith("disk_sdb_") for figures in found[1:4] for name in figures)
+    assert all({"disk_sda_busy_share", "context_switches_per_s"} <= figures.keys() for figures in found)
 
 
 # --- processor, pressure, network -------------------------------------------------------------------------------------

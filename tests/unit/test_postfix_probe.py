@@ -13,16 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
+from loadsim.analysis.probes import longest_gap_allowed_s
 from loadsim.errors import ConfigError
+from loadsim.model.terms import Window
 from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.postfix_probe import (
     LONGEST_MESSAGE_BYTES,
+    LONGEST_REST_S,
     QUEUES,
     Listing,
     LogCounter,
+    LogRates,
     lines_of,
     open_probe,
     queue_figures,
+    sample_of,
 )
 
 NOW_S = 1_795_450_000
@@ -50,15 +55,13 @@ def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, 
     listing = "".join(f"{json.dumps(message)}\n" for message in messages).encode()
     pieces = [listing[at : at + piece] for at in range(0, len(listing), piece)]
     found = queue_figures(lines_of(pieces), NOW_S, old_s)
-    ages = [max(0, NOW_S - int(str(message["arrival_time"]))) for message in messages]
+    # An administrator sends what is held: its age says nothing about the server.
+    to_send = [message for message in messages if message["queue_name"] != "hold"]
+    ages = [max(0, NOW_S - int(str(message["arrival_time"]))) for message in to_send]
     of_queue = Counter(message["queue_name"] for message in messages)
     assert found == {f"{queue}_messages": of_queue[queue] for queue in QUEUES} | {
-        "send_queue_messages": sum(message["queue_name"] != "hold" for message in messages),
-        "send_queue_recipients": sum(
-            len(list(message["recipients"]))  # type: ignore[call-overload]
-            for message in messages
-            if message["queue_name"] != "hold"
-        ),
+        "send_queue_messages": len(to_send),
+        "send_queue_recipients": sum(len(list(message["recipients"])) for message in to_send),  # type: ignore[call-overload]
         "recipients": sum(len(list(message["recipients"])) for message in messages),  # type: ignore[call-overload]
         "queue_bytes": sum(int(str(message["message_size"])) for message in messages),
         "oldest_message_s": max(ages, default=0),
@@ -95,9 +98,14 @@ def test_another_listing_is_a_failed_sample(line: str) -> None:
 
 
 def test_an_age_at_the_limit_is_not_older() -> None:
-    """To the second."""
+    """To the second. Those of a held message do not count: it waits for an administrator."""
     found = queue_figures(
-        [json.dumps(GOOD | {"arrival_time": NOW_S - age_s}).encode() for age_s in (59, 60, 61)], NOW_S, 60
+        [
+            json.dumps(GOOD | {"queue_name": queue, "arrival_time": NOW_S - age_s}).encode()
+            for queue, age_s in (("active", 59), ("deferred", 60), ("active", 61), ("hold", 500))
+        ],
+        NOW_S,
+        60,
     )
     assert (found["oldest_message_s"], found["older_messages"]) == (61, 1)
 
@@ -108,13 +116,37 @@ def test_a_listing_is_followed_by_a_pause() -> None:
     command = [sys.executable, "-Sc", f"print({line!r})"]
     without = Listing(command, 60, rest_factor=0)
     assert [without.sample()["recipients"] for _ in range(2)] == [2, 2]
-    having = Listing(command, 60, rest_factor=1e9)
+    having = Listing(command, 60, rest_factor=1e9, longest_rest_s=1e9)
     assert having.sample()["recipients"] == 2
     assert [having.sample() for _ in range(3)] == [{}, {}, {}]
-    failing = Listing(["false"], 60, rest_factor=1e9)
+    failing = Listing(["false"], 60, rest_factor=1e9, longest_rest_s=1e9)
     with pytest.raises(OSError, match="exit status 1"):
         failing.sample()
     assert failing.sample() == {}
+
+
+def test_a_pause_leaves_no_gap_that_counts_as_not_measured() -> None:
+    """However long a busy machine makes a listing: with it and the next second, the gap is within the allowed one."""
+    short = Listing([sys.executable, "-Sc", ""], 60, rest_factor=1e9, longest_rest_s=0)
+    assert [bool(short.sample()) for _ in range(3)] == [True, True, True]
+    assert longest_gap_allowed_s(Window(0, 1)) > LONGEST_REST_S + 1
+
+
+def test_a_listing_that_fails_loses_no_deliveries(tmp_path: Path) -> None:
+    """The next sample has the rates of both."""
+    failing, log = tmp_path / "failing", tmp_path / "mail.log"
+    log.touch()
+    listing = Listing(["sh", "-c", f"! test -e {failing}"], 60, rest_factor=0)
+    sample = sample_of(listing, LogRates(log, "postfix"))
+    assert "sent_per_s" not in sample()
+    log.write_text(f"{SENT}\n" * 10)
+    failing.touch()
+    with pytest.raises(OSError, match="exit status 1"):
+        sample()
+    failing.unlink()
+    figures = sample()
+    assert figures["sent_per_s"] > 0
+    assert figures["active_messages"] == 0
 
 
 def test_a_line_has_a_limit() -> None:
@@ -317,3 +349,14 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says
+
+
+@pytest.mark.servers
+def test_without_a_directory_the_default_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has given another setting, and never saw this one. `MAIL_CONFIG` is Postfix's own."""
+    monkeypatch.setenv("MAIL_CONFIG", str(tmp_path))
+    (tmp_path / "mail.log").touch()
+    with pytest.raises(ConfigError) as refusal:
+        open_probe(NOWHERE, log=str(tmp_path / "mail.log"))
+    expected = f"a main.cf that postconf can read in {tmp_path}, as this setting is not given"
+    assert str(refusal.value) == f"config_directory: expected {expected}, found that it failed"

@@ -162,6 +162,29 @@ def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) 
     assert {figure.probe for figure in probe_figures(log, Window(0, 1e6))} == {"counts"}
 
 
+@pytest.mark.parametrize("raised", [RuntimeError("no text"), SystemExit(3)])
+def test_an_exception_without_a_text_ends_only_its_sample(raised: BaseException, tmp_path: Path) -> None:
+    """Its `__str__` raises in turn: the type is the reason, and the probe is sampled again."""
+
+    class NoTextError(Exception):
+        def __str__(self) -> str:
+            raise raised
+
+    enough, asked = threading.Event(), []
+
+    def sample() -> Mapping[str, float]:
+        asked.append(1)
+        if len(asked) > 5:
+            enough.set()
+        if len(asked) % 2:
+            raise NoTextError
+        return {"asked_count": len(asked)}
+
+    (facts,) = probe_facts(recorded(tmp_path, (Probe("odd", "other 1", sample),), enough))
+    assert facts.last_failure == "NoTextError"
+    assert min(facts.samples, facts.failures) >= 2
+
+
 @pytest.mark.parametrize(("hung_s", "failures"), [(0.0, 1), (PATIENCE_S, 0)])
 def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures: int, tmp_path: Path) -> None:
     """A sample under way at the end of a run is one only if it took too long."""
@@ -215,6 +238,10 @@ def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -
         ("def open_probe(services, start, end): pass", "to take its settings, found TypeError: "),
         ("def open_probe(services, start): pass", "to return a function, found None"),
         ("def open_probe(services, start): raise SystemExit(3)", "to take its settings, found SystemExit: 3"),
+        (
+            "class E(Exception):\n __str__ = None\ndef open_probe(services, start): raise E",
+            "to take its settings, found E",
+        ),
     ],
 )
 def test_a_probe_that_cannot_be_used_is_one_line(code: str, says: str, install: Install, tmp_path: Path) -> None:
