@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.criteria import Result
@@ -62,7 +62,7 @@ def _reason(
     if known and figure == QUEUED_S:
         return "the send queue has no length in seconds without measured deliveries"
     if known:
-        return f"the probe has no figure {figure}; it has {_named(figure, known)}"
+        return _without(figure, known)
     if taken is None:
         return f"no probe {probe} in the logs of this run"
     return failed or "no sample was taken"
@@ -107,7 +107,29 @@ def _joined(*reasons: str | None) -> str | None:
     return "; ".join(filter(None, reasons)) or None
 
 
+def misnamed(criteria: Mapping[str, object], probe: str, known: Collection[str]) -> list[str]:
+    """Return a line for each criterion on a figure that the first samples of its probe do not have.
+
+    Criteria that are off, and figures that are calculated after the run, have none.
+    """
+    own = f"{PROBES}{probe}."
+    named = {name: name.removeprefix(own).partition(".")[0] for name in criteria if name.startswith(own)}
+    return [
+        f"criterion {name}: in its first samples, {_without(figure, known)}"
+        for name, figure in named.items()
+        if figure not in known and figure != QUEUED_S and criteria[name] is not None
+    ]
+
+
+def _without(figure: str, known: Collection[str]) -> str:
+    return f"the probe has no figure {figure}; it has {_named(figure, known)}"
+
+
 def _named(figure: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = nearest_path(figure, names)
-    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} others{f', as {near}' if near else ''}"
+    return (
+        ", ".join(names) or "none"
+        if len(names) <= MOST_NAMED
+        else f"{len(names)} others{f', as {near}' if near else ''}"
+    )

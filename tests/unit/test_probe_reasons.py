@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from timing_samples import ENDED, START_NS, done, sample_log
 
+from loadsim.analysis.probe_reasons import misnamed
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.report.answer import full_answer
+from loadsim.report.junit import verdict_junit
 from loadsim.timinglog.reader import TimingLog
 
 CRITERION = "probes.command.value.max"
@@ -57,6 +60,8 @@ def said_by(summary: Summary) -> str:
     assert result.reason
     assert f"not measured ({result.reason})" in " ".join(full_answer(summary).split())
     assert f"{result.name} was not measured ({result.reason}), at most 9 wanted" in summary.score["verdict"]["reasons"]
+    failures = ElementTree.fromstring(verdict_junit(summary)).findall(".//failure")
+    assert f"not measured ({result.reason}), at most 9 wanted" in [each.get("message") for each in failures]
     return result.reason
 
 
@@ -142,3 +147,20 @@ def test_samples_of_one_run_do_not_hide_the_gaps_of_another(
     assert bool(summary.verdict.missed_runs) == (gap_s > 5)
     if gap_s > 5:
         assert f"longest time without a sample {gap_s:.1f} s" in said_by(summary)
+
+
+def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:
+    """A criterion that is off, one on another probe, and a figure that is calculated later are none."""
+    criteria = {
+        "probes.command.valeu.max": {"max": 9},
+        "probes.command.value.max": {"max": 9},
+        "probes.command.off.max": None,
+        "probes.command.send_queue_s.max": {"max": 9},
+        "probes.command/a.other.max": {"max": 9},
+        "score_ms": {"max": 9},
+    }
+    said = "criterion probes.command.valeu.max: in its first samples, the probe has no figure valeu; it has value"
+    assert misnamed(criteria, "command", {"value"}) == [said]
+    assert misnamed({"probes.a.b.max": {}}, "a", ()) == [
+        "criterion probes.a.b.max: in its first samples, the probe has no figure b; it has none"
+    ]
