@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.timinglog.header_words import WORDS, differences
+from loadsim.timinglog.header_words import WORDS, differences, shown_apart
 
 SAME = (
     "users",
@@ -44,7 +44,8 @@ def difference(key: str, one: Header, another: Header, places: tuple[str, str]) 
     found = []
     for name, *values in differences({key: one.get(key)}, {key: another.get(key)}, (key,)):
         _, _, entry = name.partition(".")
-        first, second = (f"{words.shown(value)} in {place}" for value, place in zip(values, places, strict=True))
+        apart = shown_apart(key, values)
+        first, second = (f"{value} in {place}" for value, place in zip(apart, places, strict=True))
         of_entry = f" of {entry}" if entry else ""
         found.append(f"the {words.noun}{of_entry} differs: {first}, {second}")
     set_by = f" ({words.scenario_key})" if words.scenario_key else ""
@@ -69,7 +70,7 @@ def separate_loads(runs: Sequence[RecordedRun]) -> tuple[list[str], str]:
     enough = next(keys for keys in accumulate([key] for key in differing) if loads(keys) == loads(differing))
 
     # 2. The words.
-    shown = {key: [_shown(key, header, headers) for header in headers] for key in enough}
+    shown = {key: _shown(key, headers) for key in enough}
     names = [
         ", ".join(f"{WORDS[key].noun} {value}" for key, value in zip(enough, values, strict=True))
         for values in zip(*shown.values(), strict=True)
@@ -82,12 +83,12 @@ def _joined(values: Collection[str]) -> str:
     return ("; " if any(", " in value for value in values) else ", ").join(values)
 
 
-def _shown(key: str, header: Header, headers: Sequence[Header]) -> str:
-    """Return a header's value of a key in words; of a mapping, the entries in which the headers differ."""
-    value = header.get(key)
-    mappings = [found for other in headers if isinstance(found := other.get(key), Mapping)]
-    if isinstance(value, Mapping) and len(mappings) == len(headers):
+def _shown(key: str, headers: Sequence[Header]) -> list[str]:
+    """Return the headers' values of a key in words; of mappings, the entries in which the headers differ."""
+    values = [header.get(key) for header in headers]
+    mappings = [value for value in values if isinstance(value, Mapping)]
+    if len(mappings) == len(headers):
         names = {name for mapping in mappings for name in mapping}
-        differing = (name for name in names if len({str(mapping.get(name)) for mapping in mappings}) > 1)
-        value = {name: value.get(name) for name in sorted(differing, key=str)}
-    return WORDS[key].shown(value)
+        differing = [name for name in names if len({str(mapping.get(name)) for mapping in mappings}) > 1]
+        values = [{name: value.get(name) for name in sorted(differing, key=str)} for value in mappings]
+    return shown_apart(key, values)

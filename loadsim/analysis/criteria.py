@@ -35,13 +35,15 @@ _OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
 class Result:
     """One criterion and its figure: None if not measured, infinite if an awaited event never came.
 
-    `each`: the figure is that of one task, and the criterion holds for each scored task.
+    `each`: the figure is that of one task, and the criterion holds for each scored task. `reason`: why the figure was
+    not measured, if known.
     """
 
     name: str
     limits: Limits
     figure: float | None
     each: bool = False
+    reason: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -67,7 +69,8 @@ class Result:
 
     @property
     def text(self) -> str:
-        return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.name} {'was ' if self.figure is None else ''}{self.found}{why}, {self.wanted} wanted"
 
 
 def missed_texts(results: Sequence[Result]) -> list[str]:

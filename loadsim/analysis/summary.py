@@ -29,6 +29,7 @@ from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
+from loadsim.analysis.probe_reasons import with_gaps_of_runs, with_probe_reasons
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.resources import probe_places, ranked_resources
@@ -210,7 +211,8 @@ def _judged(
     figures = per_run(figures, figures_by_run)
     score = to_json(figures)
     wanted = criteria_of(criteria, score) if criteria else header_criteria(log.header)
-    return _Judged(facts, figures, () if part else judge_each(wanted, score))
+    results = () if part else with_probe_reasons(judge_each(wanted, score), log, figures.probes, window_s)
+    return _Judged(facts, figures, results)
 
 
 def _with_runs(facts: Facts, judged_by_run: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
@@ -261,7 +263,7 @@ def _figures(
     engines = facts.generator.engines
 
     # 4. The probes.
-    probes = probe_statistics(log, window_s)
+    probes = with_gaps_of_runs(probe_statistics(log, window_s), log, window_s)
     return facts, Figures(
         run=", ".join(filter(None, log.runs)) or None,
         runs=len(log.runs),

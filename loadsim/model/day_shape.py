@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import accumulate
+from math import gcd, lcm
 
 from loadsim.model.terms import Window
+
+MOST_WEIGHT = 1e6
+"""The largest weight of a part."""
+
+
+def normalised(weights: Sequence[float]) -> tuple[float, ...]:
+    """Return the same weights for each list with the same ratios; nothing for equal weights, which are a flat day.
+
+    The weights are coprime whole numbers, or shares of the largest weight if these would be above `MOST_WEIGHT`.
+    Weights count as the decimals that a scenario has: 0.1 and 0.3 are 1 and 3. Those returned are normalised.
+    """
+    exact = [Fraction(str(one)) for one in weights]
+    shares = [float(one / max(exact)) for one in exact]
+    if len({*shares}) == 1:
+        return ()
+    return _whole(exact) or _whole([Fraction(str(one)) for one in shares]) or tuple(shares)
+
+
+def _whole(weights: Sequence[Fraction]) -> tuple[float, ...]:
+    """Return coprime whole numbers with the ratios of these weights; nothing if one is above `MOST_WEIGHT`."""
+    scale = lcm(*(one.denominator for one in weights))
+    found = [one.numerator * (scale // one.denominator) for one in weights]
+    divisor = gcd(*found)
+    return () if max(found) // divisor > MOST_WEIGHT else tuple(float(one // divisor) for one in found)
 
 
 class DayShape:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
+from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, FolderSettings, Services
@@ -214,20 +215,20 @@ MOST_PARTS = 24 * 60
 
 
 def _day_shape(value: object) -> tuple[float, ...]:
-    """Read the weights of a day's parts; none is a flat day."""
+    """Read the weights of a day's parts, and normalise them; none is a flat day."""
     if value == FLAT:
         return ()
     weights: list[Any] = value if isinstance(value, list) and 1 < len(value) <= MOST_PARTS else [None]
-    if any(isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1e6 for one in weights):
+    if any(isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= MOST_WEIGHT for one in weights):
         raise mismatch(f"{FLAT}, or a list of 2 to {MOST_PARTS:,} weights from 0 to 1e6")
     if not any(weights):
         raise mismatch("a weight above 0")
-    return tuple(float(one) for one in weights)
+    return normalised(weights)
 
 
 _WEIGHTS_JSON: Json = {
     "type": "array",
-    "items": {"type": "number", "minimum": 0, "maximum": 1e6},
+    "items": {"type": "number", "minimum": 0, "maximum": MOST_WEIGHT},
     "minItems": 2,
     "maxItems": MOST_PARTS,
 }

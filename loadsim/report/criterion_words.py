@@ -36,7 +36,7 @@ def missed_in_words(results: Sequence[Result], with_names: bool = True) -> list[
     """
     missed = [result for result in results if not result.passed]
     lines = [
-        f"{_with_name(named(one.name), one.name, with_names)}: {found_words(one)}, {wanted(one)} wanted"
+        f"{_with_name(named(one.name), one.name, with_names)}: {_found_with_reason(one)}, {wanted(one)} wanted"
         for one in missed
         if not one.each
     ]
@@ -138,6 +138,10 @@ def found_words(result: Result) -> str:
         return _separated(result.found)
     near = any(abs(figure - limit) <= NEAR * abs(limit) for limit in result.limits.values() if math.isfinite(figure))
     return _separated(result.found) if near else duration(figure)
+
+
+def _found_with_reason(result: Result) -> str:
+    return f"{found_words(result)} ({result.reason})" if result.reason else found_words(result)
 
 
 def wanted(result: Result) -> str:

@@ -80,7 +80,8 @@ def verdict_junit(summary: Summary) -> str:
         )
     ]
     for one in summary.criteria:
-        text = f"{one.found}, {one.wanted} wanted"
+        why = f" ({one.reason})" if one.reason else ""
+        text = f"{one.found}{why}, {one.wanted} wanted"
         outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text
         cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {text}"))

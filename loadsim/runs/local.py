@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.probe_reasons import misnamed
 from loadsim.control_groups import usable_cores
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.clock import MonotonicClock
@@ -246,12 +247,18 @@ class _LocalRun:
         self.watcher.stage("load")
         control = self._scheduled_start(give_up)
         coordinator = Coordinator(begins, events, watch, control)
-        with calls_on_signal(coordinator.stop), sampled(probes, machine_log, MonotonicClock()):
+        sampling = sampled(probes, machine_log, MonotonicClock(), on_figures=self._warn_of_figures)
+        with calls_on_signal(coordinator.stop), sampling:
             storage = partial(server_storage, self.services)
             async with watched_machine(
                 machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage
             ):
                 await coordinator.run()
+
+    def _warn_of_figures(self, probe: str, figures: Collection[str]) -> None:
+        """Warn of the criteria on figures that the first samples of a probe do not have."""
+        for line in misnamed(self.scenario.criteria, probe, figures):
+            self.watcher.warning(f"warning: {line}")
 
     def _scheduled_start(self, give_up: Callable[[str], None]) -> ScheduledStart | None:
         if self.start is None:

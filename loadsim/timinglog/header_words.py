@@ -43,13 +43,47 @@ def _count(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else _plain(value)
 
 
+FLAT_DAY = "flat"
+"""A day whose rates are the same at all times."""
+
+
 def shape_words(weights: Any) -> str:
     """Return the shape of a day in words; anything but a list of weights is a flat day."""
     if not isinstance(weights, list | tuple) or not sum(weights):
-        return "flat"
+        return FLAT_DAY
     mean = sum(weights) / len(weights)
     most, least = max(weights) / mean, min(weights) / mean
     return f"{len(weights)} parts, the busiest at {most:.3g} times the mean rate, the quietest at {least:.3g} times"
+
+
+FEW_PARTS = 24
+"""A day of at most so many parts is stated with all of its weights where its words alone would not tell it apart."""
+
+
+def _shapes_apart(shapes: Sequence[Any]) -> list[str]:
+    """Return the shapes in words, with their weights or the first part in which they differ."""
+    if max(map(len, shapes)) <= FEW_PARTS:
+        return [f"{shape_words(each)} (weights {', '.join(f'{one:.15g}' for one in each)})" for each in shapes]
+    part = next(at for at, weights in enumerate(zip(*shapes, strict=True)) if len({*weights}) > 1)
+    return [f"{shape_words(each)} (weight {each[part]:.15g} of {sum(each):.15g} in part {part + 1})" for each in shapes]
+
+
+def shown_apart(key: str, values: Sequence[Any]) -> list[str]:
+    """Return the values of a header key in words that differ where the values differ."""
+    shown = [WORDS[key].shown(value) for value in values]
+    if key != "day_shape":
+        return shown
+    # Shapes with the same words have as many parts.
+    by_words: dict[str, list[int]] = {}
+    for at, words in enumerate(shown):
+        if words != FLAT_DAY:
+            by_words.setdefault(words, []).append(at)
+    for places in by_words.values():
+        alike = [values[at] for at in places]
+        if any(one != alike[0] for one in alike):
+            for at, words in zip(places, _shapes_apart(alike), strict=True):
+                shown[at] = words
+    return shown
 
 
 def _plain(value: Any) -> str:
@@ -101,6 +135,6 @@ def scenario_differences(one: Mapping[str, Any], another: Mapping[str, Any]) -> 
     for name, *both in differences(one, another, list(WORDS)):
         key, _, entry = name.partition(".")
         if scenario_key := WORDS[key].scenario_key:
-            first, second = map(WORDS[key].shown, both)
+            first, second = shown_apart(key, both)
             found.append(f"{scenario_key}{f'.{entry}' if entry else ''} {first} and {second}")
     return found

@@ -346,6 +346,10 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         ({"window_s": [0, 90]}, "the window differs: 100 s from 0 s on in {b}, 90 s from 0 s on in {n} (run.warm_up,"),
         ({"duration_s": 300}, "the duration differs: 200 s in {b}, 5 min in {n} (run.duration): scores of different"),
         ({"day_s": 600}, "the day differs: 8 h in {b}, 10 min in {n} (run.day_length): scores of different days are"),
+        (
+            {"day_shape": [1, 3]},
+            "the shape of the day differs: flat in {b}, 2 parts, the busiest at 1.5 times the mean",
+        ),
         ({"weights": {"READ": 1, "SEND": 1}}, "the weight of READ differs: 10 in {b}, 1 in {n}"),
         ({"submission": "pipelining"}, "the submission differs: aiosmtplib in {b}, pipelining in {n} (client.sub"),
         ({"programs": "thunderbird"}, "the mail program differs: the default in {b}, thunderbird in {n} (topology)"),
@@ -442,6 +446,15 @@ def test_another_client_module_is_refused(tmp_path: Path) -> None:
     new = [write_run(tmp_path, f"n{at}", tasks=tasks) for at in (1, 2)]
     assert "drivers: expected the same in all runs, found imap in" in refused(base, new)
     assert by_name(compare_runs(base, new, force=True), "READ")["ratio"] == pytest.approx(1, rel=0.05)
+
+
+def test_shapes_with_the_same_words_are_told_apart(tmp_path: Path) -> None:
+    """The busiest and the quietest part of both have the same rates."""
+    line = refused(
+        [write_run(tmp_path, "b1", 100, day_shape=[1, 2, 3])], [write_run(tmp_path, "n1", 101, day_shape=[3, 2, 1])]
+    )
+    assert "(weights 1, 2, 3) in " in line
+    assert "(weights 3, 2, 1) in " in line
 
 
 def test_scores_over_different_tasks_are_refused(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.dryrun.plan import make_plan, to_json
-from loadsim.model.day_shape import DayShape, factor_of_window
+from loadsim.model.day_shape import DayShape, factor_of_window, normalised
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
+from loadsim.timinglog.header_words import ABSENT, shown_apart
 
 CHI_SQUARE = 24.3
 """Of 7 degrees of freedom: exceeded by chance once in a thousand times."""
@@ -85,9 +86,60 @@ def test_each_user_does_the_same_in_the_same_order(tmp_path: Path) -> None:
 
 def test_equal_weights_are_a_flat_day(tmp_path: Path) -> None:
     """To the microsecond, by rounding."""
-    flat = Workload(scenario_with(tmp_path, "days: 1")).activities(7)
-    equal = Workload(scenario_with(tmp_path, "day_shape: [5, 5, 5]")).activities(7)
-    assert [one.due_us for one in equal] == pytest.approx([one.due_us for one in flat], abs=1)
+    flat = scenario_with(tmp_path, "days: 1")
+    equal = scenario_with(tmp_path, "day_shape: [5, 5, 5]")
+    assert equal.run.day_shape == ()
+    assert equal.digest() == flat.digest()
+    assert list(Workload(equal).activities(7)) == list(Workload(flat).activities(7))
+    at_us = [DayShape([5, 5, 5]).due_us(at_s / 7, 80_000_000) for at_s in range(500)]
+    assert at_us == pytest.approx([round(at_s / 7 * 1e6) for at_s in range(500)], abs=1)
+
+
+def test_equal_shapes_are_one_load(tmp_path: Path) -> None:
+    """The same ratios in other numbers, also of shapes whose whole numbers would be too large for a scenario."""
+    for one, *others in (
+        ("[1, 2]", "[2, 4]", "[0.5, 1]", "[500000, 1000000]"),
+        ("[1, 3, 0]", "[0.1, 0.3, 0]", "[0.7, 2.1, 0.0]"),
+        ("[0.0000001, 1]", "[0.0000002, 2]"),
+        ("[123456.75, 999999.7]", "[12345.675, 99999.97]"),
+    ):
+        first = scenario_with(tmp_path, f"day_shape: {one}")
+        for other in others:
+            again = scenario_with(tmp_path, f"day_shape: {other}")
+            assert again.run.day_shape == first.run.day_shape
+            assert again.digest() == first.digest()
+
+
+@given(WEIGHTS)
+def test_normalised_weights_keep_the_shape(weights: list[float]) -> None:
+    """A scenario that loadsim wrote is read as itself, and no part loses its share of the day."""
+    found = normalised(weights)
+    assert normalised(found or (1.0, 1.0)) == found
+    assert all(0 <= one <= 1e6 for one in found)
+    shape = found or [1.0] * len(weights)
+    assert np.asarray(shape) / sum(shape) == pytest.approx(np.asarray(weights) / sum(weights), rel=1e-12)
+
+
+def test_whole_weights_keep_their_plan() -> None:
+    """To the microsecond: no plan of a shape in whole numbers changes if its weights are divided."""
+    at_s = np.random.default_rng(1).uniform(0, 28_800, 2000)
+    given_shape, smaller = DayShape([6, 4, 12, 0, 2]), DayShape(normalised([6, 4, 12, 0, 2]))
+    assert [given_shape.due_us(one, 28_800_000_000) for one in at_s] == [
+        smaller.due_us(one, 28_800_000_000) for one in at_s
+    ]
+
+
+def test_different_shapes_never_have_the_same_words() -> None:
+    """A few parts have their weights, many the first part that differs; shapes with other words keep them."""
+    rising, falling = shown_apart("day_shape", [[1, 2, 3], [3, 2, 1]])
+    assert rising.endswith("(weights 1, 2, 3)")
+    assert falling.endswith("(weights 3, 2, 1)")
+    many = [1.0] * 47
+    first, second = shown_apart("day_shape", [[*many, 3.0], [3.0, *many]])
+    assert first.endswith("(weight 1 of 50 in part 1)")
+    assert second.endswith("(weight 3 of 50 in part 1)")
+    assert shown_apart("day_shape", [None, ABSENT, [1, 3]])[:2] == ["flat", "flat"]
+    assert "weights" not in "".join(shown_apart("day_shape", [[1, 3], [1, 2], [1, 2]]))
 
 
 def test_the_plan_has_the_shape(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def opened(scenario: Scenario, **options: Any) -> tuple[Probe, ...]:
 # --- sampling -----------------------------------------------------------------------------------------------------
 
 
-def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event, **options: float) -> TimingLog:
+def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event, **options: Any) -> TimingLog:
     """A log of samples that were taken, as fast as they can be, until there are enough."""
     clock = MonotonicClock()
     log = TimingLogWriter(tmp_path / "machine.tlog", HEADER | {"engine_users": 0}, clock.now_ns())
@@ -96,6 +96,24 @@ def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event,
     asyncio.run(run())
     log.close()
     return read_log(tmp_path / "machine.tlog")
+
+
+def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
+    """With rates, which the first sample does not have, and without failed samples."""
+    told: list[tuple[str, set[str]]] = []
+    enough, numbers = threading.Event(), iter(range(1, 1000))
+
+    def sample() -> Mapping[str, float]:
+        number = next(numbers)
+        if number == 2:
+            raise OSError("busy")
+        if number > 20:
+            enough.set()
+        return {"a_count": 1} | ({"a_per_s": 1} if number > 2 else {}) | ({"late_count": 1} if number > 4 else {})
+
+    probe = Probe("count", "other 1", sample)
+    recorded(tmp_path, (probe,), enough, on_figures=lambda probe, figures: told.append((probe, set(figures))))
+    assert told == [("count", {"a_count", "a_per_s"})]
 
 
 def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Path) -> None:
