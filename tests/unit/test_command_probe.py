@@ -191,17 +191,20 @@ def await_ended(*processes: int) -> None:
                 os.sched_yield()
 
 
-def test_the_end_of_the_process_ends_the_command(tmp_path: Path) -> None:
-    """A sample under way in a thread, which nothing waits for."""
+@pytest.mark.parametrize("last", ["", "bounded_command._lock.acquire()"], ids=["", "while-another-starts"])
+def test_the_end_of_the_process_ends_the_command(last: str, tmp_path: Path) -> None:
+    """A sample under way in a thread, which nothing waits for; also while the start of another command blocks."""
     started = tmp_path / "started"
     program = f"""
 import threading, time
 from pathlib import Path
+from loadsim.monitor import bounded_command
 from loadsim.monitor.bounded_command import output_of
 command = ["sh", "-c", "echo $$ > {started}; sleep {2 * PATIENCE_S:.0f}"]
 threading.Thread(target=output_of, args=(command, {2 * PATIENCE_S}, 1000), daemon=True).start()
 while not (Path("{started}").exists() and Path("{started}").read_text()):
     time.sleep(0.01)
+{last}
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)
     await_ended(int(started.read_text()))
