@@ -91,7 +91,7 @@ class ProbeStatistics:
         return cls(
             samples=len(values),
             longest_gap_s=gap_s,
-            mean=float(np.average(values, weights=stand_for_s)),
+            mean=_mean(values, stand_for_s),
             p50=_percentile(values, stand_for_s, 50),
             p95=_percentile(values, stand_for_s, 95),
             min=float(values.min()),
@@ -104,6 +104,11 @@ def _over_time(by_run: Sequence[Samples]) -> tuple[NDArray[np.float64], NDArray[
     values = np.concatenate([np.asarray(samples.values, np.float64) for samples in by_run])
     stand_for_s = np.concatenate([samples.stand_for_s for samples in by_run])
     return values, stand_for_s if stand_for_s.sum() > 0 else np.ones(len(values))
+
+
+def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return the weighted mean, which rounding does not take out of the range of the values."""
+    return float(np.clip(np.average(values, weights=weights), values.min(), values.max()))
 
 
 def _percentile(values: NDArray[np.float64], weights: NDArray[np.float64], percent: int) -> float:
@@ -130,7 +135,7 @@ def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     found = []
     for (probe, figure), by_run in sorted(_samples(log, window_s).items()):
         values, stand_for_s = _over_time(by_run)
-        mean = float(np.average(values, weights=stand_for_s))
+        mean = _mean(values, stand_for_s)
         found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
     return tuple(found)
 

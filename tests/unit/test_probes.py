@@ -527,6 +527,16 @@ def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int,
     assert [found.p50, found.p95] == [float(np.percentile(each, at, method="inverted_cdf")) for at in (50, 95)]
 
 
+@settings(max_examples=50)
+@given(st.floats(-1e15, 1e15), st.lists(st.floats(0.1, 0.3), min_size=40, max_size=60))
+def test_the_mean_of_a_constant_is_the_constant(value: float, gaps_s: list[float]) -> None:
+    """A criterion on it is met at the very value, however the instants of the samples are rounded."""
+    at = np.cumsum(gaps_s)
+    with TemporaryDirectory() as place:
+        found = statistics_of(Path(place), [(float(at_s), value) for at_s in at], Window(0, float(at[-1])))
+    assert found.mean == value
+
+
 def test_a_probe_that_slows_down_under_load_does_not_hide_it(tmp_path: Path) -> None:
     """20 s with a sample each second, and 20 s with one in 4 s: half of the time the figure is 100."""
     quiet, loaded = [(float(at_s), 0.0) for at_s in range(20)], [(float(at_s), 100.0) for at_s in range(22, 41, 4)]
