@@ -12,22 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.suite import FAILED, SuiteFigures, SuiteRun
+from loadsim.analysis.summary import Tone
 from loadsim.cli.progress import shown_share, shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shipped import schema_file
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.web.publish import add_web, shown_page
+from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
 from loadsim.model.workload import Workload
 from loadsim.report.answer_facts import count
 from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import run_text, suite_text, time_words
+from loadsim.report.suite_text import headline, run_text, suite_text, time_words
 from loadsim.report.table import table
 from loadsim.runs.suite import Interrupted, Scenarios, run_suite, status_of
-from loadsim.runs.watcher import Watcher
+from loadsim.runs.suite_cells import scenarios_of
+from loadsim.runs.watcher import Watcher, Watchers
 
 ENDED_EARLY = 3
 """The exit status of a suite that was interrupted in a run."""
@@ -59,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quiet", action="store_true", help="print only the lines of runs, answer, warnings and errors"
     )
+    add_web(parser)
     parser.add_argument("--schema", nargs=0, action=_Schema, help="print the JSON Schema of suites for editors")
     parser.set_defaults(run=run_command)
 
@@ -67,14 +72,19 @@ def run_command(args: argparse.Namespace) -> int:
     """List the runs of a suite, or make them with a line for each, and print the answer. Return 0, 1, 3 or 4."""
     suite = load_suite(args.suite)
     if args.list:
-        if args.report:
-            raise ConfigError(f"{REPORT}: expected runs, found --list")
+        for option, given in ((REPORT, args.report), ("--web", args.web)):
+            if given:
+                raise ConfigError(f"{option}: expected runs, found --list")
         return _list(suite, args)
     chosen = format_of(REPORT, args.report) if args.report else ""
     if args.report:
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
-    shown = _Shown(args, suite)
+    with shown_page(args, next(iter(scenarios_of(suite, passwords=False).values())), suite.name) as page:
+        return _run(args, suite, _Shown(args, suite, page), chosen)
+
+
+def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, chosen: str) -> int:
     try:
         figures = run_suite(
             suite,
@@ -105,9 +115,11 @@ def run_command(args: argparse.Namespace) -> int:
 class _Shown:
     """Shows a suite: its runs and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace, suite: Suite) -> None:
+    def __init__(self, args: argparse.Namespace, suite: Suite, page: PageView) -> None:
         self._args = args
         self._suite = suite
+        self._page = page
+        self._run = ""
         self._scenarios: Scenarios = {}
         self._figures: SuiteFigures | None = None
         self.resume = ""
@@ -118,6 +130,8 @@ class _Shown:
         self._progress(f"Suite {figures.name}: {count(figures.left, 'run')} left, in {figures.directory}")
         if figures.runs:
             self._progress(f"Resumed after {count(len(figures.runs), 'run')}, which are not repeated")
+        for run in figures.runs:
+            self._show_ended(run)
         for warning in dict.fromkeys(
             warning for scenario in scenarios.values() for warning in (*scenario.exposed, *scenario.warnings)
         ):
@@ -127,14 +141,25 @@ class _Shown:
         assert self._figures is not None
         left_s = time_left_s(self._suite, self._figures, self._scenarios)
         retry = f", retry {attempt - 1}" if attempt > 1 else ""
-        place = f"Run {slot.number} of {self._figures.total}: {slot.cell.name}, repeat {slot.repeat}{retry}"
-        self._progress(f"{place}; about {time_words(left_s)} left")
+        self._run = f"Run {slot.number} of {self._figures.total}: {slot.cell.name}, repeat {slot.repeat}{retry}"
+        self._progress(f"{self._run}; about {time_words(left_s)} left")
 
     def ended_run(self, figures: SuiteFigures) -> None:
         self._figures = figures
+        self._show_ended(figures.runs[-1])
         _print(run_text(figures.runs[-1], figures.total), sys.stderr if self._args.json else sys.stdout)
 
+    def _show_ended(self, run: SuiteRun) -> None:
+        assert self._figures is not None
+        tones: Mapping[str | None, Tone] = {"valid": "good", "degraded": "doubtful"}
+        tone = tones.get(run.validity, "bad") if run.passed else "bad"
+        self._page.ended(run_text(run, self._figures.total), tone)
+
     def answer(self, figures: SuiteFigures) -> None:
+        state = headline(figures)
+        self._page.answered(
+            f"Suite {figures.name}: {state}", "doubtful" if figures.exit_status else "good", figures.directory
+        )
         text = f"\n{suite_text(figures, width_and_colours()[0])}\n\nSuite directory: {figures.directory}"
         _print(json.dumps(figures.document, indent=2) if self._args.json else text, sys.stdout)
 
@@ -143,8 +168,9 @@ class _Shown:
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
+        self._page.begin(scenario, f"{self._suite.name}: {self._run}")
         with closing(RunView(scenario, quiet=self._args.quiet)) as view:
-            yield view
+            yield Watchers(self._page, view)
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:

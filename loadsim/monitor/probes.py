@@ -184,20 +184,31 @@ FIRST_SAMPLES = 3
 """The samples from which the figures of a probe are known. Rates of counters are not in the first one."""
 
 OnFigures = Callable[[str, Collection[str]], None]
-"""Takes the name of a probe, and the figures of its first samples."""
+"""Takes the name of a probe, and the names of the figures of its first samples."""
+
+OnSample = Callable[[str, Mapping[str, float]], None]
+"""Takes the name of a probe, and the figures of a sample."""
 
 
 class _Sampler:
     """Samples a probe in a thread, and records each sample in the event loop, until `end`."""
 
     def __init__(
-        self, probe: Probe, log: RunLog, clock: Clock, each_s: float, hung_s: float, on_figures: OnFigures
+        self,
+        probe: Probe,
+        log: RunLog,
+        clock: Clock,
+        each_s: float,
+        hung_s: float,
+        on_figures: OnFigures,
+        on_sample: OnSample,
     ) -> None:
         self.probe = probe
         self.samples = self.failures = 0
         self.last_failure: str | None = None
         self._figures: set[str] = set()  # of the first samples
         self._on_figures = on_figures
+        self._on_sample = on_sample
         self._log = log
         self._clock = clock
         self._each_s = each_s
@@ -250,6 +261,7 @@ class _Sampler:
             return
         self.samples += 1
         self._log.health({"at_ns": at_ns, PROBE: self.probe.name, FIGURES: figures})
+        self._on_sample(self.probe.name, figures)
         if self.samples <= FIRST_SAMPLES:
             self._figures |= figures.keys()
             if self.samples == FIRST_SAMPLES:
@@ -264,14 +276,16 @@ def sampled(
     each_s: float = EACH_S,
     hung_s: float = HUNG_S,
     on_figures: OnFigures = lambda probe, figures: None,
+    on_sample: OnSample = lambda probe, figures: None,
 ) -> Iterator[Callable[[], dict[str, Any]]]:
     """Record samples of the probes in the machine's log within the block, and at its end the fact `probes`.
 
-    `on_figures` is called in the event loop with the figures of each probe's first `FIRST_SAMPLES`.
+    `on_sample` is called in the event loop with each sample, and `on_figures` with the names of the figures of each
+    probe's first `FIRST_SAMPLES`.
 
     The block is in a running event loop. Yields a function that returns this fact for the samples so far.
     """
-    samplers = [_Sampler(probe, log, clock, each_s, hung_s, on_figures) for probe in probes]
+    samplers = [_Sampler(probe, log, clock, each_s, hung_s, on_figures, on_sample) for probe in probes]
 
     def facts() -> dict[str, Any]:
         return {sampler.probe.name: sampler.facts() for sampler in samplers}

@@ -102,24 +102,34 @@ def in_order(probes: Iterable[str]) -> list[str]:
 
 def panels_of_probes(series: Mapping[str, Mapping[str, Floats]], *, chief: bool) -> list[Panel]:
     """Return the panels of all probes that are chief ones, or all others, from series by probe and figure."""
-    found = []
-    for probe in in_order(series):
-        own = series[probe]
-        for one in PANELS.get(kind_of(probe)) or _of_others(own):
-            if one.chief == chief:
-                lines = tuple(_lines(one, own))
-                found.append(Panel(f"{one.title} ({probe})", one.unit, lines, digits=one.digits))
-    return [panel for panel in found if panel.lines]
+    return [
+        Panel(
+            f"{one.title} ({probe})",
+            one.unit,
+            tuple(Line(name, figures(series[probe][figure] * one.factor)) for name, figure in lines),
+            digits=one.digits,
+        )
+        for probe in in_order(series)
+        for one, lines in panels_of(probe, [*series[probe]])
+        if one.chief == chief
+    ]
 
 
-def _lines(panel: ProbePanel, series: Mapping[str, Floats]) -> Iterator[Line]:
-    for pattern, name in panel.lines:
-        for figure, values in series.items():
+def panels_of(probe: str, names: Sequence[str]) -> Iterator[tuple[ProbePanel, Sequence[tuple[str, str]]]]:
+    """Yield the panels of a probe that has figures of these names, each with its lines: their names and figures."""
+    for panel in PANELS.get(kind_of(probe)) or _of_others(names):
+        if lines := [*_lines(panel, names)]:
+            yield panel, lines
+
+
+def _lines(panel: ProbePanel, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for pattern, line in panel.lines:
+        for figure in names:
             if match := re.fullmatch(pattern, figure):
-                yield Line(name.format(*match.groups()), figures(values * panel.factor))
+                yield line.format(*match.groups()), figure
 
 
-def _of_others(series: Mapping[str, Floats]) -> Iterator[ProbePanel]:
-    for figure in [*series][:MOST_OF_OTHERS]:
+def _of_others(names: Sequence[str]) -> Iterator[ProbePanel]:
+    for figure in names[:MOST_OF_OTHERS]:
         unit, factor = next((found for end, found in UNITS.items() if figure.endswith(end)), ("", 1.0))
         yield ProbePanel(figure, unit, ((re.escape(figure), figure),), factor, digits=2)

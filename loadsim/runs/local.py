@@ -233,7 +233,11 @@ class _LocalRun:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
         abort_check = AbortCheck(self.scenario.abort_on, len(self.users))
 
+        samples: list[tuple[str, Mapping[str, float]]] = []  # since the last snapshot
+
         def watch(snapshot: LiveSnapshot) -> None:
+            while samples:
+                self.watcher.sampled(*samples.pop(0))
             self.watcher.snapshot(snapshot, {})
             why = abort_check.judge(snapshot) or (control and control.judge(snapshot))
             if why and not coordinator.stopped:
@@ -247,7 +251,13 @@ class _LocalRun:
         self.watcher.stage("load")
         control = self._scheduled_start(give_up)
         coordinator = Coordinator(begins, events, watch, control)
-        sampling = sampled(probes, machine_log, MonotonicClock(), on_figures=self._warn_of_figures)
+        sampling = sampled(
+            probes,
+            machine_log,
+            MonotonicClock(),
+            on_figures=self._warn_of_figures,
+            on_sample=lambda probe, figures: samples.append((probe, figures)),
+        )
         with calls_on_signal(coordinator.stop), sampling:
             storage = partial(server_storage, self.services)
             async with watched_machine(

@@ -45,6 +45,10 @@ class Watcher(Protocol):
         """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""
         return
 
+    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
+        """Report a sample of a probe of this machine, before the next snapshot: finite figures by name."""
+        return
+
 
 class Watchers(Watcher):
     """Passes all progress on to several watchers."""
@@ -75,6 +79,10 @@ class Watchers(Watcher):
     def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         for each in self._watchers:
             each.snapshot(snapshot, clients)
+
+    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
+        for each in self._watchers:
+            each.sampled(probe, figures)
 
 
 class _Silent(Watcher):

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ class _Notes(loadsim.Watcher):
     def __init__(self) -> None:
         self.stages: list[str] = []
         self.snapshots: list[loadsim.LiveSnapshot] = []
+        self.samples: list[tuple[str, dict[str, float]]] = []
 
     def stage(self, stage: str) -> None:
         self.stages.append(stage)
@@ -95,11 +97,15 @@ class _Notes(loadsim.Watcher):
     def snapshot(self, snapshot: loadsim.LiveSnapshot, clients: Any) -> None:
         self.snapshots.append(snapshot)
 
+    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
+        self.samples.append((probe, dict(figures)))
+
 
 def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A program with an event loop runs loadsim in a thread; the stages come in order, and nothing is printed."""
     scenario = loadsim.load_scenario(
-        written(tmp_path / "small.yaml"), {"name": "in-a-thread", "criteria": {"score_ms": {"max": 60000}}}
+        written(tmp_path / "small.yaml", probes={"command/one": {"run": "echo 1"}}),
+        {"name": "in-a-thread", "criteria": {"score_ms": {"max": 60000}}},
     )
     notes, results = _Notes(), []
     thread = threading.Thread(
@@ -112,6 +118,7 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
     phases = list(dict.fromkeys(each.phase for each in notes.snapshots))
     assert phases == [phase for phase in PHASES if phase in phases]
     assert "work" in phases  # the others may be over before a snapshot is taken
+    assert {(probe, *figures.values()) for probe, figures in notes.samples} == {("command/one", 1.0)}
     assert result.directory == tmp_path / "out"
     assert yaml.safe_load((result.directory / "scenario.yaml").read_text())["name"] == "in-a-thread"
     assert capfd.readouterr() == ("", "")

@@ -152,6 +152,33 @@ def test_a_stop_before_the_load_is_ctrl_c_too(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+def test_a_suite_shows_its_runs_and_the_probes(tmp_path: Path) -> None:
+    """Each run with its place in the suite, the ended ones in a list, and at the end the state of the suite."""
+    run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
+    written(tmp_path / "small.yaml", run=run, probes={"command/one": {"run": "echo 1"}})
+    suite = tmp_path / "suite.yaml"
+    suite.write_text("name: two\nscenario: small.yaml\nrepeats: 2\n")
+    command = [sys.executable, "-m", "loadsim", "suite", str(suite), "--web", "0", "--out", str(tmp_path / "out")]
+    with (
+        subprocess.Popen([*command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        browser() as chromium,
+    ):
+        assert process.stderr is not None
+        shown = chromium.page(process.stderr.readline().removeprefix("Watch: ").strip())
+        shown.wait_for("document.getElementById('title').textContent.startsWith('two: Run 1 of 2: ')")
+        shown.wait_for("document.querySelectorAll('#probes .panel').length === 1")
+        shown.wait_for("document.getElementById('title').textContent.startsWith('two: Run 2 of 2: ')")
+        shown.wait_for("over")
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+        runs = shown.value("[...document.querySelectorAll('#runs li')].map((item) => item.textContent.slice(2))")
+        lines = [" ".join(line.split()) for line in printed.splitlines()]
+        assert len(runs) == 2
+        assert {*runs} <= {*lines}
+        assert shown.text("#verdict")[2:].startswith("Suite two: ")
+        assert shown.text("#verdict")[2:] in " ".join(printed.split())
+        assert chromium.complaints == []
+
+
 def test_a_search_shows_its_steps(tmp_path: Path) -> None:
     """Each on the same page, the ended ones in a list, and at the end its answer."""
     run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}

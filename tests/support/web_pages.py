@@ -35,7 +35,7 @@ def scenario() -> Scenario:
 
 def page_view() -> PageView:
     """What the page of such a run shows, before anything was reported."""
-    return PageView(scenario())
+    return PageView(scenario(), scenario().name)
 
 
 def options(**given: Any) -> argparse.Namespace:

@@ -344,6 +344,14 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     assert Path("r.md").read_text().startswith("# Suite suite: 2 cells")
 
 
+@pytest.mark.parametrize("option", [("--report", "r.html"), ("--web", "8080")])
+def test_a_list_has_nothing_to_show(option: tuple[str, str], capsys: Capture) -> None:
+    """Rather than an option that does nothing."""
+    suite()
+    assert main(["suite", "suite.yaml", "--list", *option]) == 2
+    assert capsys.readouterr().err == f"loadsim: {option[0]}: expected runs, found --list\n"
+
+
 def test_the_list_makes_nothing(capsys: Capture) -> None:
     """The order, the time and what is prepared; also of a suite that has begun."""
     found = suite(servers=SERVERS, repeats=2, pause="1m", before=[{"run": ["sync"]}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -31,6 +32,9 @@ def busy(page: Served, until_s: int = 75) -> None:
     page.view.stage("load")
     for at_s in range(50, until_s):
         snapshot = second(at_s, 10 * at_s, at_s, lag_ms=9.0, cpu_share=0.95)
+        if at_s > until_s - 5:
+            page.view.sampled("host", {f"disk_{HOSTILE}_busy_share": 0.5, "cpu_busy_share": 0.875})
+            page.view.sampled("command/a", {"outside_celsius": -4.0 - at_s, "far_count": 1e300})
         page.view.snapshot(snapshot.__class__(**_with_failures(snapshot)), {})
     page.view.warning(f"a file name {HOSTILE}")
 
@@ -49,6 +53,7 @@ def test_a_hostile_text_is_shown_as_text(chromium: Browser) -> None:
         shown.wait_for("document.querySelectorAll('#failures tbody tr').length === 2")
         assert HOSTILE in shown.text("#failures")
         assert HOSTILE in shown.text("#warnings")
+        assert HOSTILE in shown.text("#probes")
         assert shown.value("document.images.length + document.querySelectorAll('td script').length") == 0
         assert shown.value("document.title") == "window: small"
         assert chromium.complaints == []
@@ -69,6 +74,21 @@ def test_the_series_survives_a_reload_and_lost_news_are_told(chromium: Browser) 
         shown.wait_for("!document.getElementById('connection').hidden")
         assert shown.text("#connection").startswith("No news since ")
         assert "960 done" in shown.text("#figures")  # the last answer: 760 tasks and 200 log-ons
+
+
+def test_figures_of_probes_have_charts(chromium: Browser) -> None:
+    """From their first sample on, in the report's units; below zero and far above, too."""
+    with served(page_view()) as page:
+        busy(page)
+        shown = chromium.page(page.url)
+        shown.wait_for("document.querySelectorAll('#probes .panel').length === 4")
+        labels = shown.value("[...document.querySelectorAll('#probes .plot')].map((one) => one.ariaLabel)")
+        assert labels[0] == "Processor (host), %: all cores busy now 87.5; the axis goes from 0 to 100."
+        assert "outside_celsius now -78; the axis goes from -80 to 0." in labels[2]
+        assert "far_count now 1.00e+300; the axis goes from 0 to" in labels[3]
+        strokes = shown.value("document.querySelector('#probes path.line').getAttribute('d')")
+        assert re.fullmatch(r"M(\d+) 125h1L(\d+) 125L(\d+) 125L(\d+) 125", strokes)
+        assert chromium.complaints == []
 
 
 def test_another_token_is_told(chromium: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 
 import pytest
@@ -90,6 +91,20 @@ def test_old_seconds_are_thinned_out_with_a_new_generation() -> None:
         (4, 6, 10, 6),
     ]
     assert series.rows(2) == series.rows()[2:]
+
+
+def test_samples_are_means_of_their_interval() -> None:
+    """Of two joined seconds, over all their samples; a figure has no value before its first sample."""
+    series = Series(2)
+    one, other = ("host", "cpu_busy_share"), ("command/a", "a_count")
+    series.add(second(0, 0), {one: [9.0]})
+    for at_s, samples in enumerate(({}, {one: [1.0]}, {one: [0.0, 0.5], other: [-7.0]}, {other: [math.inf]}), 1):
+        series.add(second(at_s, 0), samples)
+        if at_s == 2:
+            assert series.probed == [one]
+            assert [len(row) - len(COLUMNS) for row in series.rows()] == [0, 1]
+    assert series.probed == [one, other]
+    assert [row[len(COLUMNS) :] for row in series.rows()] == [[1.0, None], [0.25, None]]
 
 
 def test_a_day_is_small() -> None:

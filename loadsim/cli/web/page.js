@@ -10,7 +10,8 @@ const CHARTS = [
   ["Lag of the event loop", "ms", [["99th percentile", "lag_p99_ms"], ["largest", "lag_max_ms"]]],
   ["Users on", "", [["users", "users_on"]]],
   ["Busiest engine", "share of a core", [["CPU", "cpu_share"]]],
-];
+];  // each with the factor from a column to the unit, 1 unless given
+const COLOURS = 7, DASHES = 4;  // of lines in the style sheet
 const SIGNS = { good: "\u2713", doubtful: "!", bad: "\u00d7" };
 
 const token = location.hash.slice(1), own = Math.random().toString(36).slice(2) + "0";
@@ -94,16 +95,23 @@ function clock(seconds) {
 
 function figure(value) {
   if (value === null) return "\u2013";
-  return value.toLocaleString("en", { maximumSignificantDigits: value < 1000 ? 3 : 6 });
+  if (Math.abs(value) >= 1e15) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) < 1000 ? 3 : 6 });
 }
 
 function percent(share) { return `${Math.round(share * 10000) / 100}%`; }
 
 function chart([title, unit, lines], rows, endS, windowS) {
-  const values = lines.map(([, column]) => rows.map((row) => row[COLUMN[column]]));
+  const values = lines.map(([, column, factor = 1]) => rows.map((row) => {
+    const value = row[COLUMN[column]] ?? null;  // a row of before the first sample of a probe is shorter
+    return value === null ? null : value * factor;
+  }));
   const known = values.flat().filter((value) => value !== null);
-  const step = stepOf(Math.max(...known, 0) || 1, 4);
-  const top = Math.ceil((Math.max(...known, 0) || 1) / step - 1e-9) * step;
+  const [least, most] = [Math.min(...known, 0), Math.max(...known, 0)];
+  const step = stepOf(most - least || 1, 4);
+  const bottom = Math.floor(least / step + 1e-9) * step;
+  const top = Math.max(Math.ceil(most / step - 1e-9), bottom < 0 ? 0 : 1) * step;
+  const height = (value) => 1 - (value - bottom) / (top - bottom);
   const panel = element("div", undefined, "panel"), head = element("p", `${title} `, "title");
   head.append(element("span", unit, "unit"));
   const legend = element("ul", undefined, "legend");
@@ -111,8 +119,8 @@ function chart([title, unit, lines], rows, endS, windowS) {
   // The window, and the grid with its figures.
   const [begin, end] = windowS.map((at) => Math.min(1, at / endS));
   plot.append(drawing("rect", { class: "window", x: percent(begin), width: percent(end - begin), height: "100%" }));
-  for (let at = 0; at <= top * 1.001; at += step) {
-    const y = percent(1 - at / top);
+  for (let number = Math.round(bottom / step); number <= Math.round(top / step); number += 1) {
+    const at = number * step, y = percent(height(at));
     plot.append(drawing("line", { class: "grid", x2: "100%", y1: y, y2: y }));
     plot.append(drawing("text", { x: -6, y, dy: 4, "text-anchor": "end" }, figure(Number(at.toPrecision(6)))));
   }
@@ -126,14 +134,14 @@ function chart([title, unit, lines], rows, endS, windowS) {
   // The lines, with the last figure of each in the legend.
   const words = [];
   lines.forEach(([name], number) => {
-    const look = `line c${number} d${number}`, last = values[number].at(-1) ?? null;
+    const look = `line c${number % COLOURS} d${number % DASHES}`, last = values[number].at(-1) ?? null;
     const inner = drawing("svg", { viewBox: `0 0 ${UNITS} ${UNITS}`, preserveAspectRatio: "none", width: "100%",
       height: "100%" });
     let verb = "M", strokes = "";
     rows.forEach((row, at) => {
       const value = values[number][at];
       if (value === null) { verb = "M"; return; }
-      const x = Math.round(row[COLUMN.end_s] / endS * UNITS), y = Math.round((1 - value / top) * UNITS);
+      const x = Math.round(row[COLUMN.end_s] / endS * UNITS), y = Math.round(height(value) * UNITS);
       strokes += `${verb}${x} ${y}${verb === "M" ? "h1" : ""}`;
       verb = "L";
     });
@@ -145,7 +153,7 @@ function chart([title, unit, lines], rows, endS, windowS) {
     legend.append(item);
     words.push(`${name} now ${figure(last)}`);
   });
-  plot.setAttribute("aria-label", `${title}, ${unit}: ${words.join(", ")}; the axis ends at ${figure(top)}.`);
+  plot.setAttribute("aria-label", `${title}, ${unit}: ${words.join(", ")}; the axis goes from ${figure(bottom)} to ${figure(top)}.`);
   panel.append(head, legend, plot);
   return panel;
 }
@@ -153,7 +161,10 @@ function chart([title, unit, lines], rows, endS, windowS) {
 function drawCharts(shown) {
   const lastS = series.rows.length ? series.rows.at(-1)[COLUMN.end_s] : 0;
   const endS = Math.max(shown.series.duration_s, lastS);
-  byId("charts").replaceChildren(...CHARTS.map((each) => chart(each, series.rows, endS, shown.series.window_s)));
+  const draw = (each) => chart(each, series.rows, endS, shown.series.window_s);
+  byId("charts").replaceChildren(...CHARTS.map(draw));
+  byId("probed").hidden = !shown.charts.length;
+  byId("probes").replaceChildren(...shown.charts.map(draw));
 }
 
 // --- the state

@@ -34,13 +34,14 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def shown_page(args: argparse.Namespace, scenario: Scenario) -> Iterator[PageView]:
+def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[PageView]:
     """Yield a watcher, and serve what it sees as a page if `--web` is given, until open pages have the result.
 
+    `scenario` and `title`, its name unless given, are those of a run; a sequence of runs states its own.
     Print the address of the page on standard error, also with `--quiet`: it is useless without its token.
     Raises `ConfigError` for an address that cannot be used, or one off loopback without a certificate.
     """
-    view = PageView(scenario)
+    view = PageView(scenario, title or scenario.name)
     if args.web is None:
         for option in ("web_certificate", "web_key"):
             if getattr(args, option) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ COLUMNS = (
 
 Row = Sequence[float | None]
 
+Figure = tuple[str, str]
+"""The names of a probe, and of one of its figures."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -39,9 +43,10 @@ class Interval:
     lag_max_ms: float | None
     users_on: int
     cpu_share: float | None
+    sampled: Mapping[Figure, tuple[float, int]]  # the sums of samples, and their numbers
 
     @classmethod
-    def of(cls, stretch: Stretch) -> Interval:
+    def of(cls, stretch: Stretch, samples: Mapping[Figure, Sequence[float]]) -> Interval:
         before, after = stretch.before, stretch.after
         causes = ("late_busy_s", "late_down_s", "late_generator_s")
         busy_s, down_s, generator_s = (max(0.0, getattr(after, each) - getattr(before, each)) for each in causes)
@@ -58,6 +63,7 @@ class Interval:
             lag_max_ms=after.lag_max_ms,
             users_on=after.users_on,
             cpu_share=after.cpu_share,
+            sampled={figure: (sum(values), len(values)) for figure, values in samples.items()},
         )
 
     def joined(self, later: Interval) -> Interval:
@@ -74,19 +80,30 @@ class Interval:
             lag_max_ms=_larger(self.lag_max_ms, later.lag_max_ms),
             users_on=later.users_on,
             cpu_share=_larger(self.cpu_share, later.cpu_share),
+            sampled={
+                figure: (sum(total for total, _ in found), sum(number for _, number in found))
+                for figure in {**self.sampled, **later.sampled}
+                if (found := [each.sampled[figure] for each in (self, later) if figure in each.sampled])
+            },
         )
 
-    @property
-    def row(self) -> Row:
-        """The figures in the order of `COLUMNS`, rounded to what a chart shows."""
+    def row(self, probed: Sequence[Figure]) -> Row:
+        """Return the figures in the order of `COLUMNS` and `probed`, rounded to what a chart shows."""
         length_s, ended = self.end_s - self.begin_s, self.done + self.failed
         figures = (
             *(self.begin_s, self.end_s, self.done / length_s, self.failed / length_s),
             *(about_ms(self.service_times, percentile) for percentile in (50, 95, 99)),
             *(each_s * 1000 / ended if ended else None for each_s in self.late_s),
             *(self.lag_p99_ms, self.lag_max_ms, self.users_on, self.cpu_share),
+            *(total / number for total, number in (self.sampled.get(figure, (math.inf, 1)) for figure in probed)),
         )
-        return [None if each is None else float(f"{each:.4g}") if abs(each) < 1000 else round(each) for each in figures]
+        return [_rounded(each) for each in figures]
+
+
+def _rounded(figure: float | None) -> float | None:
+    if figure is None or not math.isfinite(figure):
+        return None
+    return float(f"{figure:.4g}") if abs(figure) < 1000 else round(figure)
 
 
 def together(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -105,10 +122,13 @@ class Series:
 
     An interval lasts a second or more. When there are more than `most`, each two become one, and from then on each new
     interval lasts twice as long. `generation` counts this: rows with the same generation never change.
+
+    `probed` are the figures of probes, by when each was first seen; rows of before lack them.
     """
 
     def __init__(self, most: int = MOST_INTERVALS) -> None:
         self.generation = 0
+        self.probed: list[Figure] = []
         self._most = most
         self._intervals: list[Interval] = []
         self._rows: list[Row] = []
@@ -116,8 +136,11 @@ class Series:
         self._open: list[Interval] = []  # those of the interval that has not ended
         self._last: LiveSnapshot | None = None
 
-    def add(self, snapshot: LiveSnapshot) -> None:
-        """Add a snapshot, unless it is from before the common start, or its clock has not advanced."""
+    def add(self, snapshot: LiveSnapshot, samples: Mapping[Figure, Sequence[float]] | None = None) -> None:
+        """Add a snapshot, and the samples since the last one, by figure.
+
+        Those from before the common start are left out, and those whose clock has not advanced.
+        """
         if snapshot.at_s is None or snapshot.at_s < 0:
             return
         before, at_s = self._last, snapshot.at_s
@@ -127,12 +150,13 @@ class Series:
         if at_s <= before.at_s:
             return
         self._last = snapshot
-        self._open.append(Interval.of(Stretch(before, snapshot)))
+        self.probed += [figure for figure in samples or {} if figure not in self.probed]
+        self._open.append(Interval.of(Stretch(before, snapshot), samples or {}))
         if at_s - self._open[0].begin_s < self._length_s - SHORTER_S:
             return
         closed = _one(self._open)
         self._intervals.append(closed)
-        self._rows.append(closed.row)
+        self._rows.append(closed.row(self.probed))
         self._open = []
         if len(self._intervals) > self._most:
             self._halve()
@@ -141,7 +165,7 @@ class Series:
         whole = len(self._intervals) // 2 * 2
         rest = self._intervals[whole:]
         self._intervals = [_one(self._intervals[at : at + 2]) for at in range(0, whole, 2)]
-        self._rows = [interval.row for interval in self._intervals]
+        self._rows = [interval.row(self.probed) for interval in self._intervals]
         self._open = rest
         self._length_s *= 2
         self.generation += 1

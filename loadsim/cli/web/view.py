@@ -12,6 +12,7 @@ from typing import Any
 
 from loadsim.analysis.summary import Summary, Tone
 from loadsim.cli.live_view import HEADINGS, LATELY_S, kinds_of_failure, load_progress, shown_figures, task_rows
+from loadsim.cli.web.probe_charts import ProbeCharts, column_of
 from loadsim.cli.web.series import COLUMNS, Series
 from loadsim.cli.web.so_far import WindowSoFar
 from loadsim.engine.snapshot import LiveSnapshot, Recent
@@ -78,6 +79,7 @@ class _Shown:
         self.news_s = time.monotonic()
         self.recent = Recent(LATELY_S)
         self.series = Series()
+        self.probes = ProbeCharts()
         self.window = WindowSoFar(scenario)
         self.result: dict[str, Any] | None = None
         self.ended = False
@@ -86,10 +88,10 @@ class _Shown:
 class PageView(Watcher):
     """Collects what the page shows. The run calls it in its own thread, the server in others."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, title: str) -> None:
         self._changed = Condition()
         self._version = 0
-        self._run = _Shown(0, scenario, scenario.name)
+        self._run = _Shown(0, scenario, title)
         self._warnings: deque[str] = deque(maxlen=WARNINGS)
         self._earlier: deque[dict[str, str]] = deque(maxlen=EARLIER)
         self._stopping = False
@@ -131,9 +133,13 @@ class PageView(Watcher):
             run = self._run
             run.snapshot = snapshot
             run.recent.add(snapshot)
-            run.series.add(snapshot)
+            run.series.add(snapshot, run.probes.taken())
             run.window.add(snapshot)
             self._news()
+
+    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
+        with self._changed:
+            self._run.probes.add(probe, figures)
 
     def done(self, summary: Summary, directory: Path) -> None:
         """Show the verdict of the current run."""
@@ -221,6 +227,7 @@ class PageView(Watcher):
             stage, share, status = run.stage, run.share, run.status
             stoppable, silent_s, between = self._stoppable, time.monotonic() - run.news_s, run.ended
             warnings, earlier = list(self._warnings), list(self._earlier)
+            columns, charts = [*COLUMNS, *map(column_of, run.series.probed)], run.probes.charts
         times, phase = run.scenario.run, STAGES[stage]
         if finished and result is None:
             phase, status, share = NO_RESULT, "", None
@@ -250,7 +257,8 @@ class PageView(Watcher):
             "warnings": warnings,
             "result": result,
             "earlier": earlier,
-            "columns": COLUMNS,
+            "columns": columns,
+            "charts": charts,
             "series": {
                 "run": run.number,
                 "generation": generation,
