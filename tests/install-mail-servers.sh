@@ -6,7 +6,7 @@
 #
 #     sudo sh tests/install-mail-servers.sh [PACKAGE]...
 #
-# The tests start private instances of their own; the installed services stay off. Nothing is done when everything is
+# The tests start private instances of their own; the installed services stay off. Nothing is changed when everything is
 # there already. Exit status: 0 installed, 3 not possible here (not root, or not Debian), 4 refused because packages
 # would be removed, anything else a failure of apt.
 set -eu
@@ -28,7 +28,10 @@ missing=""
 for package in $packages; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+if [ -z "$missing" ]; then
+    say "already installed: $packages"
+    exit 0
+fi
 
 if [ "$(id -u)" -ne 0 ]; then
     say "NOT INSTALLED: not root. Tests that need what is missing are skipped; run once: sudo $0"
