@@ -26,7 +26,7 @@ from loadsim.analysis.compare import (
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
-from loadsim.analysis.recorded_run import RecordedRun, without_records
+from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, ConfigErrors
@@ -49,8 +49,11 @@ NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "prob
 OF_WINDOW = ("run.warm_up", "run.window")
 """Keys of a scenario that state the window."""
 
-FOLLOW_FROM_DAY = ("window_s", "duration_s", "scenario_digest", "plan_digest")
-"""Header keys that follow from the length of the day, if no other key of the scenarios differs."""
+OF_DURATION = ("run.duration", "run.days")
+"""Keys of a scenario that state the duration."""
+
+FOLLOW_FROM_DAY = {"window_s": "window", "duration_s": "duration", "scenario_digest": "load", "plan_digest": "plan"}
+"""Header keys that may follow from the length of the day, in words."""
 
 BOTH_SHOWN = "loadsim report RUN RUN shows both on one page"
 """Advice on runs that are not comparable."""
@@ -141,11 +144,15 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its entry in the comparison, what describes it, and the header of an engine's log."""
+    """One run: its entry in the comparison, what describes it, and the header of an engine's log.
+
+    `name` stands for its path in a sentence on two runs.
+    """
 
     entry: RunFigures
     recorded: RecordedRun
     header: Mapping[str, Any]
+    name: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -184,7 +191,7 @@ def compare_runs(
     growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
     the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
     """
-    runs = {BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]}
+    runs = _named({BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]})
     _check_distinct(runs)
     ignored = _complaints(runs)
     if ignored and not force:
@@ -277,6 +284,11 @@ def _all(sides: Mapping[str, Sequence[Any]]) -> chain[Any]:
     return chain(*sides.values())
 
 
+def _named(runs: Mapping[str, Sequence[Run]]) -> dict[str, list[Run]]:
+    names = iter(names_of([run.recorded for run in _all(runs)]))
+    return {side: [replace(run, name=next(names)) for run in of_side] for side, of_side in runs.items()}
+
+
 def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
     """Raise `ConfigError` if a run occurs twice, even with `force`."""
     seen: dict[str, tuple[str, Run]] = {}
@@ -305,10 +317,12 @@ def _refusal(complaints: Sequence[str], valid: bool) -> ConfigError:
 
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the reasons against a comparison; those that follow from the length of the day are one with it."""
-    follow: Collection[str] = FOLLOW_FROM_DAY if _only_days_differ(runs) else ()
+    follow = _following(runs)
     differing = {key: found for key in SAME if key not in follow and (found := _difference(runs, key))}
     if follow and "day_s" in differing:
-        differing["day_s"] += " (window, duration, load and plan follow from it)"
+        *others, last = (FOLLOW_FROM_DAY[key] for key in follow)
+        named = f"{', '.join(others)} and {last} follow" if others else f"the {last} follows"
+        differing["day_s"] += f" ({named} from it)"
     return [
         *(
             f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
@@ -322,24 +336,41 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     ]
 
 
-def _only_days_differ(runs: Mapping[str, Sequence[Run]]) -> bool:
-    """Return True if the scenarios are known, and no key that changes the load differs but `run.day_length`.
+def _following(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return the header keys that differ, as far as is known, only because `run.day_length` does.
 
-    The window may differ, too, if it is the same part of the day.
+    A window follows that is the same part of the day or has no key of its own that differs; a duration likewise. Load
+    and plan follow if no other key of the scenarios differs that changes the load.
     """
     scenarios = [run.recorded.scenario for run in _all(runs)]
     if not all(scenarios):
-        return False
-    first, *others = ({**one, "run": one.get("run") or {}} for one in scenarios)
-    keys = {
-        name
-        for other in others
-        for name, *_ in differences(first, other, sorted({*first, *other}.difference(NOT_LOAD), key=str))
-    }
-    if keys == {"run.day_length"}:
-        return True
+        return []
+    keys = {name for other in scenarios for name in _keys_of_load(scenarios[0], other)}
+    if "run.day_length" not in keys:
+        return []
     parts = {tuple(round(end_s / run.figures.day_s, 9) for end_s in run.figures.window_s) for run in _all(runs)}
-    return "run.day_length" in keys and keys <= {"run.day_length", *OF_WINDOW} and len(parts) == 1
+    window = len(parts) == 1 or keys.isdisjoint((*OF_WINDOW, *OF_DURATION))
+    load = keys <= {"run.day_length", *OF_WINDOW} and window
+    follows = {
+        "window_s": window,
+        "duration_s": keys.isdisjoint(OF_DURATION),
+        "scenario_digest": load,
+        "plan_digest": load,
+    }
+    headers = [run.header for run in _all(runs)]
+    return [
+        key
+        for key in FOLLOW_FROM_DAY
+        if follows[key] and any(header.get(key) != headers[0].get(key) for header in headers)
+    ]
+
+
+def _keys_of_load(one: Mapping[str, Any], another: Mapping[str, Any]) -> list[str]:
+    """Return the keys that change the load and differ between two scenarios."""
+    first, second = ({**scenario, "run": scenario.get("run") or {}} for scenario in (one, another))
+    return [
+        name for name, *_ in differences(first, second, sorted({*one, *another, "run"}.difference(NOT_LOAD), key=str))
+    ]
 
 
 def _header(key: str) -> Callable[[Run], Any]:
@@ -353,7 +384,7 @@ def _scored(run: Run) -> str:
 def _difference(runs: Mapping[str, Sequence[Run]], key: str) -> str | None:
     """Return the difference between the first run and one that has another value of a header key, in words."""
     first = runs[BASE][0]
-    found = (difference(key, first.header, run.header, (first.entry.path, run.entry.path)) for run in _all(runs))
+    found = (difference(key, first.header, run.header, (first.name, run.name)) for run in _all(runs))
     return next(filter(None, found), None)
 
 
@@ -362,7 +393,7 @@ def _differing(runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], 
     other = next((run for run in _all(runs) if of(run) != of(first)), None)
     if other is None:
         return []
-    found = f"{of(first)} in {first.entry.path} and {of(other)} in {other.entry.path}"
+    found = f"{of(first)} in {first.name} and {of(other)} in {other.name}"
     return [f"{key}: expected the same in all runs, found {found}"]
 
 
@@ -390,10 +421,9 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]], follow: Collection[str])
 def _between(first: Run, other: Run) -> tuple[str, str]:
     """Return the places of two runs, and the keys in which their scenarios differ, "" if unknown."""
     one, another = (run.recorded.scenario for run in (first, other))
-    names = sorted({*one, *another}.difference(NOT_LOAD), key=str)
-    keys = [name for name, *_ in differences(one, another, names)] if one and another else []
+    keys = _keys_of_load(one, another) if one and another else []
     because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
-    return f"{first.entry.path} and {other.entry.path}", because
+    return f"{first.name} and {other.name}", because
 
 
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, level
 from loadsim.analysis.compare_runs import BASE, NEW, ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import (
     FORCED,
@@ -31,7 +31,6 @@ from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.first_screen import EMBEDDED
 from loadsim.report.interval_chart import interval_chart
-from loadsim.report.many_runs import names_of
 from loadsim.report.one_run import begun, verdict_words
 
 NOT_ANSWERED = "Failure rate: tasks that failed, never began or did not end, of all that were due."

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from loadsim.analysis.comparability import separate_loads
 from loadsim.analysis.criteria import score_limit_ms
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import finite
-from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
@@ -64,13 +62,6 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
             Section("Disclosure", (same_table(facts),)),
         ),
     )
-
-
-def names_of(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the last part of each run's path, or the whole path where runs share the last part."""
-    short = [Path(run.place).name or run.place for run in runs]
-    seen = Counter(short)
-    return [name if seen[name] == 1 else run.place for name, run in zip(short, runs, strict=True)]
 
 
 def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
