@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
-from loadsim.analysis.figures import Figures
+from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
@@ -73,14 +73,14 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Score (ms)", 1, lambda one: _score(one[0])),
-        ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].figures.by_protocol.values())),
+        ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
+        ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
         ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
         ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
         ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
-        ("Delivery, 95th (ms)", 1, lambda one: finite(one[0].figures.delivery.took.p95_ms)),
+        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
         ("Engine CPU (%)", 0, lambda one: _cpu_percent(one[0].figures)),
     )
 
@@ -102,10 +102,13 @@ def _no_measurement(runs: Sequence[RecordedRun]) -> str:
     return f"; {embedded} {'run' if embedded == 1 else 'runs'}{NO_MEASUREMENT.removeprefix(';')}"
 
 
-def _score(run: RecordedRun) -> Cell:
-    if run.summary.verdict.validity == "invalid":
-        return "not shown"
-    return _only(module.score_ms for module in run.figures.by_protocol.values())
+def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
+    return _time(run, _only(map(time_ms, run.figures.by_protocol.values())))
+
+
+def _time(run: RecordedRun, found: Cell) -> Cell:
+    """Return a time; an invalid run has none to quote."""
+    return "not shown" if run.summary.verdict.validity == "invalid" else found
 
 
 SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."

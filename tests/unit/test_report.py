@@ -752,6 +752,8 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     table = document.sections[0].blocks[0]
     assert isinstance(table, Table)
     assert {row[0]: row[3] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
+    assert {row[0]: row[4] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
+    assert [row[0] for row in table.rows if row[10] == "not shown"] == ["c"]
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
     assert text == "Invalid runs are points without a line."
