@@ -28,6 +28,7 @@ from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.model.terms import STRESS, Window
@@ -445,6 +446,7 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     for what, of in should_agree.items():
         if len(found := {str(of(run)) for run in _all(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
+    warnings += unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
     began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(_all(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
