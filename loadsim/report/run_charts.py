@@ -28,7 +28,6 @@ from loadsim.analysis.time_series import (
     task_series,
     throughput_series,
 )
-from loadsim.report.digits import duration
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.probe_panels import panels_of_probes
 
@@ -192,7 +191,7 @@ def _lag(found: RunSeries) -> tuple[Line, ...]:
 
 def _limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lag_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of the event loop: {duration(limit_ms)}", limit_ms),)
+    return () if limit_ms is None else (Limit(f"limit of the event loop: {limit_ms:.3g} ms", limit_ms),)
 
 
 def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from health_samples import sample
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -199,8 +200,8 @@ def _write_health(
 ) -> None:
     """A log of samples only."""
     writer = TimingLogWriter(path, HEADER | dict(header), EPOCH_NS)
-    for sample in samples:
-        writer.health(sample)
+    for one in samples:
+        writer.health(one)
     writer.facts(ENDED | dict(facts or {}))
     writer.close()
 
@@ -601,6 +602,15 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
+def test_the_limit_of_the_event_loop_stands_in_the_legends(tmp_path: Path) -> None:
+    """With its value: 5 ms, as the only task takes 90 ms. Both charts of lags have it, and neither has it as a mark."""
+    health = [sample(at) for at in range(1, 101)]
+    write_sample(tmp_path / "a.tlog", [done("READ", 500 * at, 90) for at in range(100)], health=health)
+    page = to_html(document_of([str(tmp_path / "a.tlog")], {}))
+    assert page.count("</svg>limit of the event loop: 5 ms</li>") == 2
+    assert not re.search("<text[^>]*>limit of", page)
 
 
 def test_limits_of_several_runs_have_the_words_of_their_criteria(tmp_path: Path) -> None:
