@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, level
-from loadsim.analysis.compare_runs import BASE, NEW, ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import BASE, NEW
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import (

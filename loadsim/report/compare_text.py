@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK, level
-from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures, RunFigures
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import RunFigures
 from loadsim.errors import printable
 from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import fitting, ms

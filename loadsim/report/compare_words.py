@@ -7,15 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
-from loadsim.analysis.compare_runs import (
-    BASE,
-    NEW,
-    ComparedFigure,
-    Comparison,
-    ComparisonFigures,
-    RunFigures,
-    missed_warning,
-)
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import BASE, NEW, RunFigures
+from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.report.answer_facts import count

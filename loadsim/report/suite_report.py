@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from loadsim.analysis.compare_runs import ComparedFigure, read_run
+from loadsim.analysis.compare_runs import ComparedFigure
+from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.suite import FAILED, MEASURED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
 from loadsim.analysis.summary import Tone
