@@ -20,6 +20,7 @@ from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model import records
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
+from loadsim.timinglog.header_words import named
 
 MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
 """The advice if too few tasks were due."""
@@ -292,7 +293,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     reasons += [(LOAD, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
     reasons += [(LOAD, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)]
     if facts.mixed:
-        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(facts.mixed)}"))
+        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(map(named, facts.mixed))}"))
     length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
         reasons.append((TERMS, f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed"))

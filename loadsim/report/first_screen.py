@@ -19,6 +19,9 @@ from loadsim.timinglog.header_words import length
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
+YOUR_OWN = "run it on a mail server of your own (loadsim new)."
+"""The next step after runs on the embedded server."""
+
 _SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
 
 
@@ -146,7 +149,7 @@ def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str
         ]
         return f"look for {', and for '.join(dict.fromkeys(places)) or LOOK_ELSEWHERE}."
     if embedded:
-        return "run it on a mail server of your own (loadsim new)."
+        return YOUR_OWN
     if verdict.validity == "degraded":
         return "run again, unless the reasons above are what you expect."
     if few:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from loadsim.analysis.compare_runs import ComparedFigure, read_run
+from loadsim.analysis.compare_runs import ComparedFigure
+from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.suite import FAILED, MEASURED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
 from loadsim.analysis.summary import Tone
@@ -31,7 +32,7 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
-from loadsim.report.first_screen import EMBEDDED
+from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
 from loadsim.report.suite_text import (
     INTERVALS,
     STAND_ALONE,
@@ -240,7 +241,7 @@ def _next(figures: SuiteFigures, *, embedded: bool) -> str:
     if any(run.result == FAILED or run.failed_after for run in figures.runs):
         return "look at the runs that failed at first: what made them fail may have changed others."
     if embedded:
-        return "run it on a mail server of your own (loadsim new)."
+        return YOUR_OWN
     if any(one.comparison and one.comparison.figures.decision == "undecided" for one in figures.comparisons):
         return "run the suite with more repeats, in a new directory: these are too few to decide."
     return "keep the directory: its runs are the base of later comparisons (loadsim compare)."

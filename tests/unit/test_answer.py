@@ -119,12 +119,14 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         assert f"**Invalid, criteria {words}**" in report
         assert ("Criteria missed:" in text, "Criteria missed:" in report) == (missed, missed)
         left = "messages not delivered by the end (delivery.undelivered_at_end): 2, at most 0 wanted"
-        unjudged = text.partition("Criteria not judged, as the run ended early, without a drain:\n")[2]
+        unjudged = text.partition("Criteria not judged, as the run ended early and did not wait for its last mail:\n")[
+            2
+        ]
         assert left in unjudged.partition("\n\n")[0]
         assert re.search(r"^delivery.undelivered_at_end +2 +at most 0 +not judged$", text, re.MULTILINE)
         assert "| Messages not delivered by the end | 2 | at most 0 | - not judged |" in report
-        assert "; the run ended early, without a drain\n" in text
-        assert "; there was no drain |" in report
+        assert "; the run ended early and did not wait for its last mail\n" in text
+        assert "; the run ended early and did not wait for its last mail |" in report
         assert "What to do next: run again, up to the end." in report
     assert "score (score_ms): 200 ms, at most 100 ms wanted" in texts["slow"][0]
     assert re.search(r"^score_ms +200 ms +at most 100 ms +missed$", texts["slow"][0], re.MULTILINE)

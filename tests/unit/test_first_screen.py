@@ -98,6 +98,8 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
     figures = {row[0]: row[1] for row in tables["Key figures"].rows}
     assert figures["Score, from when tasks began"] == "not shown: the run is invalid"
     assert figures["Score from due times (response score)"] == "not shown: the run is invalid"
+    assert figures["READ, 95th percentile"] == "not shown: the run is invalid"
+    assert figures["Delivery time, 95th percentile"] == "not shown: the run is invalid"
     assert "Same task rate as" not in figures
 
 
