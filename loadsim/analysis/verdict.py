@@ -21,7 +21,7 @@ from loadsim.model import records
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 
-MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
+MORE_HITS = "for more hits, more days (run.days), more users, or a longer window that fits into the run (run.window)"
 """The advice if too few tasks were due."""
 
 ENDED_EARLY = "the run was ended early"
