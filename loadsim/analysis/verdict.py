@@ -22,7 +22,7 @@ from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 from loadsim.timinglog.header_words import named
 
-MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
+MORE_HITS = "for more hits, more days (run.days), more users, or a longer window that fits into the run (run.window)"
 """The advice if too few tasks were due."""
 
 ENDED_EARLY = "the run was ended early"

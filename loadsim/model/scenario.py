@@ -166,6 +166,8 @@ class Scenario:
     cluster: Losses
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
+    stated_run: RunSection = field(default=RunSection(), compare=False)
+    """The section `run` without the defaults that `run` has."""
     exposed: tuple[str, ...] = field(default=(), compare=False)
     """Warnings, one for each password that other users of this machine may read."""
 
@@ -528,6 +530,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
         cluster=document.cluster,
         probes=document.probes,
         allow_hosts=document.allow_hosts,
+        stated_run=document.run,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadsim.analysis.criteria import Result
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import FEW_HITS
-from loadsim.analysis.verdict import ENDED_EARLY, Verdict
+from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
 from loadsim.report.answer_facts import count, due_in_no_plan, night_words
 from loadsim.report.answer_tables import few_tasks
@@ -45,7 +44,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(_criteria(shown))
     if len(verdict.advice) > 1:
         return (*blocks, Listing("What to do next", verdict.advice))
-    return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded, few_hits(run))}")
+    return (*blocks, f"What to do next: {_next(run)}")
 
 
 def what_was_tested(run: RecordedRun) -> str:
@@ -132,7 +131,9 @@ LOOK_FOR = {
 LOOK_ELSEWHERE = "the criteria that were missed"
 
 
-def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str) -> str:
+def _next(run: RecordedRun) -> str:
+    criteria, verdict = run.summary.criteria, run.summary.verdict
+    embedded, nights, few = run.figures.embedded, bool(run.figures.night_s), few_hits(run)
     if verdict.advice:
         return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
@@ -153,5 +154,8 @@ def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str
     if verdict.validity == "degraded":
         return "run again, unless the reasons above are what you expect."
     if few:
-        return f"take a longer run or more users: the score is provisional, with {few}."
-    return "repeat the run at least three times before you quote its score; then try more users."
+        return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
+    return (
+        "repeat the run at least three times before you quote its score; then try more users, which may need another"
+        " machine for the load."
+    )

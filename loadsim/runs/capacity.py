@@ -270,7 +270,7 @@ class _Measurement:
         watcher.stage("plan")
         software, limit_s = build_fingerprint(), None
         load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
-        reasons = forecast(self.scenario, load)
+        reasons = forecast(self.scenario, load, users=False)  # the search sets them
         if reasons:
             error = RunInvalid if self.capacity.steps else ConfigError
             raise error(f"{self.users} users: {'; '.join(reasons)}")

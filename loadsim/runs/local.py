@@ -110,7 +110,7 @@ def run_locally(
     ):
         others = watch_others(services, server_here=bool(facts.get("server_here")))
         load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
-        for shortage in shortages(*compared_needs(workload, load, users, engines, directory)):
+        for shortage in shortages(*compared_needs(workload, load, users, engines, directory), pin=pin):
             watcher.warning(f"warning: {shortage}")
         local_run = _LocalRun(
             scenario=scenario,

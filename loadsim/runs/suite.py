@@ -23,13 +23,14 @@ from loadsim.analysis.suite import (
     SuiteRun,
 )
 from loadsim.analysis.verdict import ENDED
+from loadsim.dryrun.forecast import forecast
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook, Pair, Slot, Suite
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
-from loadsim.runs.quick_forecast import quick_forecast
+from loadsim.runs.quick_forecast import quick_load
 from loadsim.runs.resumable import finished_score, own_directory, set_aside
 from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
 from loadsim.runs.suite_file import FILE_NAME, HOOKS, RUNS, read_runs, run_name, write
@@ -121,7 +122,7 @@ def _checked(suite: Suite, planning: Planning) -> Scenarios:
     found = []
     with planning() as progress:
         for at, (name, scenario) in enumerate(scenarios.items()):
-            reasons, _ = quick_forecast(scenario, _share(progress, at, len(scenarios)))
+            reasons = forecast(scenario, quick_load(scenario, _share(progress, at, len(scenarios))))
             found += [f"{suite.origin.file}: cell {name}: {reason}" for reason in reasons]
     if found:
         raise together([ConfigError(text, suite.origin.file) for text in found])
