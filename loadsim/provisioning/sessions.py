@@ -165,8 +165,6 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
         text += "; other accounts could log on: does the server limit the connections from one address?"
     elif isinstance(result, PasswordRefused):
         text += f"; {name_of(good)} logs on"
-        if account.password_shared and account.authcid is None:
-            text += "; the password has no {index}, so it is the same for all users"
     return ConfigError(text)
 
 
@@ -228,6 +226,15 @@ def _about_password(account: Account, failure: TaskFailed) -> bool:
     return account.token is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
 
 
+def _about_account(account: Account) -> str:
+    """Return the two reasons for which a server refuses a password, and what is unusual about the password."""
+    owner = "its" if account.authcid is None else "the master's"
+    return (
+        f"either the server has no account {account.login} (loadsim topology export writes them), or {owner} password"
+        f" is not the one in {account.password_source or 'the scenario'}"
+    ) + (f"; {account.password_remark}" if account.password_remark and account.authcid is None else "")
+
+
 def _swapped(service: str, failure: ProtocolError) -> str:
     """Return the question for a greeting of the other service; "" for any other failure."""
     other = {"imap": "SMTP", "smtp": "IMAP"}[service]
@@ -260,8 +267,7 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
     elif _about_password(account, failure):
-        source = f", which is from {account.password_source}" if account.password_source else ""
-        advice = f"; the server has no such account (loadsim topology export), or another password{source}"
+        advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
         advice = f"; is the server running, and is server.{service}.port right?"
     elif isinstance(failure, ProtocolError):

@@ -642,15 +642,23 @@ def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, sub
     assert line.endswith(f"; this is an {other} server: are the ports swapped?")
 
 
-NO_ACCOUNT = "; the server has no such account (loadsim topology export), or another password"
+def no_account(user: str, place: str = "the scenario") -> str:
+    """Return what a line says after a refused password, which comes from this place."""
+    return (
+        f"; either the server has no account {user} (loadsim topology export writes them), or its password is not the"
+        f" one in {place}"
+    )
+
+
+SHARED = "; the password has no {index}, so it is the same for all users"
 
 
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ({"password_env": "OF_THE_TEST"}, ", which is from accounts.password_env, the variable OF_THE_TEST"),
-        ({"password_command": "echo hunter2"}, ", which is from accounts.password_command"),
-        ({"password": PASSWORD}, ""),
+        ({"password_env": "OF_THE_TEST"}, "OF_THE_TEST (accounts.password_env)"),
+        ({"password_command": "echo hunter2"}, f"accounts.password_command{SHARED}"),
+        ({"password": PASSWORD}, "the scenario"),
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "init"])
@@ -663,7 +671,29 @@ def test_the_source_of_a_wrong_password(
     refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
     with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
         line = refusal(capsys, verb, on(*ports, accounts={"user": "user{index}", **source}))
-    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{NO_ACCOUNT}{named}")
+    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{no_account('user1', named)}")
+
+
+@pytest.mark.parametrize(
+    ("password", "remark"),
+    [
+        ("secret-{index}", ""),
+        ("secret-{index:03d}", ""),
+        ("secret", SHARED),
+        ("secret-{idx}", f"{SHARED}; its only field is {{index}}: other braces in it are sent as they are"),
+        ("{user}-{index}", "; its only field is {index}: other braces in it are sent as they are"),
+    ],
+)
+def test_the_line_on_a_refused_password_says_what_is_unusual_about_it(
+    capsys: Capture, password: str, remark: str
+) -> None:
+    """Also if no account logs on. It quotes nothing of the password."""
+    refuses_imap = partial(imap, log_on=lambda _: b"NO [AUTHENTICATIONFAILED] wrong")
+    refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
+    with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
+        line = refusal(capsys, "check", on(*ports, accounts={"user": "user{index}", "password": password}))
+    assert line.endswith(f"wrong{no_account('user1')}{remark}"), line
+    assert not any(word in line for word in ("secret", "idx", "{user}"))
 
 
 def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server: StartEmbedded) -> None:
@@ -675,7 +705,7 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
     server = embedded_server(accounts, dict(distribution_lists(scenario)))
     line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port, topology=ten))
     assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server answered: NO ")
-    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on"), line
+    assert line.endswith(f"{no_account('user7')}; account user1 (user1@loadsim.test) logs on"), line
     with logged_on(server, accounts[0]) as client:
         assert len(client.list()[1]) == 1  # the Inbox
 
@@ -683,7 +713,7 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize(
     ("password", "shared"),
-    [("hunter2-1", "; the password has no {index}, so it is the same for all users"), ("hunter2-{index:01d}", "")],
+    [("hunter2-1", SHARED), ("hunter2-{index:01d}", "")],
 )
 def test_the_first_account_logs_on_and_the_others_do_not(
     capsys: Capture, embedded_server: StartEmbedded, verb: str, password: str, shared: str
@@ -699,7 +729,7 @@ def test_the_first_account_logs_on_and_the_others_do_not(
         capsys, verb, on(*ports, topology=three, accounts={"user": "user{index}", "password": password})
     ).removesuffix(" (1 more account failed)")
     assert line.startswith("loadsim: account user2 (user2@loadsim.test): expected to log on, the server answered: NO ")
-    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on{shared}"), line
+    assert line.endswith(f"{no_account('user2')}{shared}; account user1 (user1@loadsim.test) logs on"), line
 
 
 @pytest.mark.parametrize("verb", ["run", "init"])
@@ -728,10 +758,10 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
     with serving((repeats, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    said = (
-        f"expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ******{NO_ACCOUNT} (1 more account failed)"
-    )
-    assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
+    said = "expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ******"
+    number = re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)};.*", line)
+    assert number is not None, line
+    assert line.endswith(f"{said}{no_account(f'user{number[1]}')} (1 more account failed)")
 
 
 @pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
@@ -742,7 +772,7 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
         line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
-        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + NO_ACCOUNT
+        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + no_account("user1")
     )
 
 
