@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import grp
 import pwd
+import sys
 import time
 from pathlib import Path
 
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
@@ -63,7 +65,7 @@ def _export_maildir(args: argparse.Namespace, scenario: Scenario) -> int:
     began_s = time.monotonic()
     with shown_progress() as progress:
         done = export_maildir(scenario, target, progress, args.processes)
-    print(_describe(done, time.monotonic() - began_s))
+    print_line(_describe(done, time.monotonic() - began_s), sys.stdout)
     return 0
 
 
