@@ -235,11 +235,11 @@ def _about_account(account: Account) -> str:
     ) + (f"; {account.password_remark}" if account.password_remark and account.authcid is None else "")
 
 
-def _swapped(service: str, failure: ProtocolError) -> str:
-    """Return the question for a greeting of the other service; "" for any other failure."""
-    other = {"imap": "SMTP", "smtp": "IMAP"}[service]
+def _other_service(service: str, failure: TaskFailed) -> str | None:
+    """Return the service whose greeting came in place of this service's; None for any other failure."""
     greeting = SMTP_GREETING if service == "imap" else ": * OK"
-    return f"; this is an {other} server: are the ports swapped?" if greeting in failure.line else ""
+    other = {"imap": "an SMTP", "smtp": "an IMAP"}[service]
+    return other if isinstance(failure, ProtocolError) and greeting in failure.line else None
 
 
 async def no_submission(services: Services, account: Account, failure: TaskFailed) -> ConfigError:
@@ -270,8 +270,6 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
         advice = f"; is the server running, and is server.{service}.port right?"
-    elif isinstance(failure, ProtocolError):
-        advice = _swapped(service, failure)
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":
@@ -280,4 +278,9 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         answer = failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
+    if other := _other_service(service, failure):
+        return ConfigError(
+            f"server: {service}: expected a mail server at {where}, found {other} server ({failure}); are"
+            " server.imap.port and server.smtp.port right?"
+        )
     return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

@@ -202,7 +202,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("window=50s", "found 'window' (perhaps run.window)"),
         ("topology.users=50", "found 'users' (perhaps topology.0.users)"),
         ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
-        ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
+        ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1' (perhaps topology.0.users)"),
         ("topology.0.protocol=3", "expected the name of a driver such as imap, found 3"),
         ("run.day_length=0s", "expected a duration above 0s, found '0s'"),
         ("run.day_shape=busy", "expected flat, or a list of 2 to 1,440 weights from 0 to 1e6, found 'busy'"),
@@ -410,7 +410,7 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
         ("text.tlog", "expected a timing log, found another kind of file"),
         ("directory", "expected a timing log or a run directory with logs/*.tlog, found none"),
         ("no*.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
-        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found no such file or directory"),
     ],
 )
 def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -> None:
@@ -419,6 +419,18 @@ def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -
     Path("text.tlog").write_text("hello\x1b[2J\n")
     Path("directory").mkdir()
     assert refusal(capsys, "log", *verb, log).startswith(f"loadsim: {log}: {says}")
+
+
+def test_a_directory_of_runs_is_no_run(capsys: Capture) -> None:
+    """The newest runs in it are named. A directory whose runs have no logs has none."""
+    for name in ("20260101T000000-a", "20260102T000000-b", "20260104T000000-d", "20260103T000000-c"):
+        (Path("runs") / name / "logs").mkdir(parents=True)
+        (Path("runs") / name / "logs" / "engine-0.tlog").touch()
+    (Path("runs") / "20260105T000000-empty" / "logs").mkdir(parents=True)
+    assert refusal(capsys, "report", "runs") == (
+        "loadsim: runs: expected a timing log or a run directory with logs/*.tlog, found none; runs in it:"
+        " runs/20260104T000000-d, runs/20260103T000000-c, runs/20260102T000000-b, and 1 more"
+    )
 
 
 def test_a_scenario_beside_its_name(capsys: Capture) -> None:
@@ -587,12 +599,12 @@ def test_wrong_tls(
 @pytest.mark.parametrize(
     ("service", "handler", "says"),
     [
-        ("imap", silent, "no answer to connect; " + RIGHT.format("none")),
-        ("imap", hangs_up, "connection lost"),
-        ("imap", smtp, "IMAP syntax: "),
-        ("smtp", silent, "no answer to CONNECT; " + RIGHT.format("none")),
-        ("smtp", hangs_up, "lost at CONNECT: "),
-        ("smtp", imap, "no SMTP at CONNECT: "),
+        ("imap", silent, ": no answer to connect; " + RIGHT.format("none")),
+        ("imap", hangs_up, ": connection lost"),
+        ("imap", smtp, " an SMTP server (IMAP syntax: "),
+        ("smtp", silent, ": no answer to CONNECT; " + RIGHT.format("none")),
+        ("smtp", hangs_up, ": lost at CONNECT: "),
+        ("smtp", imap, " an IMAP server (no SMTP at CONNECT: "),
     ],
 )
 def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler, says: str) -> None:
@@ -601,7 +613,7 @@ def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler,
     with serving((handlers["imap"], None), (handlers["smtp"], None)) as ports:
         line = refusal(capsys, "run", on(*ports, limits={"command": "500ms" if handler is silent else "10s"}))
     where = f"127.0.0.1:{ports[service == 'smtp']}"
-    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found: {says}")
+    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found{says}")
 
 
 @pytest.mark.parametrize("verb", ["init", "clean"])
@@ -639,7 +651,9 @@ def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, sub
     with serving((smtp, None), (imap, None)) as ports:
         line = refusal(capsys, verb, on(*ports, client={"submission": submission}))
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
-    assert line.endswith(f"; this is an {other} server: are the ports swapped?")
+    assert re.search(rf", found an {other} server \(.+\); are server.imap.port and server.smtp.port right\?$", line), (
+        line
+    )
 
 
 def no_account(user: str, place: str = "the scenario") -> str:
