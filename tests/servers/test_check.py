@@ -155,6 +155,17 @@ def test_tasks_are_done_with_the_mail_program_of_each_group(lab: Lab) -> None:
         assert lab.snapshots() == before
 
 
+def test_a_wrong_domain_is_one_remedy(lab: Lab) -> None:
+    """For all users and the list."""
+    listed = lab.with_settings(*WITH_LIST)
+    report = relayed(listed, 5.0, lambda _, recipient: f"554 5.7.1 <{recipient}>: Relay access denied")
+    assert len(report.lacks) > 1
+    assert report.verdict == (
+        "This scenario cannot run on this server: set domain to one for which the server accepts mail, or let it accept"
+        " mail for the domain example.test."
+    )
+
+
 def test_all_lists_are_named(lab: Lab) -> None:
     """Mail arrives through the smallest one; one of the others is missing."""
     listed = lab.with_settings("lists={count: 3, size: {min: 1, average: 1, max: 1}}")
