@@ -165,7 +165,7 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
         text += "; other accounts could log on: does the server limit the connections from one address?"
     elif isinstance(result, PasswordRefused):
         text += f"; {name_of(good)} logs on"
-    return ConfigError(text)
+    return type(result)(text)
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:

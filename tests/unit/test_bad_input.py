@@ -746,6 +746,50 @@ def test_the_first_account_logs_on_and_the_others_do_not(
     assert line.endswith(f"{no_account('user2')}{shared}; account user1 (user1@loadsim.test) logs on"), line
 
 
+@pytest.mark.parametrize("present", [2, 3, 9, 31, 39])
+def test_more_users_than_accounts(capsys: Capture, embedded_server: StartEmbedded, present: int) -> None:
+    """The line names the first missing account, and a setting with which the check finds nothing missing."""
+    topology = [{"profile": "loadsim-5.5/light", "users": 40}]
+    path = on(1, 1, topology=topology, lists={"count": 0})
+    scenario = load_scenario(path)
+    server = embedded_server([scenario.account(user) for user in range(1, present + 1)])
+    path = on(server.services.imap.port, server.services.smtp.port, topology=topology, lists={"count": 0})
+    line = refusal(capsys, "check", path)
+    setting = f"topology.0.users={present}"
+    begin = (
+        f"{40 - present} of 40 accounts may be missing, from user{present + 1} on (--set {setting} leaves them out): "
+    )
+    assert line.startswith(f"loadsim: {begin}account user{present + 1} (user{present + 1}@loadsim.test): expected "), (
+        line
+    )
+    assert re.search(r"; account user\d+ \(user\d+@loadsim.test\) logs on$", line), line
+    main(["check", path, "--set", setting, "--wait", "1"])
+    assert "expected to log on" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "users", "first"),
+    [({40, 11}, 40, 11), ({40, 6, 16, 25, 35}, 40, 6), ({2, 3}, 3, 2), ({6}, 3, None)],
+)
+def test_accounts_missing_here_and_there(
+    capsys: Capture, embedded_server: StartEmbedded, missing: set[int], users: int, first: int | None
+) -> None:
+    """The search meets accounts that exist behind a missing one: the line names that one, and no setting.
+
+    Nor does it name one if a single account is left.
+    """
+    groups = [{"profile": "loadsim-5.5/light", "users": users}]
+    scenario = load_scenario(on(1, 1, topology=groups, lists={"count": 0}))
+    server = embedded_server([scenario.account(user) for user in range(1, users + 1) if user not in missing])
+    path = on(server.services.imap.port, server.services.smtp.port, topology=groups, lists={"count": 0})
+    main(["check", path, "--wait", "1"])
+    said = capsys.readouterr().err
+    assert "topology.0.users" not in said
+    assert bool(re.search(r"account user\d+ \(.*expected to log on, .* logs on$", said, re.MULTILINE)) == bool(first)
+    if first:
+        assert f"account user{first} (" in said
+
+
 @pytest.mark.parametrize("verb", ["run", "init"])
 def test_mailboxes_without_folders_are_not_left_as_they_are(
     capsys: Capture, embedded_server: StartEmbedded, verb: str
