@@ -186,7 +186,8 @@ def run_new(args: argparse.Namespace) -> int:
     scenario = _write_checked(file, text)
     print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
     print(f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number")
-    print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
+    print("  # If the accounts do not exist yet:")
+    print(f"  loadsim topology export {file} --format csv --out accounts")
     for step in steps:
         print(f"  {step}")
     with shown_share("Planning") as planning:

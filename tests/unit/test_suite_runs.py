@@ -139,7 +139,7 @@ def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> 
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["suite", "suite.yaml", "--out", "other"]) == 2
-    assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
+    assert "expected a new or empty directory, found files in it; choose another name" in capsys.readouterr().err
 
 
 def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
