@@ -178,7 +178,7 @@ def _processor(host: Series, users: int, window_s: Window, target: float) -> Res
         by_machines = f", and other virtual machines {float(stolen.mean()):.2f}" if stolen.any() else ""
         why_not = (
             f"other programs took {float(others.mean()):.2f} of {float(cores.mean()):.0f} cores{by_machines}, more than"
-            " half: end them, and measure again"
+            " half: measure without them"
         )
         return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
     return _resource("processor", "cores", ESTIMATE, used, left, users, target)

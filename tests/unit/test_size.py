@@ -348,7 +348,7 @@ def test_a_monitor_s_postfix_may_count_more(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"others_cpu_cores": 1.2}, "other programs took 1.20 of 2 cores, more than half: end them, and measure again"),
+        ({"others_cpu_cores": 1.2}, "other programs took 1.20 of 2 cores, more than half: measure without them"),
         ({"others_cpu_cores": None}, "the probe has no figure others_cpu_cores"),
         ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "other programs took 1.10 of 2 cores"),
     ],
