@@ -305,6 +305,19 @@ def test_a_run_without_messages_has_disk_operations(tmp_path: Path, capsys: pyte
     assert "for each submitted message" not in text
 
 
+@pytest.mark.parametrize("scenario", [None, "topology: ["])
+def test_mailboxes_without_a_scenario_are_not_known(
+    scenario: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy_run(tmp_path)
+    if scenario is not None:
+        (tmp_path / "scenario.yaml").write_text(scenario)
+    status, text = answer(tmp_path, capsys)
+    assert status == 0
+    assert "Mailboxes: not known (no scenario.yaml that can be read)" in text
+    assert "a container's limit of memory or disk" in text
+
+
 # --- several probes -------------------------------------------------------------------------------------------------
 
 
