@@ -18,7 +18,7 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Key, Problems
 from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
-from loadsim.model.terms import FIGURE_NAME, SENDING, WITHOUT_WINDOW
+from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, parse, show
 
 
@@ -125,7 +125,7 @@ _STATISTICS = dict.fromkeys(("mean", "p50", "p95", "min", "max"), _MS)
 _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
 
 
-MONITORED = re.compile(r"[^.@]+@[a-z0-9][a-z0-9-]{0,39}")
+MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
 """The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
 
 

@@ -8,7 +8,6 @@ that a clock that is set meanwhile moves no sample against another.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,9 +17,6 @@ from loadsim.errors import LogError
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import MOST_NS
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
-
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-"""A monitor's name, which is behind an @ in the names of its probes."""
 
 BOOT_ID = "boot_id"
 """Fact of a machine: the kernel's random number of this boot."""

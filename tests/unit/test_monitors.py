@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from loadsim.cluster.collect import check_run
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
+from loadsim.report.probe_panels import panels_of
 from loadsim.report.probes import placed_by
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import check_one_start, merge, read_logs, truncate
@@ -70,10 +72,12 @@ def monitor_at(
     ended: bool = True,
     name: str = "mx1",
     probe: str = "postfix",
+    **hostile: Mapping[str, Any],
 ) -> Path:
     """The file of a monitor; instants are seconds from the run's common start, by true time.
 
-    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth.
+    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth. `hostile` has further
+    keys of its `header`, its `facts`, and each sample of its probe (`sample`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
@@ -85,7 +89,7 @@ def monitor_at(
         "engine_users": 0,
         "wall_clock_start": (START + timedelta(seconds=begun_s)).isoformat(),
     }
-    writer = TimingLogWriter(path, header, epoch_ns)
+    writer = TimingLogWriter(path, header | hostile.get("header", {}), epoch_ns)
     writer.facts({"boot_id": boot, "wall_clock_error_ns": error_ns, "server_here": True})
     stated = {} if error_ns is None else {"wall_clock_error_ns": error_ns}
     for at_s, figures in samples:
@@ -93,7 +97,10 @@ def monitor_at(
         wrong_s = sum(by_s for since_s, by_s in (set_by_s or {}).items() if at_s >= since_s)
         wall_ns = round((START.timestamp() + at_s + wrong_s) * 1e6) * 1000
         writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns, **stated})
-        writer.health({"at_ns": at_ns, "probe": f"{probe}@{name}", "figures": dict(figures)})
+        writer.health(
+            {"at_ns": at_ns, "probe": f"{probe}@{name}", "figures": dict(figures)} | hostile.get("sample", {})
+        )
+    writer.facts(hostile.get("facts", {}))
     writer.facts({"probes": {f"{probe}@{name}": {"package": "p 1", "samples": 1, "failures": 0, "last_failure": None}}})
     if ended:
         writer.facts({"ended": "completed"})
@@ -400,6 +407,58 @@ def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
     check_run(place, "run-1")
     with pytest.raises(ConfigError, match="expected a log of run run-2, found one of run run-1"):
         check_run(place, "run-2")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "found"),
+    [
+        ({"header": {"users": 5}}, "header: users: expected 0 of a monitor, found 5"),
+        ({"header": {"engine_users": 5}}, "header: engine_users: expected 0 of a monitor, found 5"),
+        ({"header": {"client": "c1"}}, "header: client: expected 'mx1' of a monitor, found 'c1'"),
+        ({"header": {"monitor": ""}}, "header: monitor: expected a-z, 0-9 and -, at most 40 characters, found ''"),
+        ({"facts": {"own_faults": {"OSError: x": 3}}}, "facts: own_faults: expected no such fact of a monitor"),
+        ({"facts": {"ended_why": "x"}}, "facts: ended_why: expected no such fact of a monitor, found 'x'"),
+        ({"facts": {"start_ns": 5}}, "facts: start_ns: expected no such fact of a monitor, found 5"),
+        ({"sample": {"engine": "0"}}, "health: engine: expected no such key of a monitor, found one"),
+        ({"sample": {"lags_us": [9]}}, "health: lags_us: expected no such key of a monitor, found one"),
+        ({"sample": {"probe": "host"}}, "health: probe: expected names that end with @mx1, found 'host'"),
+        ({"sample": {"probe": "a@mx2"}}, "health: probe: expected names that end with @mx1, found 'a@mx2'"),
+        ({"sample": {"figures": {"{a}": 1}}}, "health: figures: expected names of a-z, 0-9 and _, at most 40"),
+    ],
+)
+def test_a_monitor_is_no_part_of_the_generator(hostile: dict[str, Any], found: str, tmp_path: Path) -> None:
+    """A file that says so is refused: it would make the run invalid, or change the samples of other probes."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds(), **hostile)
+    with pytest.raises(LogError) as refused:
+        judged(place)
+    assert str(refused.value).startswith(f"{path}: {found}")
+
+
+@pytest.mark.parametrize("ended", ["early", "given up"])
+def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path) -> None:
+    """Neither in its own file, nor in a merged log."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds(), ended=False, facts={"ended": ended})
+    with pytest.raises(LogError, match="facts: ended: expected completed of a monitor, found"):
+        judged(place)
+    path.unlink()
+    monitor_at(path, seconds())
+    log = read_logs([place])
+    for facts in ({"ended": ended}, {"own_faults": {"x": 1}}):
+        sources = [replace(one, facts={**one.facts, **facts}) if one.is_monitor else one for one in log.sources]
+        (key,) = facts
+        merged = tmp_path / f"{key}.tlog"
+        write_log(replace(log, sources=tuple(sources)), merged)
+        with pytest.raises(LogError, match=f"facts: {key}: expected (?:completed|no such fact) of a monitor"):
+            read_log(merged)
+
+
+def test_a_figure_with_any_name_of_others_is_drawn(tmp_path: Path) -> None:
+    """A name is never a format."""
+    (panel, lines), *_ = panels_of("custom@mx1", ["{a}"])
+    assert (panel.title, lines) == ("{a}", [("{a}", "{a}")])
+    assert [lines for _, lines in panels_of("host", ["disk_sda_busy_share"])] == [[("sda busy", "disk_sda_busy_share")]]
 
 
 @pytest.mark.parametrize(
