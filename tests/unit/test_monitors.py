@@ -8,6 +8,7 @@ passes a criterion; the run is worse for the death of its monitor; the server's 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -206,7 +207,7 @@ def test_a_figure_may_be_a_criterion(tmp_path: Path) -> None:
     assert (was.figure, was.passed) == (None, False)
     assert (found.figure, found.passed) == (39.25, True)
     assert before.verdict.warnings == (
-        "monitor mx1: expected its file next to the logs of the run, as a criterion names it, found none",
+        "monitor mx1: expected its file among those of the run (RUN/logs), as a criterion names it, found none",
     )
     assert after.verdict.warnings == ()
     assert after.verdict.validity == before.verdict.validity == "valid"
@@ -216,15 +217,31 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     """At 20 s, in the middle of a block: its figures are not measured, and the run is what it was."""
     place = run_at(tmp_path, criteria=CRITERIA)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
-    path.write_bytes(path.read_bytes() + b"\x06\x40")
     summary = judged(place)
     assert summary.verdict.validity == "valid"
     assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
     assert summary.verdict.warnings == (
         "monitor mx1: no sample from 19 s to 40 s, its last one: its file has no end, as that of a killed process",
     )
+    path.write_bytes(path.read_bytes() + b"\x06\x40")
+    summary = judged(place)
+    assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
     (place_of,) = monitor_places(read_logs([place]))
     assert len(place_of.damages) == 1
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    """A bit that is flipped in the middle ends what can be read: nobody killed that monitor."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    gap, damage = judged(place).verdict.warnings
+    assert gap.startswith("monitor mx1: no sample") and "killed" not in gap
+    assert re.fullmatch(
+        r"monitor mx1: mx1\.tlog: the last \d+ of \d+ bytes are cut off or damaged, and were not read", damage
+    )
 
 
 def test_a_file_that_was_copied_while_the_monitor_ran_is_whole(tmp_path: Path) -> None:
