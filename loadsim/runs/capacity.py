@@ -29,6 +29,7 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.criteria import refuse_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
@@ -104,6 +105,7 @@ def find_capacity(
     scenario = read(())
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
+    refuse_monitors(scenario.criteria, f"{scenario.name}: ")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
     make = runner or partial(_run_here, terms)

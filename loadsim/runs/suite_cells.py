@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from loadsim.errors import ConfigError, together
+from loadsim.model.criteria import refuse_monitors
 from loadsim.model.problems import Problems
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite
@@ -147,6 +148,7 @@ def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
     scenario = load_scenario(cell.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
+    refuse_monitors(scenario.criteria, SETTING)
     return scenario
 
 

@@ -176,8 +176,15 @@ def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:
     assert error.endswith("found 'mediun' (perhaps medium)")
 
 
-def test_a_closed_loop_and_several_groups_are_rejected() -> None:
+def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() -> None:
     assert "expected canonical for a suite, found stress" in problems(set={"run.mode": "stress"})[0]
+    monitored = {"criteria": {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}}
+    (error,) = problems(set=monitored)
+    assert error.endswith(
+        "criteria: expected figures that are known at the end of each run, found those of the monitor mx1, whose file"
+        " is there later"
+    )
+    assert error.startswith("suite.yaml: ")
     written(Path("three.yaml"))
     (error,) = problems(scenario="three.yaml", profiles=["loadsim-5.5/light"])
     assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
