@@ -113,6 +113,7 @@ def _cells(cells: Sequence[CellFigures]) -> Table:
         ("Standard deviation", "time", lambda one: None if one.score is None else one.score.stddev),
         ("Tasks/s", 1, lambda one: one.tasks_per_s),
         ("Degraded", 0, lambda one: one.degraded),
+        ("Overloaded", 0, lambda one: one.overloaded),
         ("Invalid or failed", 0, lambda one: one.invalid + one.failed),
         ("Criteria", None, lambda one: OUTCOMES[one.verdict]),
     )
@@ -232,11 +233,13 @@ def _differences(figures: SuiteFigures, facts: Facts) -> Iterable[Block]:
 def _next(figures: SuiteFigures, *, embedded: bool) -> str:
     if figures.ended_why or not figures.complete:
         return "mend what the reasons of the last runs name, and give the same command again: it resumes the suite."
-    if any(cell.measured < cell.planned for cell in figures.cells):
+    if any(cell.answered < cell.planned for cell in figures.cells):
         return (
             "read the reasons of the runs that are invalid or failed. With a larger number of retries in the file, the"
             " same command repeats them."
         )
+    if any(cell.overloaded for cell in figures.cells):
+        return "read the reasons of the overloaded runs, and take fewer users: the server did not take this load."
     if any(run.result == FAILED or run.failed_after for run in figures.runs):
         return "look at the runs that failed at first: what made them fail may have changed others."
     if embedded:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadsim.analysis.suite import FAILED, INVALID, CellFigures, ComparedCells, SuiteFigures, SuiteRun
+from loadsim.analysis.suite import FAILED, INVALID, OVERLOADED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
 from loadsim.report.answer_facts import count
@@ -37,6 +37,8 @@ def result_words(run: SuiteRun) -> str:
         return "failed"
     if run.result == INVALID:
         return "invalid"
+    if run.result == OVERLOADED:
+        return "invalid, the server did not take the load"
     score = "no score" if run.score_ms is None else f"score {duration(float(run.score_ms))}"
     return f"{run.validity}, criteria {'met' if run.passed else 'missed'}, {score}"
 
@@ -70,6 +72,7 @@ def headline(figures: SuiteFigures) -> str:
     """Return the state of a suite in a sentence."""
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)
+    answered = sum(cell.answered for cell in figures.cells)
     of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
     missed = sum(cell.verdict == "missed" for cell in figures.cells)
     degraded = sum(cell.degraded for cell in figures.cells)
@@ -77,7 +80,7 @@ def headline(figures: SuiteFigures) -> str:
         return f"ended early: {figures.ended_why}; {of_cells}"
     if not figures.complete:
         return f"not complete, {count(figures.left, 'run')} left; {of_cells}"
-    if measured < planned:
+    if answered < planned:
         return f"complete with gaps; {of_cells}"
     criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
     return f"complete; {of_cells}; {criteria}{f'; {degraded} of the runs degraded' if degraded else ''}"
@@ -113,7 +116,7 @@ def notes_of(figures: SuiteFigures) -> list[str]:
     """Return what limits the meaning of the figures of cells."""
     notes = []
     for cell in figures.cells:
-        if cell.measured and cell.no_score:
+        if cell.answered and cell.no_score:
             notes.append(f"{cell.name}: no score, as {cell.no_score}.")
         if cell.invalid or cell.failed:
             found = [

@@ -12,9 +12,11 @@ from typing import Any
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import (
+    ANSWERED,
     FAILED,
     INVALID,
     MEASURED,
+    OVERLOADED,
     CellFigures,
     ComparedCells,
     HookResult,
@@ -22,7 +24,7 @@ from loadsim.analysis.suite import (
     SuiteFigures,
     SuiteRun,
 )
-from loadsim.analysis.verdict import ENDED
+from loadsim.analysis.verdict import ENDED, server_failed
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook, Pair, Slot, Suite
@@ -170,7 +172,7 @@ class _Making:
                 attempt = 1 + sum(run.number == slot.number for run in figures.runs)
                 self.began_run(slot, attempt)
                 run = self._run(figures, slot, attempt)
-                in_a_row = 0 if run.result == MEASURED else in_a_row + 1
+                in_a_row = 0 if run.result in ANSWERED else in_a_row + 1
                 figures = with_runs(figures.directory, self.suite, self.terms, (*figures.runs, run))
                 done = figures.done
                 if in_a_row >= self.suite.stop_after and figures.left:
@@ -294,7 +296,6 @@ def _record(
     after: tuple[HookResult, ...],
 ) -> SuiteRun:
     """Return the entry of a run: with figures if it has a score file, else with the reason."""
-    result: Result = FAILED if score is None else MEASURED
     verdict = score["verdict"] if score is not None else {}
     reasons = [failure] if failure is not None else verdict.get("reasons", [])
     modules = score["by_protocol"] if score is not None else {}
@@ -304,7 +305,7 @@ def _record(
         cell=slot.cell.name,
         repeat=slot.repeat,
         attempt=attempt,
-        result=INVALID if verdict.get("validity") == "invalid" else result,
+        result=_result(verdict),
         began=None if began is None else began.isoformat(timespec="seconds"),
         took_s=None if began is None else round(took_s, 1),
         validity=verdict.get("validity"),
@@ -318,18 +319,30 @@ def _record(
     )
 
 
+def _result(verdict: Mapping[str, Any]) -> Result:
+    """Return the result of a run with this verdict; an empty one is that of a run without figures."""
+    if not verdict:
+        return FAILED
+    if verdict["validity"] != "invalid":
+        return MEASURED
+    return OVERLOADED if server_failed(verdict["causes"]) else INVALID
+
+
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def compared(suite: Suite, figures: SuiteFigures) -> tuple[ComparedCells, ...]:
-    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it."""
+    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it.
+
+    A cell with an overloaded run is not compared: the other runs alone would flatter it.
+    """
     cells = {cell.name: cell for cell in figures.cells}
     return tuple(_compared(pair, cells, figures.directory) for pair in suite.pairs)
 
 
 def _compared(pair: Pair, cells: Mapping[str, CellFigures], out: Path) -> ComparedCells:
     for name in (pair.base, pair.new):
-        if not cells[name].runs:
+        if not cells[name].runs or cells[name].overloaded:
             return ComparedCells(pair.base, pair.new, None, f"{name}: {cells[name].no_score}")
     sides = [[out / run for run in cells[name].runs] for name in (pair.base, pair.new)]
     try:

@@ -252,7 +252,7 @@ def run(number: int = 1, result: str = "measured", score_ms: float | str | None 
         "result": result,
         "began": "2026-01-05T08:00:00+00:00",
         "took_s": 61.0,
-        "validity": {"measured": "valid", "invalid": "invalid", "failed": None}[result],
+        "validity": {"measured": "valid", "failed": None}.get(result, "invalid"),
         "passed": True if measured else None,
         "score_ms": score_ms if measured else None,
         "tasks_per_s": 5.0 if measured else None,
@@ -292,6 +292,8 @@ def test_runs_that_may_not_be_quoted_are_in_no_figure() -> None:
         ([run(1), run(2)], 3, "incomplete"),
         ([run(1), run(2, passed=False)], 3, "missed"),
         ([run(1, "invalid"), run(2)], 1, "met"),
+        ([run(1, "overloaded"), run(2)], 2, "missed"),
+        ([run(1, "overloaded"), run(2)], 1, "missed"),
         ([], 1, "incomplete"),
     ],
 )
@@ -304,6 +306,7 @@ def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(runs: list[SuiteRun
     [
         ({"score_ms": "inf"}, "not every run has a finite score"),
         ({"score_ms": None}, "not every run has a finite score"),
+        ({"result": "overloaded"}, "the server did not take the load in 1 of 2 runs"),
         ({"scored": ["imap: SEND"]}, "the runs' scores are over different tasks"),
     ],
 )
@@ -325,6 +328,8 @@ def figures(*runs: SuiteRun, planned: int, retries: int = 0) -> SuiteFigures:
         ([run(1, passed=False)], 1, 0, 0, 1),
         ([run(1, "invalid")], 1, 0, 0, 3),
         ([run(1, "invalid")], 1, 1, 1, 3),
+        ([run(1, "overloaded")], 1, 1, 0, 1),
+        ([run(1, "overloaded"), run(2, "failed")], 2, 0, 0, 3),
         ([run(1, "failed"), run(1, passed=False)], 1, 1, 0, 1),
         ([run(1, passed=False), run(2, "failed")], 2, 0, 0, 3),
     ],

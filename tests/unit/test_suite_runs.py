@@ -9,7 +9,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import yaml
 from compared_runs import write_run
 from paths import ROOT
 from small_runs import written
+from timing_samples import ENDED, skipped
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import SuiteFigures
@@ -28,6 +31,7 @@ from loadsim.model.suite import Hook, Suite, load_suite
 from loadsim.report.document import to_json
 from loadsim.report.html import to_html
 from loadsim.report.suite_report import describe_suite
+from loadsim.report.suite_text import suite_text
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.suite import run_suite
@@ -172,6 +176,37 @@ def test_failed_runs_are_retried_recorded_and_survived() -> None:
     assert (figures.complete, figures.exit_status) == (True, 3)
     assert not any(OUT.glob("runs/*-old-*"))
     assert len(list(OUT.glob("hooks/*-old-*"))) == 6
+
+
+@pytest.mark.parametrize(
+    "overloaded",
+    [
+        {"tasks": [skipped("READ", 1000 * at) for at in range(1, 6)]},
+        {"facts": {**ENDED, "ended": "early", "ended_why": "half of all tasks failed"}},
+    ],
+    ids=["load", "aborted"],
+)
+def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overloaded: dict[str, Any]) -> None:
+    """Its cell misses its criteria: repeating such runs would choose those in which the server kept up."""
+    pair = {"base": {"server": "old"}, "new": {"server": "new"}}
+    found = suite(servers=SERVERS, repeats=2, retries=5, stop_after=1, compare=[pair])
+    with_runs(found)
+    slot = next(slot for slot in found.slots if (slot.cell.name, slot.repeat) == ("new", 1))
+    shutil.rmtree(OUT / "runs" / run_name(found, slot, 1))
+    write_run(OUT / "runs", run_name(found, slot, 1), **overloaded)
+    figures = run_suite(found, OUT)
+    assert Counter(run.result for run in figures.runs) == {"measured": 3, "overloaded": 1}
+    assert [(cell.name, cell.verdict, cell.measured, cell.overloaded) for cell in figures.cells] == [
+        ("old", "met", 2, 0),
+        ("new", "missed", 1, 1),
+    ]
+    assert (figures.complete, figures.exit_status) == (True, 1)
+    refused = "new: the server did not take the load in 1 of 2 runs"
+    assert (figures.cells[1].score, figures.comparisons[0].refused) == (None, refused)
+    text = " ".join(suite_text(figures, 200).split())
+    assert "complete; 3 of 4 runs measured, in 2 cells; criteria missed in 1 of them" in text
+    assert "new: no score, as the server did not take the load in 1 of 2 runs." in text
+    assert "take fewer users" in to_html(describe_suite(figures))
 
 
 def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again(capsys: Capture) -> None:
