@@ -20,6 +20,23 @@ INCOMPLETE = ".incomplete-"
 """The mark in the names of run directories that were set aside."""
 
 
+class Interrupted(Exception):
+    """A user ended a sequence of runs, which can be resumed.
+
+    `kept`: the last run had done its work and is recorded. Else, it is repeated.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def in_words(self, noun: str, resume: str) -> str:
+        """Return what happened in a run, which `noun` names, and what `resume` does."""
+        if self.kept:
+            return f"interrupted after a {noun}, which is kept: {resume} makes the others"
+        return f"interrupted in a {noun}, which {resume} repeats"
+
+
 @contextmanager
 def own_directory(out: Path, state: str, noun: str) -> Iterator[None]:
     """Create a directory unless it has the file `state`, and keep other processes out; `noun` names their work.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import (
@@ -25,6 +25,7 @@ from loadsim.analysis.suite import (
     SuiteRun,
 )
 from loadsim.analysis.verdict import ENDED, server_failed
+from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook, Pair, Slot, Suite
@@ -32,7 +33,7 @@ from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_forecast import quick_forecast
-from loadsim.runs.resumable import finished_score, own_directory, set_aside
+from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
 from loadsim.runs.suite_file import FILE_NAME, HOOKS, RUNS, read_runs, run_name, write
 from loadsim.runs.watcher import SILENT, Watcher
@@ -47,9 +48,8 @@ Scenarios = Mapping[str, Scenario]
 """The scenarios by the names of cells."""
 
 
-class Interrupted(Exception):
-    """A user ended the suite in a run. It can be resumed."""
-
+When = Literal["before", "after"]
+"""The times of commands around a run."""
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
 """Returns the watcher of a run with this scenario, for as long as the block."""
@@ -67,14 +67,17 @@ def run_suite(
     begun: Callable[[SuiteFigures, Scenarios], None] = lambda *_: None,
     began_run: Callable[[Slot, int], None] = lambda *_: None,
     ended_run: Callable[[SuiteFigures], None] = lambda _: None,
+    began_commands: Callable[[When], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SuiteFigures:
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
     `begun` receives the suite with the runs that it already has, before the first run. `began_run` receives the place
-    and the attempt of each run, and `ended_run` the suite with it. Raises `ConfigError` for a fault found before a run,
-    and `Interrupted`. A run that fails is recorded, and the suite continues.
+    and the attempt of each run, `began_commands` is called before its commands, and `ended_run` receives the suite with
+    it. Raises `ConfigError` for a fault found before a run, and `Interrupted`. A run that fails is recorded, and the
+    suite continues. After a signal in a run that had done its work, the suite ends if runs are left.
     """
+    signalled = noticed_signals()
     # 1. Check all cells before the first run.
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     terms = terms_of(suite, scenarios)
@@ -92,7 +95,9 @@ def run_suite(
                 scenarios = _checked(suite, planning)
             write(figures)
             begun(figures, scenarios)
-            figures = _Making(suite, terms, scenarios, watch, sleep, began_run, ended_run).all(figures)
+            figures = _Making(
+                suite, terms, scenarios, watch, sleep, signalled, began_run, ended_run, began_commands
+            ).all(figures)
 
             # 3. Compare.
             figures = replace(figures, comparisons=compared(suite, figures))
@@ -161,11 +166,13 @@ class _Making:
     scenarios: Scenarios
     watch: Watch
     sleep: Callable[[float], None]
+    signalled: Callable[[], bool]
     began_run: Callable[[Slot, int], None]
     ended_run: Callable[[SuiteFigures], None]
+    began_commands: Callable[[When], None]
 
     def all(self, figures: SuiteFigures) -> SuiteFigures:
-        """Make the runs that are left, until too many in a row are not measured."""
+        """Make the runs that are left, until too many in a row have no answer. Raises `Interrupted`."""
         in_a_row, done = 0, figures.done
         for slot in self.suite.slots:
             while slot.number not in done:
@@ -182,13 +189,15 @@ class _Making:
                 self.ended_run(figures)
                 if figures.ended_why:
                     return figures
+                if figures.left and self.signalled():
+                    raise Interrupted(kept=True)
         return figures
 
     def _run(self, figures: SuiteFigures, slot: Slot, attempt: int) -> SuiteRun:
         """Return a run that has ended, or make it between its commands. Raises `Interrupted`."""
         name = run_name(self.suite, slot, attempt)
         directory = figures.directory / RUNS / name
-        around = _Around(figures.directory, directory, self.suite, slot)
+        around = _Around(figures.directory, directory, self.suite, slot, self.began_commands)
         began: datetime | None = None
         began_s = time.monotonic()
         before: tuple[HookResult, ...] = ()
@@ -210,12 +219,15 @@ class _Making:
                 before, failure = around.hooks("before", slot.cell.before)
                 if failure is None:
                     score, failure = self._measure(slot, directory)
+            interrupted = self.signalled() if score is None else ENDED in score["verdict"]["causes"]
         finally:
-            after, _ = around.hooks("after", slot.cell.after, go_on=True)
+            with handled_by(lambda _: None):  # a signal ends the suite after these commands
+                after, _ = around.hooks("after", slot.cell.after, go_on=True)
 
-        # 3. Record it.
-        if score is not None and ENDED in score["verdict"]["causes"]:
-            set_aside(directory)
+        # 3. Record it, unless a signal made it end or fail.
+        if interrupted:
+            if directory.exists():
+                set_aside(directory)
             raise Interrupted
         return _record(
             figures.directory,
@@ -251,15 +263,18 @@ class _Around:
     directory: Path
     suite: Suite
     slot: Slot
+    began: Callable[[When], None]
 
     def hooks(
-        self, when: str, hooks: Sequence[Hook], *, go_on: bool = False
+        self, when: When, hooks: Sequence[Hook], *, go_on: bool = False
     ) -> tuple[tuple[HookResult, ...], str | None]:
         """Execute commands up to the first that fails, or all with `go_on`. Return their ends, and the first failure.
 
         Their outputs are files in the directory `HOOKS`, which keeps those of interrupted runs.
         """
         found: list[HookResult] = []
+        if hooks:
+            self.began(when)
         for number, hook in enumerate(hooks, 1):
             output = self.out / HOOKS / f"{self.directory.name}.{when}-{number}.txt"
             output.parent.mkdir(exist_ok=True)

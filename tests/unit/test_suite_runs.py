@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from compared_runs import write_run
+from kept_signals import kept_signals
 from paths import ROOT
 from small_runs import written
 from timing_samples import ENDED, skipped
@@ -243,6 +244,22 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
     (run,) = figures.runs
     assert (run.result, run.failed_after, figures.exit_status) == ("measured", ("sh: exit status 1",), 0)
+
+
+def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(capsys: Capture) -> None:
+    """The run has been measured: it is recorded. A second signal does not end the commands, either."""
+    after = [{"shell": "kill -TERM $PPID; kill -INT $PPID; echo first >> order"}, {"shell": "echo second >> order"}]
+    with_runs(suite(repeats=2, after=after))
+    with kept_signals():
+        assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
+    said = "loadsim: interrupted after a run, which is kept: the same command with --out out makes the others\n"
+    assert capsys.readouterr().err == said
+    assert Path("order").read_text().split() == ["first", "second"]
+    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["measured"], 1)
+    assert state()["runs"][0]["after"][0]["failure"] is None
+    with kept_signals():
+        assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 0, "no run was left after the last signal"
+    assert state()["complete"]
 
 
 def test_pauses_are_between_runs_only() -> None:
