@@ -224,7 +224,8 @@ class ComparedCells:
 class SuiteFigures:
     """A suite with its runs so far. `total` is the number of places in the order; each needs a run with an answer.
 
-    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are made at the end.
+    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are None until they are made, at
+    the end.
     """
 
     directory: Path
@@ -234,7 +235,7 @@ class SuiteFigures:
     retries: int
     runs: tuple[SuiteRun, ...]
     cells: tuple[CellFigures, ...]
-    comparisons: tuple[ComparedCells, ...] = ()
+    comparisons: tuple[ComparedCells, ...] | None = None
     ended_why: str | None = None
 
     @property
@@ -250,9 +251,21 @@ class SuiteFigures:
         return self.total - len(self.done)
 
     @property
+    def late(self) -> tuple[SuiteRun, ...]:
+        """The runs that were made after one of a later place, as after a rise of `retries`: out of their block."""
+        return tuple(
+            run for at, run in enumerate(self.runs) if any(earlier.number > run.number for earlier in self.runs[:at])
+        )
+
+    @property
+    def embedded(self) -> bool:
+        """True if cells have the embedded server, which is no measurement."""
+        return bool(self.terms.get("embedded"))
+
+    @property
     def compared(self) -> int:
         """The number of comparisons that were made."""
-        return sum(one.comparison is not None for one in self.comparisons)
+        return sum(one.comparison is not None for one in self.comparisons or ())
 
     @property
     def complete(self) -> bool:
@@ -261,12 +274,13 @@ class SuiteFigures:
     @property
     def exit_status(self) -> int:
         """3 if not every repeat has an answer, 1 if criteria were missed or a limit exceeded, 4 if undecided, or 0."""
-        decisions = {one.comparison.figures.decision for one in self.comparisons if one.comparison}
+        comparisons = self.comparisons or ()
+        decisions = {one.comparison.figures.decision for one in comparisons if one.comparison}
         if not self.complete or any(cell.answered < cell.planned for cell in self.cells):
             return NOT_ALL_MEASURED
         if any(cell.verdict == "missed" for cell in self.cells) or "failed" in decisions:
             return CRITERIA_MISSED
-        return UNDECIDED if "undecided" in decisions or any(one.refused for one in self.comparisons) else 0
+        return UNDECIDED if "undecided" in decisions or any(one.refused for one in comparisons) else 0
 
     @property
     def document(self) -> dict[str, Any]:
@@ -275,10 +289,10 @@ class SuiteFigures:
             "name": self.name,
             "complete": self.complete,
             "ended_why": self.ended_why,
-            "exit_status": self.exit_status if self.complete else None,
+            "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
             "left": self.left,
             "cells": [cell.document for cell in self.cells],
-            "comparisons": [one.document for one in self.comparisons],
+            "comparisons": [one.document for one in self.comparisons or ()],
             "terms": dict(self.terms),
             "runs": [to_json(run) for run in self.runs],
         }

@@ -27,7 +27,7 @@ from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
 from loadsim.model.workload import Workload
 from loadsim.report.answer_facts import count
 from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import headline, run_text, suite_text, time_words
+from loadsim.report.suite_text import headline, run_text, suite_text, time_words, tone
 from loadsim.report.table import table
 from loadsim.runs.resumable import Interrupted
 from loadsim.runs.suite import Scenarios, run_suite, status_of
@@ -159,9 +159,7 @@ class _Shown:
 
     def answer(self, figures: SuiteFigures) -> None:
         state = headline(figures)
-        self._page.answered(
-            f"Suite {figures.name}: {state}", "doubtful" if figures.exit_status else "good", figures.directory
-        )
+        self._page.answered(f"Suite {figures.name}: {state}", tone(figures), figures.directory)
         text = f"\n{suite_text(figures, width_and_colours()[0])}\n\nSuite directory: {figures.directory}"
         _print(json.dumps(figures.document, indent=2) if self._args.json else text, sys.stdout)
 

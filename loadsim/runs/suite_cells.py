@@ -11,7 +11,7 @@ from typing import Any
 
 from loadsim.errors import ConfigError, together
 from loadsim.model.problems import Problems
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import EMBEDDED, Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.model.yaml_reader import read_yaml
@@ -32,7 +32,8 @@ OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteri
 class Terms:
     """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
 
-    `cells` has a digest of each cell's scenario and commands. Passwords of scenarios are not part of it.
+    `embedded`: cells have the embedded server. `cells` has a digest of each cell's scenario and commands. Passwords of
+    scenarios are not part of it.
     """
 
     software: str
@@ -43,6 +44,7 @@ class Terms:
     pause_s: float
     engines: int | None
     pin: bool
+    embedded: bool
     cells: Mapping[str, str]
 
     @property
@@ -61,6 +63,7 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
         pause_s=suite.pause_s,
         engines=suite.engines,
         pin=suite.pin,
+        embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
         cells={cell.name: _digest(cell, scenarios[cell.name]) for cell in suite.cells},
     )
 

@@ -29,10 +29,10 @@ from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, Suite, load_suite
-from loadsim.report.document import to_json
+from loadsim.report.document import Chart, to_json
 from loadsim.report.html import to_html
 from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import suite_text
+from loadsim.report.suite_text import suite_text, tone
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.suite import run_suite
@@ -356,6 +356,52 @@ def test_the_exit_status_follows_the_limit(read_ms: float, status: int, decision
     (one,) = figures.comparisons
     assert one.comparison is not None
     assert (one.comparison.figures.decision, figures.exit_status) == (decision, status)
+
+
+def test_the_answer_has_the_warnings_of_comparisons() -> None:
+    """A reader of the terminal alone knows that it compares no mail servers, and which runs are doubtful."""
+    found = suite(servers=SERVERS, repeats=5, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+    crashed(found)
+    for slot in found.slots:
+        software = f"loadsim 0.1.{slot.repeat % 2}"
+        write_run(OUT / "runs", run_name(found, slot, 1), embedded=True, software=software, hour=slot.number)
+    figures = run_suite(found, OUT)
+    assert tone(figures) == "doubtful"
+    text = " ".join(suite_text(figures, 80).split())
+    assert "criteria met in all; on the embedded server: no measurement" in text
+    assert "warning: the embedded server shares the machine with the generator: this compares no mail servers" in text
+    assert "warning: software: not the same in all runs: loadsim 0.1.0, loadsim 0.1.1" in text
+
+
+def test_nothing_is_passed_until_the_comparisons_are_made() -> None:
+    """A script that reads the file after the last run, or during a resumption, must not take it for a pass."""
+    found = compared_suite(130.0, "5%")
+    statuses: list[object] = []
+    run_suite(found, OUT, ended_run=lambda figures: statuses.append((figures.left, state()["exit_status"])))
+    assert (statuses[-1], state()["exit_status"]) == ((0, None), 1)
+    run_suite(found, OUT, begun=lambda *_: statuses.append(state()["exit_status"]))
+    assert (statuses[-1], state()["exit_status"]) == (1, 1)
+
+
+def test_runs_made_late_are_named_and_drawn_where_they_were_made() -> None:
+    """More retries repeat a place after later ones: such a run is out of its block, and drift favours its cell."""
+    found = suite(repeats=4, retries=0)
+    with_runs(found)
+    gap = OUT / "runs" / run_name(found, found.slots[1], 1)
+    shutil.rmtree(gap)
+    write_run(OUT / "runs", gap.name, limits={"hits": 10})
+    assert run_suite(found, OUT).exit_status == 3
+    assert "favour no cell" in to_html(describe_suite(run_suite(found, OUT)))
+    found = suite(repeats=4, retries=1)
+    write_run(OUT / "runs", run_name(found, found.slots[1], 2))
+    figures = run_suite(found, OUT)
+    assert [(run.number, run.attempt) for run in figures.runs] == [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2)]
+    note = "Made after runs of later places: 002-all-2.retry-1. Slow changes of the machine may favour all."
+    assert note in " ".join(suite_text(figures, 80).split())
+    document = describe_suite(figures)
+    assert "favour no cell" not in to_html(document)
+    (chart,) = (block for section in document.sections for block in section.blocks if isinstance(block, Chart))
+    assert (chart.axis.positions, chart.axis.cells) == ((1, 3, 4, 5), (1, 3, 4, 2))
 
 
 def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
