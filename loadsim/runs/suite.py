@@ -78,24 +78,19 @@ def run_suite(
     suite continues. After a signal in a run that had done its work, the suite ends if runs are left.
     """
     signalled = noticed_signals()
-    # 1. Check all cells before the first run.
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     terms = terms_of(suite, scenarios)
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-suite-{path_component(suite.name)}"
-    begins = not (out / FILE_NAME).exists()
-    if begins:
-        scenarios = _checked(suite, planning)
-
-    # 2. Make the runs that are left.
     with own_directory(out, FILE_NAME, "suite"):
         try:
-            runs = () if begins else read_runs(out, suite, terms)
+            # 1. Read the runs that it has, and check all cells before the first of the others.
+            runs = read_runs(out, suite, terms) if (out / FILE_NAME).exists() else ()
             figures = with_runs(out, suite, terms, runs)
-            if figures.left and not begins:
+            if figures.left:  # else, the file has the answer
                 scenarios = _checked(suite, planning)
-            if begins or figures.left:  # else, the file has the answer
                 write(figures)
             begun(figures, scenarios)
+            # 2. Make the runs that are left.
             figures = _Making(
                 suite, terms, scenarios, watch, sleep, signalled, began_run, ended_run, began_commands
             ).all(figures)

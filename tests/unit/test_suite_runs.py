@@ -12,7 +12,8 @@ import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ from loadsim.report.suite_report import describe_suite
 from loadsim.report.suite_text import suite_text, tone
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
+from loadsim.runs.result import write_summary
 from loadsim.runs.suite import run_suite
 from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.runs.suite_file import run_name, write
+from loadsim.runs.watcher import SILENT
 
 Capture = pytest.CaptureFixture[str]
 OUT = Path("out")
@@ -145,6 +148,62 @@ def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> 
     Path("other/file").touch()
     assert main(["suite", "suite.yaml", "--out", "other"]) == 2
     assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
+
+
+def test_two_suites_that_begin_together_do_not_share_a_directory() -> None:
+    """The second is refused while the first plans: else the first would take the runs of the second for its own."""
+    found = suite(repeats=1, retries=0, **FAILS)
+
+    @contextmanager
+    def planning() -> Iterator[Callable[[float], None]]:
+        with pytest.raises(ConfigError, match="expected a directory of its own, found another suite at work"):
+            run_suite(found, OUT)
+        yield lambda _: None
+
+    assert len(run_suite(found, OUT, planning=planning).runs) == 1
+
+
+def test_a_crash_while_the_first_state_was_written_is_resumed(capsys: Capture) -> None:
+    """The directory has nothing but the unfinished file; with anything else, it is not that of a suite."""
+    found = suite(repeats=1, retries=0, **FAILS)
+    OUT.mkdir()
+    (OUT / "suite.new").write_text('{"name": ')
+    (OUT / "letter").touch()
+    assert main(["suite", "suite.yaml", "--out", "out"]) == 2
+    assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
+    (OUT / "letter").unlink()
+    assert len(run_suite(found, OUT).runs) == 1
+    assert not (OUT / "suite.new").exists()
+
+
+def test_a_score_is_believed_as_loadsim_wrote_it() -> None:
+    """The logs are not read again: they may have been moved."""
+    found = suite(repeats=1, retries=0, **FAILS)
+    crashed(found)
+    place = write_run(OUT / "runs", run_name(found, found.slots[0], 1))
+    write_summary(place, SILENT)
+    shutil.rmtree(place / "logs")
+    assert [run.result for run in run_suite(found, OUT).runs] == ["measured"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["{}", "[]", "null", '"x"', '{"verdict": {"causes": null}}', "[" * 100_000, '{"verdict": {"causes": []}}'],
+    ids=lambda text: text[:30],
+)
+def test_a_damaged_score_is_computed_from_the_logs(damaged: str) -> None:
+    """Without logs, the run is repeated."""
+    found = suite(repeats=2, retries=0, **FAILS)
+    crashed(found)
+    first, second = (OUT / "runs" / run_name(found, slot, 1) for slot in found.slots)
+    write_run(first.parent, first.name)
+    second.mkdir()
+    for place in (first, second):
+        (place / "score.json").write_text(damaged)
+    figures = run_suite(found, OUT)
+    assert [run.result for run in figures.runs] == ["measured", "failed"]
+    assert json.loads((first / "score.json").read_text())["verdict"]["validity"] == "valid"
+    assert second.with_name(f"{second.name}.incomplete-1").is_dir()
 
 
 def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
