@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -144,13 +145,19 @@ def _check_hooks(cell: Cell, suite: Suite) -> None:
 
 def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
     """Read the scenario of a cell. Raises `ConfigError`."""
-    settings = [f"{key}={json.dumps(value)}" for each in cell.set for key, value in each.items()]  # JSON is YAML
+    settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
     if cell.profile is not None or cell.users is not None:
         settings += _sized(cell, suite, settings)
     scenario = load_scenario(cell.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
     return scenario
+
+
+def _as_yaml(value: object) -> str:
+    """Return a value as a line of YAML. JSON is YAML but for its escapes of characters beyond U+FFFF as two halves."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_runs import written
 
@@ -22,7 +22,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
 from loadsim.report.suite_text import run_text, suite_text, time_words
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
 
 Capture = pytest.CaptureFixture[str]
 CHI_SQUARED_8 = 26.12
@@ -168,6 +168,20 @@ def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
         ("old/4", "new/4", 0.05),
         ("old/6", "new/6", 0.05),
     ]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20))
+@example('\U0001f600 \u2028\x85\x7f \\ud83d\\ude00 "#')
+def test_a_setting_may_have_any_character(text: str) -> None:
+    """It reaches the scenario as the file has it, on one line."""
+    line = _as_yaml({"key": text})
+    assert line.isprintable()
+    assert yaml.safe_load(line) == {"key": text}
+
+
+def test_a_name_beyond_the_basic_plane_is_no_error() -> None:
+    found = suite(set={"name": "\U0001f600"})
+    assert scenarios_of(found, passwords=False)["all"].name == "\U0001f600"
 
 
 def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:

@@ -334,9 +334,19 @@ def hook(tmp_path: Path, shell: str, limit_s: float = 60.0) -> str | None:
     return run_hook(Hook(shell=shell, limit_s=limit_s), tmp_path, {}, tmp_path / "output").failure
 
 
-def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
-    failure = hook(tmp_path, "sleep 1000 & echo $! > child; wait", 0.5)
-    assert failure == "sh: expected it to end within 0.5 s, found it still at work"
+@pytest.mark.parametrize(
+    ("ending", "limit_s", "failed"),
+    [
+        ("wait", 0.5, "expected it to end within 0.5 s, found it still at work"),
+        ("exit 1", 60.0, "exit status 1"),
+        ("kill -9 $$", 60.0, "signal 9"),
+    ],
+)
+def test_a_command_that_fails_is_killed_with_its_children(
+    tmp_path: Path, ending: str, limit_s: float, failed: str
+) -> None:
+    """However it fails: what it leaves at work would disturb the next attempt."""
+    assert hook(tmp_path, f"sleep 1000 & echo $! > child; {ending}", limit_s) == f"sh: {failed}"
     child = int((tmp_path / "child").read_text())
     with pytest.raises(ProcessLookupError):
         while True:  # until init has waited for it
