@@ -33,8 +33,9 @@ OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteri
 class Terms:
     """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
 
-    `embedded`: cells have the embedded server. `cells` has a digest of each cell's scenario and commands. Passwords of
-    scenarios are not part of it.
+    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
+    comparison: those chosen after the results would find one that shows something. `cells` has a digest of each cell's
+    scenario and commands. Passwords of scenarios are not part of it.
     """
 
     software: str
@@ -46,6 +47,7 @@ class Terms:
     engines: int | None
     pin: bool
     embedded: bool
+    compare: list[list[str | float | None]]
     cells: Mapping[str, str]
 
     @property
@@ -65,6 +67,7 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
         engines=suite.engines,
         pin=suite.pin,
         embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
+        compare=[[pair.base, pair.new, pair.max_regression] for pair in suite.pairs],
         cells={cell.name: _digest(cell, scenarios[cell.name]) for cell in suite.cells},
     )
 

@@ -378,7 +378,7 @@ def test_lengths_of_time(time_s: float, words: str) -> None:
 
 
 def test_terms_know_what_has_changed_but_no_password() -> None:
-    """Another scenario, command or order counts; another password, comparison or number of retries does not."""
+    """Another scenario, command, order or comparison counts; another password or number of retries does not."""
 
     def terms(**keys: Any) -> dict[str, Any]:
         found = suite(**keys)
@@ -391,6 +391,12 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
     for changed in ({"repeats": 4}, {"seed": 2}, {"order": "given"}, {"pause": "1s"}, {"before": [{"run": ["sync"]}]}):
         assert terms(set=accounts, **changed) != first, changed
     assert terms(set=accounts | {"run.seed": 7}) != first
+    pair = {"base": {"settings": "a"}, "new": {"settings": "b"}}
+    compared = [
+        terms(settings=[{"name": "a"}, {"name": "b"}], compare=[pair | limit])["compare"]
+        for limit in ({}, {"max_regression": "5%"}, {"max_regression": "10%"})
+    ]
+    assert compared == [[["a", "b", None]], [["a", "b", 0.05]], [["a", "b", 0.1]]]
 
 
 WRONG = (

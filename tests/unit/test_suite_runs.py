@@ -127,6 +127,8 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
 
     suite(servers=[{"name": "old"}, {"name": "new", "set": {"run.seed": 5}}], repeats=1, seed=2)
     assert "--out out: expected the suite that it holds, found changed: cell new, seed (take a new" in refused()
+    suite(servers=SERVERS, repeats=1, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+    assert "--out out: expected the suite that it holds, found changed: compare (take a new" in refused()
     suite(servers=SERVERS, repeats=1)
     (OUT / "suite.json").write_text("[]")
     assert "out/suite.json: expected a file of loadsim suite, found something else" in refused()

@@ -447,6 +447,10 @@ def test_an_encrypted_key_asks_for_no_password(certificate: tuple[Path, Path, Pa
         ),
         ({"web": "[::]:0"}, "--web: expected one name or address of this machine, found ::, which is all of them"),
         (
+            {"web": "[::ffff:0.0.0.0]:0"},
+            "--web: expected one name or address of this machine, found ::ffff:0.0.0.0, which is all of them",
+        ),
+        (
             {"web": "192.0.2.1:0"},
             "--web: expected --web-certificate and --web-key, too, for an address that other machines reach, found"
             " 192.0.2.1:0 without them",
