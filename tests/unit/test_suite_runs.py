@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import yaml
 from compared_runs import write_run
 from kept_signals import kept_signals
 from paths import ROOT
+from patience import PATIENCE_S
 from small_runs import written
 from timing_samples import ENDED, skipped
 
@@ -350,11 +352,12 @@ def test_a_command_that_fails_is_killed_with_its_children(
     """However it fails: what it leaves at work would disturb the next attempt."""
     assert hook(tmp_path, f"sleep 1000 & echo $! > child; {ending}", limit_s) == f"sh: {failed}"
     child = int((tmp_path / "child").read_text())
-    with pytest.raises(ProcessLookupError):
-        while True:  # until init has waited for it
-            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                raise ProcessLookupError
-            os.kill(child, 0)
+    with suppress(ProcessLookupError):  # init has waited for it
+        exited = os.pidfd_open(child)
+        exiting = select.poll()
+        exiting.register(exited, select.POLLIN)
+        assert exiting.poll(PATIENCE_S * 1000), "the child goes on"
+        os.close(exited)
 
 
 def test_what_a_successful_command_leaves_behind_goes_on(tmp_path: Path) -> None:
