@@ -6,7 +6,7 @@ Validity judges the generator and the logs, criteria judge the server. Every rea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,12 @@ GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
 `ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
 
 CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
+
+
+def server_failed(causes: Collection[str]) -> bool:
+    """Return True if an invalid run is an answer: the server did not take the load, or it was aborted as hopeless."""
+    return bool(causes) and {*causes} <= {LOAD, ABORTED}
+
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks

@@ -58,6 +58,7 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
         "response_score_ms": 20.0 * users,
         "tasks_per_s": users / 10,
         "load_equivalent_users": 4 * users,
+        "by_protocol": {},
     }
 
 
