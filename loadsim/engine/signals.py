@@ -29,6 +29,10 @@ class _Signals:
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         first, self.any = not self.any, True
         self.count += 1
+        self.act(first)
+
+    def act(self, first: bool) -> None:
+        """Do what a signal does now."""
         if self.handler is not None:
             self.handler(first)
         elif first:
@@ -83,6 +87,16 @@ def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[N
         _signals.handler = before
         for number, former in replaced.items():
             signal.signal(number, former)
+
+
+@contextmanager
+def delayed_signals() -> Iterator[None]:
+    """Delay what signals in the block do to its end."""
+    delayed: list[bool] = []
+    with handled_by(delayed.append):
+        yield
+    for first in delayed:
+        _signals.act(first)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.analysis.suite import HookResult
+from loadsim.engine.signals import delayed_signals
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook
 from loadsim.monitor.bounded_command import SBIN
@@ -49,24 +50,25 @@ def run_hook(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
 
 def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: int) -> str | None:
     """Return why a command failed, or None."""
+    process, failed = None, True
     try:
-        process = subprocess.Popen(  # noqa: S603 - the command of the user's suite
-            hook.words,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-            env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
-            start_new_session=True,  # away from Ctrl-C, which ends the suite, and that the command
-        )
-    except OSError as error:
-        return f"expected a program that can be run, found: {error.strerror}"
-    failed = True
-    try:
+        with delayed_signals():  # an exception within Popen would leave a process behind
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the command of the user's suite
+                    hook.words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=directory,
+                    env={**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", **variables},
+                    start_new_session=True,  # away from Ctrl-C, which ends the suite, and that the command
+                )
+            except OSError as error:
+                return f"expected a program that can be run, found: {error.strerror}"
         failure = _failure_at_exit(process, output, hook.limit_s)
         failed = failure is not None
     finally:
-        if failed:
+        if process is not None and failed:
             _kill(process)
     if not failed:
         process.wait()

@@ -271,6 +271,8 @@ def test_commands_are_those_that_were_sent(server: DovecotPostfix, metrics_port:
             assert figures[name] == pytest.approx(by_page[name], abs=0.002)  # microseconds are printed
     # No command took longer than all of them did.
     assert sum(count * figures.get(f"{name}_mean_ms", 0) for name, count in USED.items()) <= 1000 * most_s
+    # The log-off is counted after the server's answer.
+    await_equal(time_before + every + 1, lambda: dovecot_metrics(server)["imap_command"].events)
     await_equal({name: total.events for name, total in dovecot_metrics(server).items()}, lambda: by_doveadm(server))
 
 

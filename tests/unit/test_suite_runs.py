@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from timing_samples import ENDED, skipped
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli import main
+from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, Suite, load_suite
 from loadsim.report.document import Chart, to_json
@@ -358,6 +360,22 @@ def test_a_command_that_fails_is_killed_with_its_children(
         exiting.register(exited, select.POLLIN)
         assert exiting.poll(PATIENCE_S * 1000), "the child goes on"
         os.close(exited)
+
+
+def test_a_signal_while_a_command_is_started_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process exists before its number is known."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Signalling(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Signalling)
+    with kept_signals(), ended_by_signals(), pytest.raises(KeyboardInterrupt):
+        hook(tmp_path, "sleep 1000")
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 def test_what_a_successful_command_leaves_behind_goes_on(tmp_path: Path) -> None:
