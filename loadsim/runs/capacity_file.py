@@ -54,7 +54,7 @@ def resumed(directory: Path, terms: Terms) -> Capacity:
         changed = _changed(before, terms.document)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
-    if changed and _any_run(directory):
+    if changed and (steps or confirming or _any_run(directory)):
         raise ConfigError(
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"

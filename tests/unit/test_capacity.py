@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -172,6 +173,24 @@ def test_another_search_in_the_directory_is_refused(
     with pytest.raises(ConfigError, match=f"found changed: {changed} \\(") as refused:
         find_capacity(read, wanted, out)
     assert len(refused.value.lines) == 1
+
+
+def test_an_answer_stays_that_of_its_terms_without_its_runs(tmp_path: Path) -> None:
+    """As after `steps` was removed to free the disk."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    ended = find_capacity(reader(path), WANTED, out)
+    rmtree(out / "steps")
+    before = (out / "capacity.json").read_bytes()
+
+    def read(more: Sequence[str]) -> Scenario:
+        return load_scenario(str(path), ["criteria.score_ms.max=0.001", "run.seed=99", *more])
+
+    with pytest.raises(ConfigError, match="found changed: scenario, score_limit_ms, seed "):
+        find_capacity(read, WANTED, out)
+    assert (out / "capacity.json").read_bytes() == before
+    assert find_capacity(reader(path), WANTED, out) == ended
 
 
 def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
