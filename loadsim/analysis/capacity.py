@@ -58,7 +58,7 @@ class Capacity:
 
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(step.users, step.result, step.backed) for step in self.steps]
+        return [Step(step.users, step.result) for step in self.steps]
 
     @property
     def users(self) -> int | None:

@@ -43,9 +43,6 @@ EVIDENCE_OF_MIXED = 8
 """The equal results of an end with one other result. Together, both rules err in at most 4.1 % of cases at each end:
 1/32 + 5/512."""
 
-BACKED = 3
-"""A result that intervals or wide margins back (see `Step`) counts as this number of results."""
-
 MOST_VOID = 2
 """The search fails after this number of void steps with one number."""
 
@@ -76,14 +73,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A measured step, as far as the search knows it.
-
-    `backed`: chance of a run like it would hardly give another result.
-    """
+    """A measured step, as far as the search knows it."""
 
     users: int
     result: Result
-    backed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +150,7 @@ def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bo
     result = decision([step.result for step in own])
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
-    return result in (PASSED, FAILED) and sum(BACKED if step.backed else 1 for step in equal) >= needed
+    return result in (PASSED, FAILED) and len(equal) >= needed
 
 
 def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:

@@ -20,21 +20,13 @@ RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 
 SCORE = "score_ms"
 
-WIDE_MARGIN = 2
-"""The factor by which a figure without an interval must keep its limit. Of shares with a least value, it applies to the
-difference to 1. Runs differ by less than this factor in general."""
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a step, and the reasons for any other than a pass.
-
-    `backed`: an interval of the score supports the result, and wide margins do for the other criteria of a pass.
-    """
+    """The result of a step, and the reasons for any other than a pass."""
 
     result: Result
     reasons: tuple[str, ...] = ()
-    backed: bool = False
 
 
 def judge_step(score: Mapping[str, Any]) -> Judged:
@@ -54,16 +46,15 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
             return Judged(GENERATOR, reasons)
         return Judged(FAILED if causes and causes <= {LOAD, ABORTED} else VOID, reasons)
     unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
-    clear = [one for one in verdict["criteria"] if one not in unclear and _interval_ms(score, one["name"])]
     if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
-        return Judged(FAILED, reasons, backed=not all(one["passed"] for one in clear))
+        return Judged(FAILED, reasons)
     if unclear:
         return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
     if not verdict["passed"]:
         return Judged(FAILED, reasons)
     if verdict["validity"] != "valid":
         return Judged(UNDECIDED, reasons)
-    return Judged(PASSED, backed=bool(clear) and all(one in clear or _is_far(one) for one in verdict["criteria"]))
+    return Judged(PASSED)
 
 
 Time = float | Literal["inf"]
@@ -74,8 +65,8 @@ Time = float | Literal["inf"]
 class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
-    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `backed` as in `Judged`. `resources` are
-    those of the server's machine, the nearest to saturation first; none without the probe `host`.
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
+    the nearest to saturation first; none without the probe `host`.
     """
 
     users: int
@@ -87,7 +78,6 @@ class MeasuredStep:
     tasks_per_s: float
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
-    backed: bool
     resources: tuple[Resource, ...]
 
     @classmethod
@@ -104,7 +94,6 @@ class MeasuredStep:
             tasks_per_s=score["tasks_per_s"],
             load_equivalent_users=score["load_equivalent_users"],
             reasons=judged.reasons,
-            backed=judged.backed,
             resources=_RESOURCES.validate_python(score.get("resources") or ()),
         )
 
@@ -146,21 +135,6 @@ def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[
         return False
     limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
     return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
-
-
-def _is_far(criterion: Mapping[str, Any]) -> bool:
-    """Return True if a figure keeps its limits by a wide margin."""
-    figure: object = criterion["figure"]
-    least: float | None = criterion["min"]
-    if not isinstance(figure, int | float):
-        return False
-    most = [criterion[limit] for limit in ("max", "below") if criterion[limit] is not None]
-    if any(figure > limit / WIDE_MARGIN for limit in most):
-        return False
-    if least is None:
-        return True
-    is_share = criterion["name"].endswith("_share")
-    return 1 - figure <= (1 - least) / WIDE_MARGIN if is_share else figure >= least * WIDE_MARGIN
 
 
 def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:
