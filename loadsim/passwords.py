@@ -35,7 +35,7 @@ def from_environment(variable: str, name: str) -> str:
             f"{name}: expected a variable of the environment that is set, found none called {variable};"
             f" set it: export {variable}=..."
         )
-    return _line(_taken[variable], name)
+    return _line(_taken[variable], name, f" in the variable {variable}", f"; set it: export {variable}=...")
 
 
 def from_command(command: str, name: str) -> str:
@@ -62,11 +62,11 @@ def from_command(command: str, name: str) -> str:
     return _line(done.stdout.decode("utf-8", "replace"), name)
 
 
-def _line(text: str, name: str) -> str:
+def _line(text: str, name: str, place: str = "", advice: str = "") -> str:
     line = text.removesuffix("\n").removesuffix("\r")
     if not line.strip() or not line.isprintable():
         found = "nothing" if not line.strip() else "several, or other characters"
-        raise ConfigError(f"{name}: expected one line of printable characters, found {found}")
+        raise ConfigError(f"{name}: expected one line of printable characters{place}, found {found}{advice}")
     return line
 
 

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.resources import Resource
-from loadsim.analysis.verdict import ABORTED, LOAD
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
+from loadsim.analysis.verdict import server_failed
 from loadsim.errors import printable
 
 RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
@@ -44,7 +44,7 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
     if verdict["validity"] == "invalid":
         if OF_GENERATOR in causes:
             return Judged(GENERATOR, reasons)
-        return Judged(FAILED if causes and causes <= {LOAD, ABORTED} else VOID, reasons)
+        return Judged(FAILED if server_failed(causes) else VOID, reasons)
     unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
     if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
         return Judged(FAILED, reasons)

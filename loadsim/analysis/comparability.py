@@ -7,7 +7,8 @@ from itertools import accumulate
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.timinglog.header_words import WORDS, differences, shown_apart
+from loadsim.model.scenario_sections import Limits
+from loadsim.timinglog.header_words import LIMITS, WORDS, differences, limit_key, limit_words, shown_apart
 
 SAME = (
     "users",
@@ -38,17 +39,21 @@ Header = Mapping[str, Any]
 
 def difference(key: str, one: Header, another: Header, places: tuple[str, str]) -> str | None:
     """Return the difference of two headers in a key, in words; None if there is none. `places` name the two runs."""
-    if one.get(key) == another.get(key):
-        return None
-    words = WORDS[key]
+    words, values_of = WORDS[key], [header.get(key) for header in (one, another)]
+    if key == LIMITS:
+        values_of = [{**Limits().in_header(), **(stated or {})} for stated in values_of]
     found = []
-    for name, *values in differences({key: one.get(key)}, {key: another.get(key)}, (key,)):
+    for name, *values in differences({key: values_of[0]}, {key: values_of[1]}, (key,)):
         _, _, entry = name.partition(".")
-        apart = shown_apart(key, values)
+        if key == LIMITS:
+            what, apart = limit_key(entry), [limit_words(entry, value) for value in values]
+        else:
+            what, apart = f"the {words.noun}{f' of {entry}' if entry else ''}", shown_apart(key, values)
         first, second = (f"{value} in {place}" for value, place in zip(apart, places, strict=True))
-        of_entry = f" of {entry}" if entry else ""
-        found.append(f"the {words.noun}{of_entry} differs: {first}, {second}")
-    set_by = f" ({words.scenario_key})" if words.scenario_key else ""
+        found.append(f"{what} differs: {first}, {second}")
+    if not found:
+        return None
+    set_by = f" ({words.scenario_key})" if words.scenario_key and key != LIMITS else ""
     return f"{'; '.join(found)}{set_by}: scores of different {words.plural} are not comparable"
 
 

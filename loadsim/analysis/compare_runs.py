@@ -1,15 +1,12 @@
-"""The comparison of two sets of runs: which runs may be compared, their figures side by side, and the exit status."""
+"""The comparison of two sets of runs: their figures side by side, and the exit status."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compare import (
     ALPHA,
     FIRST_LOOK,
@@ -23,57 +20,22 @@ from loadsim.analysis.compare import (
     false_claims,
     repeats_needed,
 )
+from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, named, of_both, read_run
+from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, warnings_of
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
-from loadsim.analysis.figures import Figures, TaskFigures
+from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
-from loadsim.analysis.recorded_run import RecordedRun, without_records
-from loadsim.analysis.summary import summarise
-from loadsim.analysis.verdict import Verdict
-from loadsim.errors import ConfigError, ConfigErrors
-from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.header_words import differences
-from loadsim.timinglog.merge import find_logs, merge, mode_of
-from loadsim.timinglog.reader import read_log
+from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.errors import ConfigError
+from loadsim.model.terms import Window
 
 UNDECIDED = 4
 """The exit status if valid runs are too few to decide."""
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
-LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start_state_digest": "start state"}
-"""Header keys that depend on the seed, in words: they must agree, or occur equally often on both sides."""
-
-NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
-"""Keys of a scenario that do not change its load."""
-
-OF_WINDOW = ("run.warm_up", "run.window")
-"""Keys of a scenario that state the window."""
-
-FOLLOW_FROM_DAY = ("window_s", "duration_s", "scenario_digest", "plan_digest")
-"""Header keys that follow from the length of the day, if no other key of the scenarios differs."""
-
-BOTH_SHOWN = "loadsim report RUN RUN shows both on one page"
-"""Advice on runs that are not comparable."""
-
-BASE, NEW = "base", "new"
-
-SCORE = "Score"
-"""The name of the score among the figures; with several drivers, the driver's name precedes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFigures:
-    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began."""
-
-    path: str
-    run: str
-    began: str | None
-    server: str | None
-    scores_ms: Mapping[str, float]
-    done: float
-    failed: float
-    validity: str
-    passed: bool | None
+Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
+"""By side, the tasks of each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,37 +101,6 @@ class Comparison:
         return EXIT_STATUS[self.figures.decision]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run: its entry in the comparison, what describes it, and the header of an engine's log."""
-
-    entry: RunFigures
-    recorded: RecordedRun
-    header: Mapping[str, Any]
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.recorded.summary.verdict
-
-    @property
-    def figures(self) -> Figures:
-        return self.recorded.figures
-
-    @property
-    def tasks(self) -> dict[str, TaskFigures]:
-        """The tasks by name, with the driver if there are several."""
-        modules = self.figures.by_protocol
-        return {
-            task.task if len(modules) == 1 else f"{module}: {task.task}": task
-            for module, found in modules.items()
-            for task in found.tasks
-        }
-
-
-Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
-"""By side, the tasks of each run."""
-
-
 def compare_runs(
     base: Sequence[Path | str],
     new: Sequence[Path | str],
@@ -184,11 +115,11 @@ def compare_runs(
     growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
     the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
     """
-    runs = {BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]}
-    _check_distinct(runs)
-    ignored = _complaints(runs)
+    runs = named({BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]})
+    check_distinct(runs)
+    ignored = complaints(runs)
     if ignored and not force:
-        raise _refusal(ignored, valid=all(run.verdict.validity != "invalid" for run in _all(runs)))
+        raise refusal(ignored, valid=all(run.verdict.validity != "invalid" for run in of_both(runs)))
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
@@ -220,14 +151,14 @@ def compare_runs(
             for one in found
         ],
         scores=[_compared(one, with_failures[one.name][0]) for one in compare(scores, looks)],
-        not_compared=sorted({name for run in _all(tasks) for name, task in run.items() if task.hits} - compared),
+        not_compared=sorted({name for run in of_both(tasks) for name, task in run.items() if task.hits} - compared),
         looks=looks,
         max_regression=max_regression,
         decision=decision,
         more_repeats=_most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
         ignored=ignored,
         warnings=[
-            *_warnings(runs),
+            *warnings_of(runs),
             *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
     )
@@ -235,201 +166,6 @@ def compare_runs(
         replace(figures, warnings=[*figures.warnings, *_one_look(figures)]),
         {side: [run.recorded for run in of_side] for side, of_side in runs.items()},
     )
-
-
-def read_run(argument: Path | str) -> Run:
-    """Read the run that an argument names. Raises `LogError`, and `ConfigError` for the logs of several runs."""
-    logs = [read_log(path) for path in find_logs([argument])]
-    sources = [source for log in logs if not log.monitor for source in log.sources if not source.is_monitor]
-    names = sorted({source.run for source in sources})
-    if len(names) > 1:
-        raise ConfigError(f"{argument}: expected the logs of one run, found those of {', '.join(names)}")
-    for log in logs:
-        if mode_of(log) == STRESS:
-            raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
-    simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
-    summary = summarise(logs)
-    if part := summary.figures.slice:
-        raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
-    modules, totals = summary.figures.by_protocol, summary.figures.totals
-    entry = RunFigures(
-        path=str(argument),
-        run=names[0],
-        began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
-        server=summary.figures.server,
-        scores_ms={
-            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
-            for module, found in modules.items()
-            if found.score_ms is not None
-        },
-        done=totals.done,
-        failed=totals.failed,
-        validity=summary.verdict.validity,
-        passed=summary.verdict.passed,
-    )
-    return Run(entry, without_records(str(argument), merge(logs), summary), simulating.header)
-
-
-# --- obstacles and warnings -------------------------------------------------------------------------------------
-
-
-def _all(sides: Mapping[str, Sequence[Any]]) -> chain[Any]:
-    return chain(*sides.values())
-
-
-def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
-    """Raise `ConfigError` if a run occurs twice, even with `force`."""
-    seen: dict[str, tuple[str, Run]] = {}
-    for side, of_side in runs.items():
-        for run in of_side:
-            name = run.entry.run or str(Path(run.entry.path).resolve())
-            if name in seen:
-                other, first = seen[name]
-                where = f"twice in {side}" if side == other else "in base and in new"
-                paths = " and ".join(dict.fromkeys((first.entry.path, run.entry.path)))
-                raise ConfigError(f"compare: expected each run once, found {name} {where} ({paths})")
-            seen[name] = side, run
-
-
-def _refusal(complaints: Sequence[str], valid: bool) -> ConfigError:
-    """Return an error with a line for each complaint; a single one has the advice in its line."""
-    advice = [BOTH_SHOWN] if valid else []
-    if len(complaints) == 1:
-        return ConfigError("; ".join([f"compare: {complaints[0]}", *advice]))
-    lines = [f"compare: {len(complaints)} reasons against it:"]
-    lines += [f"({number}) {complaint}" for number, complaint in enumerate(complaints, 1)]
-    return ConfigErrors(
-        "; ".join([*lines, *advice]).replace(":; ", ": ", 1), tuple(map(ConfigError, [*lines, *advice]))
-    )
-
-
-def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the reasons against a comparison; those that follow from the length of the day are one with it."""
-    follow: Collection[str] = FOLLOW_FROM_DAY if _only_days_differ(runs) else ()
-    differing = {key: found for key in SAME if key not in follow and (found := _difference(runs, key))}
-    if follow and "day_s" in differing:
-        differing["day_s"] += " (window, duration, load and plan follow from it)"
-    return [
-        *(
-            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
-            for run in _all(runs)
-            if run.verdict.validity == "invalid"
-        ),
-        *differing.values(),
-        *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
-        *_differing(runs, "tasks in the score", _scored),
-        *_differing_loads(runs, follow),
-    ]
-
-
-def _only_days_differ(runs: Mapping[str, Sequence[Run]]) -> bool:
-    """Return True if the scenarios are known, and no key that changes the load differs but `run.day_length`.
-
-    The window may differ, too, if it is the same part of the day.
-    """
-    scenarios = [run.recorded.scenario for run in _all(runs)]
-    if not all(scenarios):
-        return False
-    first, *others = ({**one, "run": one.get("run") or {}} for one in scenarios)
-    keys = {
-        name
-        for other in others
-        for name, *_ in differences(first, other, sorted({*first, *other}.difference(NOT_LOAD), key=str))
-    }
-    if keys == {"run.day_length"}:
-        return True
-    parts = {tuple(round(end_s / run.figures.day_s, 9) for end_s in run.figures.window_s) for run in _all(runs)}
-    return "run.day_length" in keys and keys <= {"run.day_length", *OF_WINDOW} and len(parts) == 1
-
-
-def _header(key: str) -> Callable[[Run], Any]:
-    return lambda run: run.header.get(key)
-
-
-def _scored(run: Run) -> str:
-    return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
-
-
-def _difference(runs: Mapping[str, Sequence[Run]], key: str) -> str | None:
-    """Return the difference between the first run and one that has another value of a header key, in words."""
-    first = runs[BASE][0]
-    found = (difference(key, first.header, run.header, (first.entry.path, run.entry.path)) for run in _all(runs))
-    return next(filter(None, found), None)
-
-
-def _differing(runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], Any]) -> list[str]:
-    first = runs[BASE][0]
-    other = next((run for run in _all(runs) if of(run) != of(first)), None)
-    if other is None:
-        return []
-    found = f"{of(first)} in {first.entry.path} and {of(other)} in {other.entry.path}"
-    return [f"{key}: expected the same in all runs, found {found}"]
-
-
-def _differing_loads(runs: Mapping[str, Sequence[Run]], follow: Collection[str]) -> list[str]:
-    """Return the differing keys without those that `follow`, unless each load occurs equally often on both sides."""
-    loads = {
-        side: Counter(tuple(run.header.get(key) for key in LOAD) for run in of_side) for side, of_side in runs.items()
-    }
-    if loads[BASE] == loads[NEW]:
-        return []
-    first = runs[BASE][0]
-    differing: dict[tuple[str, str], list[str]] = {}
-    for key in LOAD:
-        other = next((run for run in _all(runs) if run.header.get(key) != first.header.get(key)), None)
-        if key not in follow and other is not None:
-            differing.setdefault(_between(first, other), []).append(key)
-    return [
-        f"{' and '.join(f'the {LOAD[key]}' for key in keys)} {'differ' if len(keys) > 1 else 'differs'} between"
-        f" {between[0]} ({', '.join(keys)}): expected the same in all runs, or each equally often in base and in"
-        f" new{between[1]}"
-        for between, keys in differing.items()
-    ]
-
-
-def _between(first: Run, other: Run) -> tuple[str, str]:
-    """Return the places of two runs, and the keys in which their scenarios differ, "" if unknown."""
-    one, another = (run.recorded.scenario for run in (first, other))
-    names = sorted({*one, *another}.difference(NOT_LOAD), key=str)
-    keys = [name for name, *_ in differences(one, another, names)] if one and another else []
-    because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
-    return f"{first.entry.path} and {other.entry.path}", because
-
-
-def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    warnings = []
-    if any(run.figures.embedded for run in _all(runs)):
-        warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
-    for run in _all(runs):
-        verdict = run.verdict
-        if verdict.validity == "degraded":  # the defects of an invalid run forbid the comparison
-            warnings.append(f"{run.entry.path}: degraded: {'; '.join(verdict.defects)}")
-        warnings += missed_warning(run.entry.path, verdict)
-    if any(run.header.get("start_state_digest") is None for run in _all(runs)):
-        warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
-    should_agree: dict[str, Callable[[Run], Any]] = {
-        "software": _header("software"),
-        "engines": lambda run: run.figures.engines,
-        "client machines": lambda run: run.figures.clients,
-    }
-    for what, of in should_agree.items():
-        if len(found := {str(of(run)) for run in _all(runs)}) > 1:
-            warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
-    began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
-    if all(_all(began)) and min(map(len, began.values())) > 1:
-        (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
-        if max(earlier) < min(later):
-            warnings.append(
-                f"all runs of {first} were made before all of {second}: what changed on the machines in between looks"
-                " like a difference of the servers; take turns where you can"
-            )
-    return warnings
-
-
-def missed_warning(path: str, verdict: Verdict) -> list[str]:
-    """Return the warning of a run that misses criteria, if it does; `path` is that of its entry."""
-    missed = (*verdict.missed, *verdict.missed_runs)
-    return [f"{path}: criteria missed: {'; '.join(missed)}"] if missed else []
 
 
 # --- figures ----------------------------------------------------------------------------------------------------
@@ -447,7 +183,7 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
     return [
         Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
         for name in found[BASE][0]
-        if all(name in of_run for of_run in _all(found))
+        if all(name in of_run for of_run in of_both(found))
     ]
 
 
@@ -458,14 +194,14 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
         found = [of_run[name] for of_run in tasks[side] if name in of_run]
         return [Counts(task.planned, task.planned - task.hits) for task in found]
 
-    names = sorted({name for of_run in _all(tasks) for name in of_run})
+    names = sorted({name for of_run in of_both(tasks) for name in of_run})
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
 def _failed_more(score: str, tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> tuple[Side | None, bool]:
     """Return the side with more failures of a scored task, and True if that is significant."""
     module = score.removesuffix(SCORE)
-    scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
     of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
     return together(of_score, looks)
 

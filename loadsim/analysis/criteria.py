@@ -7,7 +7,7 @@ are below `tasks.NAME`. With several drivers, criteria of the score and of tasks
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,12 +85,6 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
         each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
         lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
     return lines
-
-
-def score_limit_ms(results: Iterable[Result]) -> float | None:
-    """Return the limit of the score, the lowest of several drivers; None without such a criterion."""
-    limits = [one.limits for one in results if one.name.rpartition(".")[2] == "score_ms"]
-    return min((float(each[limit]) for each in limits for limit in ("max", "below") if limit in each), default=None)
 
 
 def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:

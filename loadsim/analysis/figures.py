@@ -158,12 +158,16 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorFigures:
-    """The figures of the worst engine; None if not measured."""
+    """The figures of the worst engine; None if not measured.
+
+    `lag_limit_ms` limits `lag_p99_ms`, and `lateness_limit_ms` limits `lateness_p95_ms.generator`; None is no limit.
+    """
 
     lag_p50_ms: float | None
     lag_p99_ms: float | None
     lag_max_ms: float | None
     lag_limit_ms: float | None
+    lateness_limit_ms: float | None
     cpu_share: float | None
     rss_bytes: float | None
     open_files: float | None
@@ -171,7 +175,9 @@ class GeneratorFigures:
     clock_steps: float | None
 
     @classmethod
-    def of(cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> GeneratorFigures:
+    def of(
+        cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None, lateness_limit_ms: float | None
+    ) -> GeneratorFigures:
 
         def most(name: str) -> Any:
             return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)
@@ -180,6 +186,7 @@ class GeneratorFigures:
         return cls(
             lag_p99_ms=lag_p99_ms,
             lag_limit_ms=lag_limit_ms,
+            lateness_limit_ms=lateness_limit_ms,
             **{name: most(name) for name in ("lag_p50_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files")},
             gc_max_ms=most("gc_max_ms"),
             clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,

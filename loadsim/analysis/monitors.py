@@ -14,6 +14,7 @@ from loadsim.analysis.generator import UNOBSERVED_S
 from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
+from loadsim.timinglog.monitors import BOOT_ID
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
 
 FAR_APART_MS = 1000.0
@@ -26,7 +27,7 @@ class MonitorPlace:
 
     `error_ms` is the largest error of their place by the clocks, 0 for monotonic clocks of one machine; None if
     unknown. `ended`: the monitor ended by itself. `at_s` has the instants at which it was awake during the run, and
-    `samples` is the number of samples of its probes then.
+    `samples` is the number of samples of its probes then. `boot_ids` has the kernel's random number of its boot.
     """
 
     name: str
@@ -39,6 +40,7 @@ class MonitorPlace:
     damages: tuple[str, ...]
     at_s: tuple[float, ...]
     samples: int
+    boot_ids: frozenset[str]
 
 
 def monitor_places(log: TimingLog) -> tuple[MonitorPlace, ...]:
@@ -68,6 +70,7 @@ def _place(source: Source, at_s: tuple[float, ...], samples: int) -> MonitorPlac
         damages=tuple(stated.get("damages") or ()),
         at_s=at_s,
         samples=samples,
+        boot_ids=frozenset(filter(None, [source.facts.get(BOOT_ID)])),
     )
 
 
@@ -78,7 +81,7 @@ def monitor_warnings(log: TimingLog, window_s: Window) -> list[str]:
     missing = [name for name in expected_monitors(header_criteria(log.header)) if name not in found]
     return [
         *(
-            f"monitor {name}: expected its file next to the logs of the run, as a criterion names it, found none"
+            f"monitor {name}: expected its file among those of the run (RUN/logs), as a criterion names it, found none"
             for name in missing
         ),
         *(f"monitor {place.name}: {text}" for place in _together(places) for text in _missing(place, window_s)),
@@ -101,6 +104,8 @@ def _together(places: Iterable[MonitorPlace]) -> list[MonitorPlace]:
             last,
             at_s=tuple(sorted((*before.at_s, *place.at_s))),
             span_s=(min(begin_s for begin_s, _ in spans_s), max(end_s for _, end_s in spans_s)) if spans_s else None,
+            damages=(*before.damages, *place.damages),
+            boot_ids=before.boot_ids | place.boot_ids,
             error_ms=None if None in errors_ms else max(each for each in errors_ms if each is not None),
         )
     return list(found.values())
@@ -117,6 +122,7 @@ def _missing(place: MonitorPlace, window_s: Window) -> Iterator[str]:
                 f"no sample in the window ({window_s.begin_s:g} s to {window_s.end_s:g} s): its file lasts from"
                 f" {begin_s:,.0f} s to {end_s:,.0f} s by the clocks; is it of another run, or a clock wrong?"
             )
+        yield from place.damages
         return
     gaps = [
         (begin_s, end_s)
@@ -124,9 +130,14 @@ def _missing(place: MonitorPlace, window_s: Window) -> Iterator[str]:
         if end_s - begin_s > UNOBSERVED_S
     ]
     for begin_s, end_s in gaps:
-        killed = end_s == window_s.end_s and not place.ended and max(place.at_s) < window_s.end_s
-        why = ", its last one: its file has no end, as that of a killed process" if killed else ""
-        yield f"no sample from {begin_s:.0f} s to {end_s:.0f} s{why}"
+        last = end_s == window_s.end_s and not place.ended and max(place.at_s) < window_s.end_s
+        killed = ", its last one: its file has no end, as that of a killed process" if last else ""
+        yield f"no sample from {begin_s:.0f} s to {end_s:.0f} s{'' if place.damages else killed}"
+    if gaps:
+        yield from place.damages
+    if len(place.boot_ids) > 1:
+        boots = f"{len(place.boot_ids)} boots"
+        yield f"its files are of {boots}: the machine was started again during the run, or they are of several"
     if place.error_ms is None:
         yield "its samples are placed by the time of day, and how exact it is, is unknown: see the report's disclosure"
     elif place.error_ms > FAR_APART_MS:

@@ -58,7 +58,8 @@ def _mapped(found: Any, change: Callable[[Any], Any], summed: bool = False) -> A
     if isinstance(found, Mapping):
         return {key: _mapped(value, change, summed or _is_summed(key, value)) for key, value in found.items()}
     if isinstance(found, list | tuple):
-        return [_mapped(one, change) for one in found]
+        values = [_mapped(one, change) for one in found]
+        return type(found)(*values) if hasattr(found, "_fields") else type(found)(values)
     return change(found) if summed else found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,13 @@ def without_records(place: str, log: TimingLog, summary: Summary) -> RecordedRun
         summary=summary,
         scenario=_scenario(Path(place) / SCENARIO),
     )
+
+
+def names_of(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the last part of each run's path, or the whole path where runs share the last part."""
+    short = [Path(run.place).name or run.place for run in runs]
+    seen = Counter(short)
+    return [name if seen[name] == 1 else run.place for name, run in zip(short, runs, strict=True)]
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.probes import FIGURES, PROBE
+from loadsim.analysis.resources import HOST, kind_of
 from loadsim.analysis.utilisation import Blocks, NotKnown, Samples, block_means, block_rates
 from loadsim.errors import ConfigError
 from loadsim.model.records import SPANS
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
-
-HOST = "host"
 
 NO_COMMANDS = ("IMAP CONNECT", "IMAP DONE")
 """Records of IMAP that no server counts as commands."""
@@ -36,16 +35,31 @@ def series_of(log: TimingLog) -> Mapping[str, Series]:
     return {probe: {figure: sorted(samples) for figure, samples in figures.items()} for probe, figures in found.items()}
 
 
+def hosts_of(series: Mapping[str, Series]) -> list[str]:
+    """Return the names of the probes `host`, also with a label, and those of monitors."""
+    return [name for name in series if kind_of(name) == HOST]
+
+
 def host_of(place: str, series: Mapping[str, Series]) -> str:
-    """Return the probe `host` that saw the server's processes. Raises `ConfigError` without one."""
-    hosts = [name for name in series if name.partition("/")[0] == HOST]
+    """Return the only probe `host` that saw the server's processes. Raises `ConfigError` without one, or for several.
+
+    A server on several machines is full where the first of them is, and their work cannot be told from that of one
+    machine with two probes.
+    """
+    hosts = hosts_of(series)
     seen = [name for name in hosts if "server_cpu_cores" in series[name]]
-    if seen:
+    if len(seen) == 1:
         return seen[0]
+    if seen:
+        raise ConfigError(
+            f"size: {place}: expected one probe host that saw the server's processes, found {', '.join(sorted(seen))}:"
+            " a server on several machines is not sized; on one machine, sample it by one probe"
+        )
     if hosts:
         raise ConfigError(
             f"size: {place}: expected the probe host to see the server's processes, found none: run loadsim as root on"
-            " the server's machine, or its first slice (docs/reference/probes.md)"
+            " the server's machine, or its first slice; if docker-proxy or another program forwards to the server, let"
+            " it listen itself, as in Docker's host network (docs/reference/probes.md)"
         )
     raise ConfigError(
         f"size: {place}: expected samples of the probe host, found none: measure with --set 'probes.host={{}}' on the"

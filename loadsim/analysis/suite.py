@@ -14,12 +14,17 @@ from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.repeats import Spread, spread
 from loadsim.timinglog.json_checks import each_of, harmless, having, number, or_none, switch, text, whole, word
 
-Result = Literal["measured", "invalid", "failed"]
+Result = Literal["measured", "overloaded", "invalid", "failed"]
 MEASURED: Result = "measured"
+OVERLOADED: Result = "overloaded"
 INVALID: Result = "invalid"
 FAILED: Result = "failed"
-RESULTS = (MEASURED, INVALID, FAILED)
-"""The results of a run: figures that may be quoted, figures that may not, and none."""
+RESULTS = (MEASURED, OVERLOADED, INVALID, FAILED)
+"""The results of a run. `measured`: its figures may be quoted. `overloaded`: it is invalid because the server did not
+take the load, which is the answer. `invalid`: for another reason. `failed`: it has no figures."""
+
+ANSWERED = (MEASURED, OVERLOADED)
+"""The results that are not repeated: repeating them would choose the good ones."""
 
 CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
 """Exit statuses of a suite, next to that of an undecided comparison."""
@@ -111,16 +116,17 @@ _RUN = having(
 @dataclass(frozen=True, slots=True)
 class CellFigures:
     """The figures of a cell over its repeats. `score` is None unless all measured runs have a finite score, over the
-    same tasks; `no_score` is the reason.
+    same tasks, and none is overloaded; `no_score` is the reason.
 
-    `verdict` is `missed` if a measured run misses criteria, `met` if all repeats are measured and meet them, and else
-    `incomplete`.
+    `verdict` is `missed` if a measured run misses criteria or one is overloaded, `met` if all repeats are measured and
+    meet them, and else `incomplete`.
     """
 
     name: str
     levels: Mapping[str, str | int | None]
     planned: int
     measured: int
+    overloaded: int
     invalid: int
     failed: int
     degraded: int
@@ -138,23 +144,31 @@ class CellFigures:
         """Return the figures of a cell from all its runs, in their order."""
         measured = [run for run in runs if run.result == MEASURED]
         passed = sum(run.passed is True for run in measured)
-        no_score = _no_score(measured)
+        overloaded = sum(run.result == OVERLOADED for run in runs)
+        no_score = _no_score(measured, overloaded)
+        missed = overloaded > 0 or passed < len(measured)
         rates = [run.tasks_per_s for run in measured if run.tasks_per_s is not None]
         return cls(
             name=name,
             levels=levels,
             planned=planned,
             measured=len(measured),
+            overloaded=overloaded,
             invalid=sum(run.result == INVALID for run in runs),
             failed=sum(run.result == FAILED for run in runs),
             degraded=sum(run.validity == "degraded" for run in measured),
             passed=passed,
-            verdict="missed" if passed < len(measured) else "met" if passed == planned else "incomplete",
+            verdict="missed" if missed else "met" if passed == planned else "incomplete",
             score=None if no_score else spread([float(run.score_ms or 0) for run in measured]),
             no_score=no_score,
             tasks_per_s=sum(rates) / len(rates) if rates else None,
             runs=tuple(run.run for run in measured),
         )
+
+    @property
+    def answered(self) -> int:
+        """The number of repeats that have an answer on the server."""
+        return self.measured + self.overloaded
 
     @property
     def document(self) -> dict[str, Any]:
@@ -169,8 +183,10 @@ class CellFigures:
         }
 
 
-def _no_score(measured: Sequence[SuiteRun]) -> str | None:
-    """Return why measured runs have no mean score; None if they have one."""
+def _no_score(measured: Sequence[SuiteRun], overloaded: int) -> str | None:
+    """Return why measured runs, next to overloaded ones, have no mean score; None if they have one."""
+    if overloaded:
+        return f"the server did not take the load in {overloaded} of {len(measured) + overloaded} runs"
     if not measured:
         return "no run was measured"
     if any(run.score_ms in (None, INFINITE) for run in measured):
@@ -206,9 +222,10 @@ class ComparedCells:
 
 @dataclass(frozen=True, slots=True)
 class SuiteFigures:
-    """A suite with its runs so far. `total` is the number of places in the order; each needs a run.
+    """A suite with its runs so far. `total` is the number of places in the order; each needs a run with an answer.
 
-    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are made at the end.
+    `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are None until they are made, at
+    the end.
     """
 
     directory: Path
@@ -218,15 +235,15 @@ class SuiteFigures:
     retries: int
     runs: tuple[SuiteRun, ...]
     cells: tuple[CellFigures, ...]
-    comparisons: tuple[ComparedCells, ...] = ()
+    comparisons: tuple[ComparedCells, ...] | None = None
     ended_why: str | None = None
 
     @property
     def done(self) -> set[int]:
-        """The places in the order that have a measured run, or have used all their attempts."""
+        """The places in the order that have an answer, or have used all their attempts."""
         attempts = Counter(run.number for run in self.runs)
-        measured = {run.number for run in self.runs if run.result == MEASURED}
-        return measured | {number for number, count in attempts.items() if count > self.retries}
+        answered = {run.number for run in self.runs if run.result in ANSWERED}
+        return answered | {number for number, count in attempts.items() if count > self.retries}
 
     @property
     def left(self) -> int:
@@ -234,9 +251,21 @@ class SuiteFigures:
         return self.total - len(self.done)
 
     @property
+    def late(self) -> tuple[SuiteRun, ...]:
+        """The runs that were made after one of a later place, as after a rise of `retries`: out of their block."""
+        return tuple(
+            run for at, run in enumerate(self.runs) if any(earlier.number > run.number for earlier in self.runs[:at])
+        )
+
+    @property
+    def embedded(self) -> bool:
+        """True if cells have the embedded server, which is no measurement."""
+        return bool(self.terms.get("embedded"))
+
+    @property
     def compared(self) -> int:
         """The number of comparisons that were made."""
-        return sum(one.comparison is not None for one in self.comparisons)
+        return sum(one.comparison is not None for one in self.comparisons or ())
 
     @property
     def complete(self) -> bool:
@@ -244,13 +273,14 @@ class SuiteFigures:
 
     @property
     def exit_status(self) -> int:
-        """3 if not every repeat was measured, 1 if criteria were missed or a limit exceeded, 4 if undecided, or 0."""
-        decisions = {one.comparison.figures.decision for one in self.comparisons if one.comparison}
-        if not self.complete or any(cell.measured < cell.planned for cell in self.cells):
+        """3 if not every repeat has an answer, 1 if criteria were missed or a limit exceeded, 4 if undecided, or 0."""
+        comparisons = self.comparisons or ()
+        decisions = {one.comparison.figures.decision for one in comparisons if one.comparison}
+        if not self.complete or any(cell.answered < cell.planned for cell in self.cells):
             return NOT_ALL_MEASURED
         if any(cell.verdict == "missed" for cell in self.cells) or "failed" in decisions:
             return CRITERIA_MISSED
-        return UNDECIDED if "undecided" in decisions or any(one.refused for one in self.comparisons) else 0
+        return UNDECIDED if "undecided" in decisions or any(one.refused for one in comparisons) else 0
 
     @property
     def document(self) -> dict[str, Any]:
@@ -259,10 +289,10 @@ class SuiteFigures:
             "name": self.name,
             "complete": self.complete,
             "ended_why": self.ended_why,
-            "exit_status": self.exit_status if self.complete else None,
+            "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
             "left": self.left,
             "cells": [cell.document for cell in self.cells],
-            "comparisons": [one.document for one in self.comparisons],
+            "comparisons": [one.document for one in self.comparisons or ()],
             "terms": dict(self.terms),
             "runs": [to_json(run) for run in self.runs],
         }

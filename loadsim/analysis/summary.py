@@ -316,7 +316,7 @@ def _figures(
         delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
         throughput=throughput(log, window_s, facts.protocols, facts.delivery) if facts.stress else None,
-        generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),
+        generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms), limits["generator_lateness_p95_ms"]),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
         probes=probes,

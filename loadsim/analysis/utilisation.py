@@ -34,6 +34,9 @@ LEAST_UTILISATION = 0.05
 WIDEST = 2.0
 """The largest ratio of the ends of an interval; a wider one says too little to size a server by."""
 
+EXACT = 1e-9
+"""Deviations of blocks that are smaller than this share of a figure are rounding errors."""
+
 Blocks = NDArray[np.float64]
 """A figure of each block of the window."""
 
@@ -109,6 +112,8 @@ def ratio(parts: Blocks, wholes: Blocks | float) -> Estimate:
     value = float(parts.mean()) / mean
     deviations = parts - value * wholes
     size = float(np.linalg.norm(deviations))
+    if size < EXACT * float(np.linalg.norm(parts)):
+        return Estimate(value, value, value)  # a constant: a trend of rounding errors is none
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
         raise NotKnown("it drifts over more than a tenth of the window")
     error = size / math.sqrt(BLOCKS * (BLOCKS - 1)) / mean

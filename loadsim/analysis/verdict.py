@@ -6,7 +6,7 @@ Validity judges the generator and the logs, criteria judge the server. Every rea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,9 @@ from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model import records
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
+from loadsim.timinglog.header_words import named
 
-MORE_HITS = "for more hits, a longer window (run.window, run.warm_up), more days (run.days), or more users"
+MORE_HITS = "for more hits, more days (run.days), more users, or a longer window that fits into the run (run.window)"
 """The advice if too few tasks were due."""
 
 ENDED_EARLY = "the run was ended early"
@@ -46,6 +47,12 @@ GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
 `ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
 
 CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
+
+
+def server_failed(causes: Collection[str]) -> bool:
+    """Return True if an invalid run is an answer: the server did not take the load, or it was aborted as hopeless."""
+    return bool(causes) and {*causes} <= {LOAD, ABORTED}
+
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -292,7 +299,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     reasons += [(LOAD, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
     reasons += [(LOAD, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)]
     if facts.mixed:
-        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(facts.mixed)}"))
+        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(map(named, facts.mixed))}"))
     length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
         reasons.append((TERMS, f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed"))

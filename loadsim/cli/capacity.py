@@ -28,8 +28,9 @@ from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
-from loadsim.runs.capacity import PAUSE_S, Interrupted, Runner, Wanted, find_capacity
+from loadsim.runs.capacity import PAUSE_S, Runner, Wanted, find_capacity
 from loadsim.runs.result import RunResult
+from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import Watcher, Watchers
 
 REPORT = "--report"
@@ -166,8 +167,8 @@ def _search(args: argparse.Namespace, runner: Runner | None, shown: _Shown) -> C
             began_step=shown.began_step,
             ended_step=shown.ended_step,
         )
-    except Interrupted:
-        print_line(f"loadsim: interrupted in a step, which {shown.resume} repeats")
+    except Interrupted as interrupted:
+        print_line(f"loadsim: {interrupted.in_words('step', shown.resume)}")
         return None
     except KeyboardInterrupt:
         if shown.resume:

@@ -60,21 +60,21 @@ def run_check(args: argparse.Namespace) -> int:
         ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid, "notes": notes}
         print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
-        print("\n".join(map(printable, _lines(name, greetings, report, verdict, notes))))
+        print("\n".join(map(printable, described(name, greetings, report, verdict, notes))))
     return 0 if report.can_run else LACKS
 
 
-def _lines(
+def described(
     name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str, notes: Sequence[str]
 ) -> Iterator[str]:
     """Yield the verdict, what to change, what was found, and notes, as lines of at most `WIDTH` columns."""
-    yield from textwrap.wrap(verdict, WIDTH)
+    yield from textwrap.wrap(verdict, WIDTH, break_on_hyphens=False)
     yield ""
     advice = dict.fromkeys(each.advice for each in report.lacks)
     if len(advice) > 1:
-        yield "To change"
-        for each in advice:
-            yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ")
+        yield "Also to change"
+        for each in [*advice][1:]:  # the verdict has the first
+            yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
         yield ""
     yield from _row("server", name)
     yield from _row("accounts", ", ".join(report.accounts))

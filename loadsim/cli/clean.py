@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
 from loadsim.provisioning.clean import Cleaned, clean, describe
@@ -39,8 +41,8 @@ def run_clean(args: argparse.Namespace) -> int:
     failures = [one.failure for one in cleaned if one.failure]
     for one in cleaned:
         if one or one.foreign or one.kept or one.failure:
-            print(printable(_line(one, args.dry_run)))
-    print(describe(cleaned, args.dry_run))
+            print_line(printable(_line(one, args.dry_run)), sys.stdout)
+    print_line(describe(cleaned, args.dry_run), sys.stdout)
     if failures:
         raise ConfigError(f"{len(failures)} of {len(cleaned)} accounts failed, such as {failures[0]}")
     return KEPT if any(one.kept for one in cleaned) else 0

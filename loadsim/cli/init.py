@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.event_loop import run
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import check_protocols
@@ -35,7 +37,7 @@ def run_init(args: argparse.Namespace) -> int:
     workload = Workload(scenario)
     with shown_progress() as progress:
         done = run(initialise(workload, services, scenario.initialise, progress, accept_unsigned=args.accept_unsigned))
-    print(done.describe())
+    print_line(done.describe(), sys.stdout)
     if done.start_state is not None:
         print(f"Start state: {done.start_state}")
     return 0

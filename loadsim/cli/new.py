@@ -14,6 +14,8 @@ from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
+from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.remedy import options, remedies
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.profile import load_profile
@@ -23,7 +25,7 @@ from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS, is_loopback
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS
 from loadsim.model.yaml_reader import known
-from loadsim.runs.quick_forecast import quick_forecast
+from loadsim.runs.quick_forecast import quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
 
@@ -184,7 +186,8 @@ def run_new(args: argparse.Namespace) -> int:
     scenario = _write_checked(file, text)
     print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
     print(f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number")
-    print(f"  loadsim topology export {file} --format csv --out accounts    # if the accounts do not exist yet")
+    print("  # If the accounts do not exist yet:")
+    print(f"  loadsim topology export {file} --format csv --out accounts")
     for step in steps:
         print(f"  {step}")
     with shown_share("Planning") as planning:
@@ -200,14 +203,15 @@ def run_new(args: argparse.Namespace) -> int:
 
 
 def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
-    """Yield how long a run takes, and the command of a first try if that is shorter."""
+    """Yield how long a run takes, and the command of the shortest first try that can become valid, if there is one."""
     yield f"The run takes about {in_words(scenario.duration_s)}."
-    tried = load_scenario(str(file), FIRST_TRY, passwords=False)
-    if tried.duration_s < scenario.duration_s:
-        reasons, _ = quick_forecast(tried)
-        result = "too little load to become valid" if reasons else "with a provisional score"
-        yield f"A first try of {in_words(tried.duration_s)}, {result}:"
-        yield f"  loadsim run {file} {TRY_OPTIONS}{' --even-invalid' if reasons else ''}"
+    shortest = load_scenario(str(file), FIRST_TRY, passwords=False)
+    load = quick_load(shortest) if shortest.duration_s < scenario.duration_s else None
+    invalid = not_valid(shortest, load)
+    tried = next(remedies(shortest, load, shortest.limits.hits, users=False), None) if invalid else shortest
+    if tried and tried.duration_s < scenario.duration_s:
+        yield f"A first try of {in_words(tried.duration_s)}, with a provisional score:"
+        yield f"  loadsim run {file} {options(scenario, tried)}"
 
 
 def _schema_beside(file: Path) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,9 +27,10 @@ from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
+from loadsim.passwords import SECRET_SETTING
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
-from loadsim.runs.directory import hand_over
+from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watchers
@@ -144,14 +147,40 @@ def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
                 print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
         with suppress(BrokenPipeError):
-            print("\n".join(next_steps(result)))
+            print("\n".join(next_steps(result, repeating(args, result))))
 
 
-def next_steps(result: RunResult) -> list[str]:
-    """Return what to do after a run: for one on the embedded server, how to go on to a real one."""
+def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
+    """Return the commands that repeat a run, and report on all its repeats.
+
+    There are none for a run with a part on other machines, or with a setting that no terminal should show.
+    """
+    secret = any(SECRET_SETTING.search(setting.encode()) for setting in args.overrides)
+    if secret or args.cluster is not None or args.slice is not None or args.start_at is not None:
+        return []
+    under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
+    again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
+    again += ["--pin"] if args.pin else []
+    again += [] if args.engines is None else ["--engines", str(args.engines)]
+    first = [] if args.out is None else [shlex.quote(str(args.out))]
+    repeats = f"runs/????????T??????-{path_component(result.summary.figures.name or '')}"
+    return [
+        f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join(again)}",
+        " ".join([program_name(), "report", *first, repeats, "-o", "repeats.html"]),
+    ]
+
+
+def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
+    """Return what to do after a run: after one on the embedded server, how to go on to a real one.
+
+    `repeating` has the commands that repeat a run on a real server, if it is valid and met its criteria.
+    """
     program = program_name()
-    lines = [f"All figures: {program} log answer --wide {result.directory}"]
+    lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
+        if result.summary.tone == "good" and repeating:
+            lines += ["", "Next, repeat this at least twice: the report shows how far the scores differ."]
+            lines += [f"  {command}" for command in repeating]
         return lines
     if result.exit_status == 0:
         lines += ["", "This worked. The embedded server shares this machine, so these times mean", "nothing yet."]
@@ -162,7 +191,8 @@ def next_steps(result: RunResult) -> list[str]:
         f"  {program} new my-server",
         f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number",
         f"  {program} check my-server.yaml",
-        f"  {program} run my-server.yaml    # takes about 2 h; a first try of 5 min:",
+        f"  {program} run my-server.yaml    # takes about 2 h",
+        "  # A first try of 5 min:",
         f"  {program} run my-server.yaml {TRY_OPTIONS}",
     ]
 

@@ -27,9 +27,10 @@ from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
 from loadsim.model.workload import Workload
 from loadsim.report.answer_facts import count
 from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import headline, run_text, suite_text, time_words
+from loadsim.report.suite_text import headline, run_text, suite_text, time_words, tone
 from loadsim.report.table import table
-from loadsim.runs.suite import Interrupted, Scenarios, run_suite, status_of
+from loadsim.runs.resumable import Interrupted
+from loadsim.runs.suite import Scenarios, run_suite, status_of
 from loadsim.runs.suite_cells import scenarios_of
 from loadsim.runs.watcher import Watcher, Watchers
 
@@ -81,10 +82,10 @@ def run_command(args: argparse.Namespace) -> int:
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
     with shown_page(args, next(iter(scenarios_of(suite, passwords=False).values())), suite.name) as page:
-        return _run(args, suite, _Shown(args, suite, page), chosen)
+        return _run(args, suite, _Shown(args, suite, page), page, chosen)
 
 
-def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, chosen: str) -> int:
+def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, page: PageView, chosen: str) -> int:
     try:
         figures = run_suite(
             suite,
@@ -94,9 +95,10 @@ def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, chosen: str) -> 
             begun=shown.begun,
             began_run=shown.began_run,
             ended_run=shown.ended_run,
+            began_commands=page.commands,
         )
-    except Interrupted:
-        print_line(f"loadsim: interrupted in a run, which {shown.resume} repeats")
+    except Interrupted as interrupted:
+        print_line(f"loadsim: {interrupted.in_words('run', shown.resume)}")
         return ENDED_EARLY
     except KeyboardInterrupt:
         if shown.resume:
@@ -157,9 +159,7 @@ class _Shown:
 
     def answer(self, figures: SuiteFigures) -> None:
         state = headline(figures)
-        self._page.answered(
-            f"Suite {figures.name}: {state}", "doubtful" if figures.exit_status else "good", figures.directory
-        )
+        self._page.answered(f"Suite {figures.name}: {state}", tone(figures), figures.directory)
         text = f"\n{suite_text(figures, width_and_colours()[0])}\n\nSuite directory: {figures.directory}"
         _print(json.dumps(figures.document, indent=2) if self._args.json else text, sys.stdout)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import grp
 import pwd
+import sys
 import time
 from pathlib import Path
 
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
@@ -29,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path(), metavar="DIR", help="directory to write to; default: the current one"
     )
     exporting.add_argument(
+        "--force",
+        action="store_true",
+        help="replace tables that exist with other contents; without it, none is written",
+    )
+    exporting.add_argument(
         "--mailbox-path", metavar="PATH", help=f"with maildir: each account's Maildir in DIR; default: {PATTERN}"
     )
     exporting.add_argument("--owner", metavar="USER[:GROUP]", help="with maildir: owner of all files")
@@ -41,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_export(args: argparse.Namespace) -> int:
     scenario = given_scenario(args)
     if args.format == MAILDIR:
+        if args.force:
+            raise ConfigError(f"--force: expected with tables only, found --format {MAILDIR}")
         return _export_maildir(args, scenario)
     for option in ("mailbox_path", "owner", "processes"):
         if getattr(args, option) is not None:
@@ -51,7 +60,7 @@ def run_export(args: argparse.Namespace) -> int:
             f"--out {args.out}: expected another directory than that of the scenario's table, found {table.name}"
         )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    for path in export(accounts, distribution_lists(scenario), args.format, args.out):
+    for path in export(accounts, distribution_lists(scenario), args.format, args.out, force=args.force):
         print(path)
     return 0
 
@@ -63,7 +72,7 @@ def _export_maildir(args: argparse.Namespace, scenario: Scenario) -> int:
     began_s = time.monotonic()
     with shown_progress() as progress:
         done = export_maildir(scenario, target, progress, args.processes)
-    print(_describe(done, time.monotonic() - began_s))
+    print_line(_describe(done, time.monotonic() - began_s), sys.stdout)
     return 0
 
 

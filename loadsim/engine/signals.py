@@ -23,10 +23,12 @@ class _Signals:
 
     def __init__(self) -> None:
         self.any = False
+        self.count = 0
         self.handler: Handler | None = None
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         first, self.any = not self.any, True
+        self.count += 1
         if self.handler is not None:
             self.handler(first)
         elif first:
@@ -52,6 +54,15 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, usual_handler in taken.items():
             signal.signal(number, signal.SIG_IGN if _signals.any else usual_handler)
+
+
+def noticed_signals() -> Callable[[], bool]:
+    """Return a function that returns True if a signal has come since this call, even one that a handler took.
+
+    A run that has done its work ends as usual after a signal. A sequence of runs asks this before the next one.
+    """
+    before = _signals.count
+    return lambda: _signals.count > before
 
 
 @contextmanager

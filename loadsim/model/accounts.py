@@ -49,6 +49,16 @@ def _address(user: str, domain: str) -> str:
     return user if "@" in user else f"{user}@{domain}"
 
 
+def _remark(password: str) -> str:
+    """Return what errors say about a pattern of passwords: how it may be meant otherwise. It quotes nothing of it."""
+    remarks = []
+    if not _INDEX.search(password):
+        remarks.append("the password has no {index}, so it is the same for all users")
+    if re.search(r"\{.*\}", _INDEX.sub("", password)):
+        remarks.append("its only field is {index}: other braces in it are sent as they are")
+    return "; ".join(remarks)
+
+
 def address_problem(address: str, domain: str) -> str | None:
     """Return what is expected if this is no address in the domain, else None."""
     local, _, own = address.rpartition("@")
@@ -122,7 +132,7 @@ class AccountPattern:
         account = Account(
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
             password_source=self.password_source,
-            password_shared=_INDEX.search(self.password) is None,
+            password_remark=_remark(self.password),
         )
         return account if self.identity == OWN else self.identity.of(account)
 
@@ -343,9 +353,9 @@ def _password(section: AccountsSection, origin: Origin, directory: Path, fetched
 
 
 def _source_of(section: AccountsSection) -> str:
-    """Return the key that says where the password comes from, with the variable; "" if a key has the password."""
+    """Return the key that says where the password comes from, after the variable; "" if a key has the password."""
     if section.password_env is not None:
-        return f"accounts.password_env, the variable {section.password_env}"
+        return f"{section.password_env} (accounts.password_env)"
     return next((f"accounts.{key}" for key in PASSWORDS[1:] if getattr(section, key) is not None), "")
 
 

@@ -18,7 +18,7 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Key, Problems
 from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
-from loadsim.model.terms import FIGURE_NAME, SENDING, WITHOUT_WINDOW
+from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, parse, show
 
 
@@ -125,14 +125,25 @@ _STATISTICS = dict.fromkeys(("mean", "p50", "p95", "min", "max"), _MS)
 _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
 
 
-MONITORED = re.compile(r"[^.@]+@[a-z0-9][a-z0-9-]{0,39}")
+MONITORED = re.compile(rf"[^.@]+@{MONITOR_NAME.pattern}")
 """The name of a probe that `loadsim monitor` samples, with the monitor's name: postfix@mx1."""
 
 
-def expected_monitors(criteria: Iterable[str]) -> list[str]:
-    """Return the monitors of which criteria, by their names, need figures."""
-    probes = (name.removeprefix(PROBES).partition(".")[0] for name in criteria if name.startswith(PROBES))
+def expected_monitors(criteria: Mapping[str, object]) -> list[str]:
+    """Return the monitors of which criteria that are not off need figures."""
+    on = (name for name, bound in criteria.items() if bound is not None)
+    probes = (name.removeprefix(PROBES).partition(".")[0] for name in on if name.startswith(PROBES))
     return sorted({probe.partition("@")[2] for probe in probes if MONITORED.fullmatch(probe)})
+
+
+def refuse_monitors(criteria: Criteria, where: str) -> None:
+    """Check that a run can be judged at its end, when no monitor's file is there. `where` begins the error.
+
+    Raises `ConfigError`.
+    """
+    if names := expected_monitors(criteria):
+        found = f"those of the monitor {names[0]}, whose file is there later"
+        raise ConfigError(f"{where}criteria: expected figures that are known at the end of each run, found {found}")
 
 
 class _ProbeFigures(Mapping[str, Tree]):

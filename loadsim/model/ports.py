@@ -75,7 +75,7 @@ class Account:
     name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
     if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
     `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
-    `password_shared` says that the scenario has one password for all users, also for errors.
+    `password_remark` is what errors say about the pattern of the password; "" if nothing is unusual.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Account:
     authzid: str | None = None
     token: TokenSource | None = None
     password_source: str = field(default="", compare=False)
-    password_shared: bool = field(default=False, compare=False)
+    password_remark: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:

@@ -166,6 +166,8 @@ class Scenario:
     cluster: Losses
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
+    stated_run: RunSection = field(default=RunSection(), compare=False)
+    """The section `run` without the defaults that `run` has."""
     exposed: tuple[str, ...] = field(default=(), compare=False)
     """Warnings, one for each password that other users of this machine may read."""
 
@@ -528,6 +530,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
         cluster=document.cluster,
         probes=document.probes,
         allow_hosts=document.allow_hosts,
+        stated_run=document.run,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 
@@ -550,11 +553,17 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
     return resolve_server(document.server, document.accounts, document.allow_hosts, origin, directory)
 
 
+_ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}'
+"""The section of accounts that an error shows where there is none."""
+
+
 def _check_accounts(document: _Document, origin: Origin) -> None:
     """Check that the accounts fit the server."""
     if document.accounts is None:
         if document.server != EMBEDDED:
-            raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
+            raise origin.error(
+                ("accounts",), f"the accounts of a server that is not embedded, such as {_ACCOUNTS}", None
+            )
     elif document.server == EMBEDDED and not document.accounts.has_password:
         raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
 

@@ -39,5 +39,8 @@ MOST_USERS = 10_000_000
 FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """The name of a probe's figure, which ends with its unit."""
 
+MONITOR_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+"""A monitor's name, which is behind an @ in the names of its probes."""
+
 RECEIVED, SAVED, COPIED, SCHEDULES, EMPTIED = STORED = ("received", "saved", "copied", "schedules", "emptied")
 """The causes for which mailboxes grow or, the last, shrink: a schedule replaces the one before it."""

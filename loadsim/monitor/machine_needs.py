@@ -20,7 +20,7 @@ from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.model.population import further_connections
-from loadsim.model.run_times import at_least
+from loadsim.model.run_times import at_least, rounded_up, typed
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import STRESS
@@ -54,6 +54,9 @@ FILLED_PER_S = 1400
 
 BUSIEST_S = 10.0
 """The length of the busiest stretch: a shorter peak passes before anything is late for long."""
+
+LONGER_DAY = 1.1
+"""The margin of a longer day: `BUSIEST_S` are a smaller part of it, so the busiest rate falls by less than the mean."""
 
 SAMPLED_USERS = 500
 """The most users whose mailboxes are counted; the rest are taken to be like them."""
@@ -185,8 +188,8 @@ def check_memory(needs: Needs, resources: Resources) -> None:
         )
 
 
-def shortages(needs: Needs, resources: Resources) -> list[str]:
-    """Return what this machine probably lacks for a run, each with a remedy."""
+def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[str]:
+    """Return what this machine probably lacks for a run, each with a remedy. With `pin`, it has half the cores."""
     found = []
     busiest = needs.busiest_tasks_per_s
     if busiest is not None and busiest > resources.tasks_per_s and resources.embedded:
@@ -198,7 +201,8 @@ def shortages(needs: Needs, resources: Resources) -> list[str]:
     elif busiest is not None and busiest > resources.tasks_per_s:
         found.append(
             f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
-            f" this machine ({_counted(resources.cores, 'core')}, {_counted(needs.engines, 'engine')}) keeps pace with"
+            f" this machine ({_counted(resources.cores, 'core')}{' with --pin' if pin else ''},"
+            f" {_counted(needs.engines, 'engine')}) keeps pace with"
             f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, busiest / resources.tasks_per_s)}, or more"
             " machines"
         )
@@ -223,7 +227,8 @@ def _slower(needs: Needs, factor: float) -> str:
     users = int(needs.users / factor)
     unit = int(10 ** max(len(str(users)) - 2, 0))
     fewer = f"about {users // unit * unit:,} users" if users >= 2 else "fewer users"
-    return f"a day of about {at_least(needs.day_s * factor)} (run.day_length), or {fewer}"
+    day_s = rounded_up(needs.day_s * factor * LONGER_DAY)
+    return f"a day of about {at_least(day_s)} (--set run.day_length={typed(day_s)}), or {fewer}"
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:

@@ -14,7 +14,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival
-from loadsim.provisioning.findings import Finding, Severity, lacking, refused_recipient
+from loadsim.provisioning.findings import Finding, Severity, lacking, refused_domain, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
 MOST_LISTS = 50
@@ -87,7 +87,8 @@ async def _list(check: Check) -> None:
         await check.post.patiently(lambda: submission.send(sender.address, [address], outgoing.message))
     except TaskFailed as failure:
         finding = lacking("to a list", failure, sender=sender.address, recipient=address)
-        check.mail.append(replace(finding, advice=missing) if refused_recipient(failure) else finding)
+        unknown = refused_recipient(failure) and not refused_domain(failure)
+        check.mail.append(replace(finding, advice=missing) if unknown else finding)
         return
     finally:
         await submission.close()

@@ -165,12 +165,18 @@ _WITHOUT_PASSWORDS = ("postfix", "aliases")
 
 
 def export(
-    accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
+    accounts: Sequence[Account],
+    lists: Mapping[str, Sequence[str]],
+    layout: str,
+    directory: Path,
+    *,
+    force: bool = False,
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
     Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, for passwords that
-    are not the accounts' own, or if the directory cannot be written to.
+    are not the accounts' own, for a file that exists with other contents (unless `force`), or if the directory cannot
+    be written to. Nothing is written then.
     """
     if layout not in _MAKERS:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
@@ -182,11 +188,24 @@ def export(
             )
     files = _MAKERS[layout](accounts, lists)
     try:
+        for name, (text, _) in files.items():
+            if not force and _holds_else(directory / name, text):
+                raise ConfigError(
+                    f"{directory / name}: expected a new file, or one with the same contents, found other contents;"
+                    " choose another directory (--out), or replace it (--force)"
+                )
         directory.mkdir(parents=True, exist_ok=True)
         return tuple(write_table(directory / name, text, mode) for name, (text, mode) in files.items())
     except OSError as error:
         where = error.filename or directory
         raise ConfigError(f"{where}: expected to write a table there, found: {error.strerror}") from None
+
+
+def _holds_else(path: Path, text: str) -> bool:
+    """Return whether a path exists and is no regular file with exactly this text."""
+    if path.is_symlink():
+        return True
+    return path.exists() and not (path.is_file() and path.read_bytes() == text.encode())
 
 
 def write_table(path: Path, text: str, mode: int) -> Path:

@@ -15,6 +15,9 @@ _DELAY = re.compile(r"(\d{1,5}) ?(s|sec|seconds?|min|minutes?)\b", re.IGNORECASE
 _ABOUT_GREYLISTING = re.compile(r"gr[ae]y-?list|try again later|4\.7\.1|deferred", re.IGNORECASE)
 _ABOUT_QUOTA = re.compile(r"quota|mailbox (?:is )?full|over ?quota|[45]\.2\.2", re.IGNORECASE)
 _ABOUT_SENDER = re.compile(r"sender|not owned|send as|sendas|[45]\.7\.1|[45]\.1\.[78]|\bfrom\b", re.IGNORECASE)
+_ABOUT_DOMAIN = re.compile(
+    r"(?!.*unknown).*\brelay", re.IGNORECASE | re.DOTALL
+)  # Postfix: "unknown in relay ... table"
 _ABOUT_LIMITS = re.compile(r"too many|maximum number|connection limit|limit exceeded|concurren", re.IGNORECASE)
 
 
@@ -93,6 +96,11 @@ def refused_recipient(failure: TaskFailed) -> bool:
     return isinstance(failure, ServerRefused) and failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
 
 
+def refused_domain(failure: TaskFailed) -> bool:
+    """Return whether a server refused a recipient because it takes no mail for the domain: it would have to relay."""
+    return refused_recipient(failure) and bool(_ABOUT_DOMAIN.match(failure.line))
+
+
 def delay_s(line: str) -> float | None:
     """Return the delay that a server's line names, in seconds; None if it names none."""
     found = _DELAY.search(line)
@@ -126,7 +134,13 @@ def _advice(failure: TaskFailed, sender: str, recipient: str) -> str:
     if verb == "RCPT":
         if kind.startswith("553 ") and _ABOUT_SENDER.search(line):
             return f"let the account send as {sender}, or set accounts.user and domain to what it may use"
-        return f"the server must accept mail for {recipient or 'the scenario addresses'}: create it, or set domain"
+        if refused_domain(failure):
+            domain = recipient.rpartition("@")[2] or "of the scenario"
+            return f"set domain to one for which the server accepts mail, or let it accept mail for the domain {domain}"
+        return (
+            f"the server must accept mail for {recipient or 'the scenario addresses'}: create the account, or set"
+            " domain to that of the accounts"
+        )
     if "SELECT" in kind and isinstance(failure, ServerRefused):
         return "the account has no Inbox yet: create it, or let the server create it at log-on (autocreate)"
     if "CREATE" in kind:

@@ -27,6 +27,7 @@ from loadsim.model.ports import (
 )
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
+from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import check_mail
@@ -99,6 +100,7 @@ async def check_server(
     try:
         progress("log on")
         await _check_submission(check)
+        await check_accounts(workload.scenario, limited)
         await _sessions_at_once(check)
         await _connections_of_a_user(check)
         progress("folders")

@@ -165,9 +165,7 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
         text += "; other accounts could log on: does the server limit the connections from one address?"
     elif isinstance(result, PasswordRefused):
         text += f"; {name_of(good)} logs on"
-        if account.password_shared and account.authcid is None:
-            text += "; the password has no {index}, so it is the same for all users"
-    return ConfigError(text)
+    return type(result)(text)
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:
@@ -228,11 +226,20 @@ def _about_password(account: Account, failure: TaskFailed) -> bool:
     return account.token is None and bool(_ABOUT_PASSWORD.match(failure.kind)) and not about_limit(failure)
 
 
-def _swapped(service: str, failure: ProtocolError) -> str:
-    """Return the question for a greeting of the other service; "" for any other failure."""
-    other = {"imap": "SMTP", "smtp": "IMAP"}[service]
+def _about_account(account: Account) -> str:
+    """Return the two reasons for which a server refuses a password, and what is unusual about the password."""
+    owner = "its" if account.authcid is None else "the master's"
+    return (
+        f"either the server has no account {account.login} (loadsim topology export writes them), or {owner} password"
+        f" is not the one in {account.password_source or 'the scenario'}"
+    ) + (f"; {account.password_remark}" if account.password_remark and account.authcid is None else "")
+
+
+def _other_service(service: str, failure: TaskFailed) -> str | None:
+    """Return the service whose greeting came in place of this service's; None for any other failure."""
     greeting = SMTP_GREETING if service == "imap" else ": * OK"
-    return f"; this is an {other} server: are the ports swapped?" if greeting in failure.line else ""
+    other = {"imap": "an SMTP", "smtp": "an IMAP"}[service]
+    return other if isinstance(failure, ProtocolError) and greeting in failure.line else None
 
 
 async def no_submission(services: Services, account: Account, failure: TaskFailed) -> ConfigError:
@@ -260,12 +267,9 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
     elif _about_password(account, failure):
-        source = f", which is from {account.password_source}" if account.password_source else ""
-        advice = f"; the server has no such account (loadsim topology export), or another password{source}"
+        advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
         advice = f"; is the server running, and is server.{service}.port right?"
-    elif isinstance(failure, ProtocolError):
-        advice = _swapped(service, failure)
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":
@@ -274,4 +278,9 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         answer = failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
+    if other := _other_service(service, failure):
+        return ConfigError(
+            f"server: {service}: expected a mail server at {where}, found {other} server ({failure}); are"
+            " server.imap.port and server.smtp.port right?"
+        )
     return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

@@ -33,7 +33,7 @@ NO_MEASUREMENT = "; on the embedded server: no measurement"
 
 DO_NOT_QUOTE = "The run is invalid: do not quote its times."
 
-NOT_JUDGED = "Criteria not judged, as the run ended early, without a drain"
+NOT_JUDGED = "Criteria not judged, as the run ended early and did not wait for its last mail"
 """The heading of misses that may come from the early end alone."""
 
 

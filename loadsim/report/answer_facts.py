@@ -105,7 +105,7 @@ def _throughput(found: Throughput) -> list[str]:
 
 
 def facts(figures: Figures, ended_early: bool) -> list[str]:
-    """Return what happened: tasks, failures, mail, lateness, and the generator. A run that ended early has no drain."""
+    """Return what happened: tasks, failures, mail, lateness, and the generator."""
     mail = figures.delivery
     beyond = mail.undelivered_at_end - mail.undelivered
     inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
@@ -124,7 +124,11 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
         + (f", {mail.found:,} found by polling" if mail.found else "")
         + (f"; also undelivered at the end: {beyond:,} accepted outside the window" if beyond else "")
         + how_addressed(beyond, beyond_by_list)
-        + ("; the run ended early, without a drain" if ended_early and mail.undelivered_at_end else "")
+        + (
+            "; the run ended early and did not wait for its last mail"
+            if ended_early and mail.undelivered_at_end
+            else ""
+        )
         + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
         + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
         *_clocks(figures),
@@ -233,10 +237,11 @@ def _failures(figures: Figures) -> list[str]:
 def _lateness(figures: Figures) -> list[str]:
     if figures.throughput:
         return []
-    late_ms = figures.lateness_p95_ms
+    late_ms, limit_ms = figures.lateness_p95_ms, figures.generator.lateness_limit_ms
+    limit = "" if limit_ms is None else f" (limit {limit_ms:g})"
     return [
         f"Lateness (95th): user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)},"
-        f" generator {duration(late_ms.generator)}"
+        f" generator {duration(late_ms.generator)}{limit}"
     ]
 
 

@@ -13,7 +13,7 @@ from html import escape
 from itertools import pairwise
 
 from loadsim.report.digits import duration
-from loadsim.report.document import Axis, Chart, Line, Panel
+from loadsim.report.document import Axis, Chart, Limit, Line, Panel
 from loadsim.report.scales import Scale, x_scale, y_scale
 
 COLOURS = 7
@@ -72,8 +72,7 @@ def described(chart: Chart, panel: Panel) -> str:
     """Return a panel in words, for those who do not see it: each line with its least and greatest figure."""
     head = f"{chart.caption}: {panel.title}" if panel.title else chart.caption
     lines = [f"{line.name} {_range(panel, line)}" for line in panel.lines]
-    limits = [f"{limit.name} {_shown(panel, limit.value)}" for limit in panel.limits]
-    return f"{head}. {'; '.join([*lines, *limits])}."
+    return f"{head}. {'; '.join([*lines, *(limit.name for limit in panel.limits)])}."
 
 
 def _range(panel: Panel, line: Line) -> str:
@@ -91,12 +90,14 @@ def _have_one_legend(panels: Sequence[Panel]) -> bool:
     return len(panels) > 1 and all(each == names[0] for each in names)
 
 
-def _legend(lines: Sequence[Line]) -> str:
+def _legend(lines: Sequence[Line], limits: Sequence[Limit] = ()) -> str:
+    """Return the names of lines and limits with their looks: names next to a line might hide figures."""
+    samples = [(_sample(line, number), line.name) for number, line in enumerate(lines)]
+    samples += [('<line class="limit" x2="100%" y1="50%" y2="50%"/>', limit.name) for limit in limits]
     items = "".join(
-        f'<li><svg class="key" aria-hidden="true">{_sample(line, number)}</svg>{escape(line.name)}</li>'
-        for number, line in enumerate(lines)
+        f'<li><svg class="key" aria-hidden="true">{sample}</svg>{escape(name)}</li>' for sample, name in samples
     )
-    return f'<ul class="legend">{items}</ul>'
+    return f'<ul class="legend">{items}</ul>' if items else ""
 
 
 def _sample(line: Line, number: int) -> str:
@@ -116,7 +117,8 @@ def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
     x, y = x_scale(chart.axis), y_scale(panel)
     unit = "" if panel.is_time else f'<span class="unit">{escape(panel.y_title)}</span>'
     title = f"{escape(panel.title)} {unit}".strip()
-    legend = _legend(panel.lines) if own_legend and (len(panel.lines) > 1 or len(chart.panels) == 1) else ""
+    named = own_legend and (len(panel.lines) > 1 or len(chart.panels) == 1)
+    legend = _legend(panel.lines if named else (), panel.limits)
     parts = [*_frame(panel, chart, x, y)]
     for number, line in enumerate(panel.lines):
         parts += _line(line, number, chart.axis, x, y)
@@ -157,7 +159,6 @@ def _frame(panel: Panel, chart: Chart, x: Scale, y: Scale) -> Iterator[str]:
     for limit in panel.limits:
         at = _percent(1 - y.place(limit.value))
         yield f'<line class="limit" x2="100%" y1="{at}" y2="{at}"/>'
-        yield f'<text class="mark" x="100%" y="{at}" dy="-4" text-anchor="end">{escape(limit.name)}</text>'
 
 
 def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[str]:

@@ -6,20 +6,22 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, level
-from loadsim.analysis.compare_runs import BASE, NEW, ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import BASE, NEW
+from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import (
     FORCED,
-    REPEATS,
     criteria_missed,
     finding,
     interval_words,
+    is_embedded,
     limit_text,
     name_words,
     other_warnings,
     p_words,
     ratio_words,
+    repeats_words,
     tone,
     users_words,
     verdict_line,
@@ -29,9 +31,8 @@ from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.differences import OF_LISTS, between, differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
-from loadsim.report.first_screen import EMBEDDED
+from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
 from loadsim.report.interval_chart import interval_chart
-from loadsim.report.many_runs import names_of
 from loadsim.report.one_run import begun, verdict_words
 
 NOT_ANSWERED = "Failure rate: tasks that failed, never began or did not end, of all that were due."
@@ -73,12 +74,18 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
     """Yield what a reader needs who reads nothing else."""
     figures = comparison.figures
     base, new = comparison.runs[BASE], comparison.runs[NEW]
+    runs = [run.figures for run in (*base, *new)]
+    with_all = (
+        ", each with"
+        if len({(run.users, run.window_s.length_s) for run in runs}) == 1
+        else (". Depending on the run, they have")
+    )
     yield (
-        f"{count(len(base), 'run')} of the base and {len(new)} of the new, each with"
+        f"{count(len(base), 'run')} of the base and {len(new)} of the new{with_all}"
         f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}. Slower and faster refer to"
         " the score: the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
     )
-    if any(run.figures.embedded for run in (*base, *new)):
+    if is_embedded(comparison):
         yield EMBEDDED
     if figures.max_regression is not None:
         yield f"At most {figures.max_regression * 100:g} % more time is allowed. The result: {limit_text(figures)}."
@@ -93,7 +100,7 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
         yield Listing("Warnings", warnings)
     yield _sides(figures, base, new)
     yield from _what_differs(base, new)
-    yield f"What to do next: {_next(figures)}"
+    yield f"What to do next: {_next(comparison)}"
 
 
 def _sides(figures: ComparisonFigures, base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> Table:
@@ -165,14 +172,17 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
     yield "All else that the disclosure below lists is the same on both sides."
 
 
-def _next(figures: ComparisonFigures) -> str:
+def _next(comparison: Comparison) -> str:
+    figures = comparison.figures
     changes = {one.change for one in figures.scores}
     if figures.ignored:
         return "remove the reasons in the first list, and run again. These runs prove nothing about a difference."
     if any(one.answered_less for one in figures.scores):
         return "find out in the reports of single runs why tasks failed. Times can be compared once as many succeed."
+    if is_embedded(comparison):
+        return YOUR_OWN
     if min(len(figures.base), len(figures.new)) < 2:
-        return f"run each {REPEATS}, taking turns: even runs of the same server vary."
+        return f"{repeats_words(figures)}: even runs of the same server vary."
     if figures.decision == "undecided":
         more = figures.more_repeats
         repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
@@ -183,7 +193,7 @@ def _next(figures: ComparisonFigures) -> str:
     if "faster" in changes or figures.decision == "passed":
         return "keep the runs: they are the base of the next comparison."
     if (runs := min(len(figures.base), len(figures.new))) < FIRST_LOOK:
-        return f"run each {REPEATS}, taking turns: {runs} runs hardly show how much runs vary."
+        return f"{repeats_words(figures)}: {runs} runs hardly show how much runs vary."
     return "accept that no difference was shown, or make more runs of each: the table below has the detectable ratio."
 
 
@@ -265,7 +275,7 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
             (
                 "Base and New: the 95th percentile, in milliseconds: the geometric mean of the runs. The score is the"
                 " weighted average of the tasks.",
-                "New / Base: 1.200 means that new takes 20 % longer.",
+                "New / Base: 1.200 means that new takes 20 % longer. It is the ratio of unrounded figures.",
                 f"{sure} CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
                 "Result: the difference that is shown after correction for the number of tasks, if any.",
                 NOT_ANSWERED,

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.compare import level
-from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures, RunFigures
+from loadsim.analysis.compare import FIRST_LOOK, level
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import RunFigures
 from loadsim.errors import printable
 from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import fitting, ms
 from loadsim.report.compare_words import (
     FORCED,
-    REPEATS,
     criteria_missed,
     finding,
     interval_words,
     invalid_runs,
+    is_embedded,
     limit_text,
     name_words,
     other_warnings,
     p_words,
     ratio_words,
+    repeats_words,
     tone,
     users_words,
     verdict_line,
     window_words,
 )
+from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table
 
@@ -34,9 +37,6 @@ COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", DETE
 
 LEAST_NEEDED = (8, 3, 7, 6, 1, 2)
 """The columns that a narrow table lacks, the first ones first: 50th, Difference, Detectable, p, Base, New."""
-
-FEW = 3
-"""The fewest runs of a set whose spread is known well enough."""
 
 
 def compare_text(comparison: Comparison, width: int | None = None, colours: bool = False) -> str:
@@ -55,7 +55,7 @@ def compare_text(comparison: Comparison, width: int | None = None, colours: bool
             *_broken([*_reasons(comparison), ""], width),
             *_broken([_scenario(comparison), *_runs("Base", figures.base), *_runs("New", figures.new), ""], width),
             *rows,
-            *_broken([*_legend(figures, rows[0]), *_notes(figures)], width),
+            *_broken([*_legend(figures, rows[0]), *_notes(comparison)], width),
             "",
         ]
     )
@@ -132,6 +132,8 @@ def _legend(figures: ComparisonFigures, head: str) -> list[str]:
         lines = ["Ratio: New / Base, of the geometric means of the runs' 95th percentiles."]
     if "50th" in head:
         lines[0] += " 50th: the medians'."
+    if "Difference" in head:
+        lines[0] += " Difference and ratios are of unrounded figures."
     if figures.not_compared:
         lines.append(f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}.")
     if DETECTABLE in head and min(len(figures.base), len(figures.new)) > 1:
@@ -139,15 +141,18 @@ def _legend(figures: ComparisonFigures, head: str) -> list[str]:
     return lines
 
 
-def _notes(figures: ComparisonFigures) -> list[str]:
+def _notes(comparison: Comparison) -> list[str]:
     """Return how far the runs prove anything."""
+    figures = comparison.figures
     if invalid_runs(figures):
         return ["The ratios prove nothing: repeat the invalid runs until they are valid, with the same load."]
     runs, looks = min(len(figures.base), len(figures.new)), figures.looks
     if runs < 2:
+        advice = YOUR_OWN if is_embedded(comparison) else f"{repeats_words(figures)}."
         return [
-            "Inconclusive: even runs of the same server vary; only repeated runs show by how much.",
-            f"No interval within a run shows it. Run each {REPEATS}, taking turns.",
+            "Inconclusive: even runs of the same server vary; only repeated runs show by how much. The confidence"
+            " interval of a run's score does not include it.",
+            f"{advice[:1].upper()}{advice[1:]}",
         ]
     lines = [
         f"p is corrected for the {len(figures.tasks)} tasks (Holm); the score's stands alone."
@@ -155,8 +160,9 @@ def _notes(figures: ComparisonFigures) -> list[str]:
     ]
     if not any(one.change or one.answered_less for one in (*figures.tasks, *figures.scores)):
         lines.append("No difference shown. This does not prove that there is none: see Detectable.")
-    if runs < FEW:
+    if runs < FIRST_LOOK:
         lines.append(
-            f"With fewer than {FEW} runs of each, the variation between runs is hardly known: intervals are wide."
+            f"With fewer than {FIRST_LOOK} runs of each, the variation between runs is hardly known: intervals are"
+            " wide."
         )
     return lines

@@ -6,16 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from loadsim.analysis.compare import LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
-from loadsim.analysis.compare_runs import (
-    BASE,
-    NEW,
-    ComparedFigure,
-    Comparison,
-    ComparisonFigures,
-    RunFigures,
-    missed_warning,
-)
+from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
+from loadsim.analysis.compared_run import BASE, NEW, RunFigures
+from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.report.answer_facts import count
@@ -72,8 +66,9 @@ def tone(comparison: Comparison) -> Tone:
     if figures.ignored or figures.decision == "failed" or (figures.decision is None and "slower" in changes):
         return "bad"
     runs = (*figures.base, *figures.new)
-    embedded = any(run.figures.embedded for of_side in comparison.runs.values() for run in of_side)
-    doubtful = embedded or less != {None} or any(run.validity != "valid" or not run.passed for run in runs)
+    doubtful = (
+        is_embedded(comparison) or less != {None} or any(run.validity != "valid" or not run.passed for run in runs)
+    )
     shown = figures.decision == "passed" or (figures.decision is None and changes == {"faster"})
     return "good" if shown and not doubtful else "doubtful"
 
@@ -177,6 +172,24 @@ def _runs(comparison: Comparison) -> Iterator[tuple[RunFigures, RecordedRun]]:
     return zip((*figures.base, *figures.new), (*runs[BASE], *runs[NEW]), strict=True)
 
 
+def is_embedded(comparison: Comparison) -> bool:
+    """Return True if a run was made on the embedded server: then nothing is measured."""
+    return any(run.figures.embedded for _, run in _runs(comparison))
+
+
+def repeats_words(figures: ComparisonFigures) -> str:
+    """Return the advice, without a full stop, to make more runs: those that a side lacks, or runs of each side."""
+    runs = {BASE: len(figures.base), NEW: len(figures.new)}
+    if runs[BASE] == runs[NEW]:
+        return f"run each {REPEATS}, taking turns"
+    lacking = [(FIRST_LOOK - number, side) for side, number in runs.items() if number < FIRST_LOOK]
+    more = " and ".join(
+        f"{number} more {'run' if number == 1 else 'runs'} of {side}" if at == 0 else f"{number} of {side}"
+        for at, (number, side) in enumerate(lacking)
+    )
+    return f"make at least {more}: three of each are needed, five are better"
+
+
 def finding(one: ComparedFigure) -> str:
     """Return a sentence on one figure, without its name."""
     times = f"{ratio_words(one.difference.ratio)} times as long"
@@ -207,14 +220,14 @@ def limit_text(figures: ComparisonFigures) -> str:
         for one in figures.scores
     )
     if any(one.difference.low is None for one in figures.scores):
-        return prefix + f"the score's ratio is {intervals} of single runs: run each {REPEATS}"
+        return prefix + f"the score's ratio is {intervals} of single runs"
     if decision != "undecided":
         where = "below" if decision == "passed" else "above"
         return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
     more = figures.more_repeats
     repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
     likelier = {"failed" if one.difference.ratio > limit else "passed" for one in figures.scores}
-    which = f", {likelier.pop()} being the likelier result" if len(likelier) == 1 else ""
+    which = f"; the likelier result is: {likelier.pop()}" if len(likelier) == 1 else ""
     return prefix + (
         f"the interval of the score's ratio, {intervals}, contains {limit:g}; {repeats} more"
         f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"

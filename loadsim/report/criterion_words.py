@@ -151,6 +151,17 @@ def wanted(result: Result) -> str:
     return " and ".join(f"{_WORDS[limit]} {_limit(value)}" for limit, value in result.limits.items())
 
 
+def score_limits_ms(results: Sequence[Result]) -> dict[str, float]:
+    """Return the upper limits of the score, of any driver, by their words."""
+    return {
+        f"score {_WORDS[limit]} {_limit(one.limits[limit])}": float(one.limits[limit])
+        for one in results
+        if one.name.rpartition(".")[2] == "score_ms"
+        for limit in ("max", "below")
+        if limit in one.limits
+    }
+
+
 def _limit(time_ms: float) -> str:
     """Return a limit with all its digits: in seconds from 10 s on, if these are whole."""
     whole_s = time_ms >= 10_000 and time_ms % 1000 == 0

@@ -116,7 +116,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A figure that must not be reached."""
+    """A figure that should not be exceeded, or not be reached; its name states it."""
 
     name: str
     value: float

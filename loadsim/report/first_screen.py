@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadsim.analysis.criteria import Result
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import FEW_HITS
-from loadsim.analysis.verdict import ENDED_EARLY, Verdict
+from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
 from loadsim.report.answer_facts import count, due_in_no_plan, night_words
 from loadsim.report.answer_tables import few_tasks
@@ -18,6 +17,9 @@ from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table
 from loadsim.timinglog.header_words import length
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
+
+YOUR_OWN = "run it on a mail server of your own (loadsim new)."
+"""The next step after runs on the embedded server."""
 
 _SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
 
@@ -42,7 +44,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(_criteria(shown))
     if len(verdict.advice) > 1:
         return (*blocks, Listing("What to do next", verdict.advice))
-    return (*blocks, f"What to do next: {_next(summary.criteria, verdict, run.figures.embedded, few_hits(run))}")
+    return (*blocks, f"What to do next: {_next(run)}")
 
 
 def what_was_tested(run: RecordedRun) -> str:
@@ -129,7 +131,9 @@ LOOK_FOR = {
 LOOK_ELSEWHERE = "the criteria that were missed"
 
 
-def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str) -> str:
+def _next(run: RecordedRun) -> str:
+    criteria, verdict = run.summary.criteria, run.summary.verdict
+    embedded, nights, few = run.figures.embedded, bool(run.figures.night_s), few_hits(run)
     if verdict.advice:
         return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
@@ -146,9 +150,12 @@ def _next(criteria: Sequence[Result], verdict: Verdict, embedded: bool, few: str
         ]
         return f"look for {', and for '.join(dict.fromkeys(places)) or LOOK_ELSEWHERE}."
     if embedded:
-        return "run it on a mail server of your own (loadsim new)."
+        return YOUR_OWN
     if verdict.validity == "degraded":
         return "run again, unless the reasons above are what you expect."
     if few:
-        return f"take a longer run or more users: the score is provisional, with {few}."
-    return "repeat the run at least three times before you quote its score; then try more users."
+        return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
+    return (
+        "repeat the run at least three times before you quote its score; then try more users, which may need another"
+        " machine for the load."
+    )

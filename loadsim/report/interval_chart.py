@@ -29,12 +29,16 @@ LEAST_APART = 0.16
 
 
 def interval_chart(figures: ComparisonFigures) -> Drawing:
-    """Return the chart; figures without an interval, of single runs, are points."""
+    """Return the chart; figures without an interval, of single runs, are points, and the caption says so."""
     both = (*figures.tasks, *figures.scores)
     limit = None if figures.max_regression is None else 1 + figures.max_regression
     scale = _Scale(both, limit)
     rows = [_row(one, scale, limit, is_score=one in figures.scores) for one in both]
-    caption = f"New / Base with its {level(figures.looks) * 100:.4g} % confidence interval; right of 1, new is slower"
+    with_interval = any(one.difference.low is not None for one in both)
+    what = f"its {level(figures.looks) * 100:.4g} % confidence interval" if with_interval else "no confidence interval"
+    caption = (
+        f"New / Base with {what}{'' if with_interval else ', as a side has a single run'}; right of 1, new is slower"
+    )
     if limit is not None:
         caption += f"; dashed: the limit of {limit:g}"
     if not all(scale.shows(one.difference.ratio) for one in both):

@@ -13,10 +13,15 @@ from loadsim.report.document import Cell, Column, Table
 
 
 def key_figures(run: RecordedRun) -> Table:
+    """Return the first figures of a run; an invalid one has no times, as they would be quoted."""
     figures, invalid = run.figures, run.summary.verdict.validity == "invalid"
+
+    def time(time_ms: float | None) -> str:
+        return NOT_SHOWN if invalid else duration(time_ms)
+
     rows: list[tuple[Cell, ...]] = [*_scores(run, invalid), ("Users", f"{figures.users:,}")]
     rows += [
-        (f"READ, 95th percentile{of_module(run, name)}", duration(one.read_p95_ms))
+        (f"READ, 95th percentile{of_module(run, name)}", time(one.read_p95_ms))
         for name, one in run.figures.by_protocol.items()
     ]
     rows.append(("Tasks", tasks_per_s(figures)))
@@ -42,17 +47,21 @@ def key_figures(run: RecordedRun) -> Table:
         rows += [
             (
                 f"Inbox worked through, 95th percentile from its due time{of_module(run, name)}",
-                duration(inbox.took.p95_ms),
+                time(inbox.took.p95_ms),
             )
             for name, one in run.figures.by_protocol.items()
             if (inbox := one.inbox) is not None
         ]
     mail = figures.delivery
     not_delivered = how_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list)
-    no_drain = "; there was no drain" if run.summary.verdict.ended_early and mail.undelivered_at_end else ""
+    not_awaited = (
+        "; the run ended early and did not wait for its last mail"
+        if run.summary.verdict.ended_early and mail.undelivered_at_end
+        else ""
+    )
     rows += [
-        ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}{no_drain}"),
-        ("Delivery time, 95th percentile", duration(figures.delivery.took.p95_ms)),
+        ("Mail not delivered", f"{mail.undelivered_at_end:,}{not_delivered}{not_awaited}"),
+        ("Delivery time, 95th percentile", time(mail.took.p95_ms)),
     ]
     if not invalid and not figures.stress and figures.load_equivalent_users != figures.users:
         rows.append(("Same task rate as", f"{figures.load_equivalent_users:,} users with a day of 8 h"))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
-from loadsim.analysis.criteria import score_limit_ms
-from loadsim.analysis.figures import Figures
+from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
-from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
+from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.criterion_words import score_limits_ms
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
 from loadsim.report.document import (
     Axis,
@@ -29,6 +28,7 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
+from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.one_run import verdict_words
 
 Series = Sequence[float | None]
@@ -46,7 +46,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
-        verdict=_verdict(runs, len(runs) - bad),
+        verdict=_verdict(runs, len(runs) - bad) + _no_measurement(runs),
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
             Section(
@@ -66,13 +66,6 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     )
 
 
-def names_of(runs: Sequence[RecordedRun]) -> list[str]:
-    """Return the last part of each run's path, or the whole path where runs share the last part."""
-    short = [Path(run.place).name or run.place for run in runs]
-    seen = Counter(short)
-    return [name if seen[name] == 1 else run.place for name, run in zip(short, runs, strict=True)]
-
-
 def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
     return table_of(
         "The runs, by their users",
@@ -80,14 +73,14 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Score (ms)", 1, lambda one: _score(one[0])),
-        ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].figures.by_protocol.values())),
+        ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
+        ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
         ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
         ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
         ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
-        ("Delivery, 95th (ms)", 1, lambda one: finite(one[0].figures.delivery.took.p95_ms)),
+        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
         ("Engine CPU (%)", 0, lambda one: _cpu_percent(one[0].figures)),
     )
 
@@ -97,13 +90,25 @@ def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
     if invalid == len(runs):
         return f"no run can be judged: all {invalid} are invalid"
     words = f"{met} of {len(runs) - invalid} runs met their criteria"
+    if degraded := sum(run.summary.verdict.validity == "degraded" for run in runs):
+        words += f"; {degraded} of them {'is' if degraded == 1 else 'are'} degraded"
     return f"{words}; {invalid} more {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
 
 
-def _score(run: RecordedRun) -> Cell:
-    if run.summary.verdict.validity == "invalid":
-        return "not shown"
-    return _only(module.score_ms for module in run.figures.by_protocol.values())
+def _no_measurement(runs: Sequence[RecordedRun]) -> str:
+    embedded = sum(run.figures.embedded for run in runs)
+    if embedded in (0, len(runs)):
+        return NO_MEASUREMENT if embedded else ""
+    return f"; {embedded} {'run' if embedded == 1 else 'runs'}{NO_MEASUREMENT.removeprefix(';')}"
+
+
+def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
+    return _time(run, _only(map(time_ms, run.figures.by_protocol.values())))
+
+
+def _time(run: RecordedRun, found: Cell) -> Cell:
+    """Return a time; an invalid run has none to quote."""
+    return "not shown" if run.summary.verdict.validity == "invalid" else found
 
 
 SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
@@ -168,6 +173,8 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
         return "compare only runs whose scores are comparable, or run again with one scenario."
     if any(run.summary.verdict.passed is None for run in judged):
         return "merge the logs of the other slices with these."
+    if any(run.figures.embedded for run in judged):
+        return YOUR_OWN
     missed = [run.figures.users for run in judged if not run.summary.verdict.passed]
     met = [run.figures.users for run in judged if run.figures.users not in missed]
     if not missed:
@@ -202,9 +209,8 @@ def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ..
         "offered": [run.figures.offered_per_s for run in runs],
         "achieved": [run.figures.achieved_per_s for run in runs],
     }
-    found_ms = {score_limit_ms(run.summary.criteria) for run in runs}
-    limits_ms = sorted(limit_ms for limit_ms in found_ms if limit_ms is not None)
-    limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
+    limits_ms = {words: ms for run in runs for words, ms in score_limits_ms(run.summary.criteria).items()}
+    limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
     panels = (
         Panel("Response time", "ms", _lines_by_load(times, users, valid, loads), "log", limits=limits),

@@ -12,8 +12,8 @@ LEAST_WIDTH = 40
 """Lines are never wrapped at fewer columns."""
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
-_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)")
-"""The space between a figure and its unit."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)|(?<=\(limit) (?=\d)")
+"""The space between a figure and its unit, or between a figure and the word before it in brackets."""
 
 _COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
 """Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""

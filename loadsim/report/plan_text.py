@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -93,9 +94,9 @@ def plan_text(
         lines.insert(2, f"Without lists, users receive {share:.0%} of the published mail.".replace("%", " %"))
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
-    lines += [*needs, "", *_rates(figures), ""]
+    lines += [*needs, "", *_rates(figures)]
     if wide:
-        lines += [*_per_user(_groups(figures)), *_by_hour(figures)]
+        lines += ["", *_per_user(_groups(figures)), *_by_hour(figures)]
     else:
         lines += [*_rates_by_hour(figures), *_per_user_within(figures, width)]
     lines += [
@@ -147,19 +148,24 @@ def _rate(per_s: float | None, unit: float = 1) -> str:
 
 
 def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Return a row of rates for each hour of the profiles' day, or for each day of a run of many hours."""
+    """Return a row of rates for each hour of the profiles' day, or for each day of a run of many hours.
+
+    As in the means of the run, a night has no part in the rate of its day. Days that begin within an hour have no rows.
+    """
     inside = [hour for hour in figures["by_hour"] if hour["seconds"]]
-    title, each = "In hour", 1
+    title, each, active_s = "In hour", 1, math.inf
     if len(inside) > MOST_ROWS:
-        hour_s = max(hour["seconds"] for hour in inside)
-        title, each = "On day", max(1, round((figures["day_s"] + figures["night_s"]) / hour_s))
+        hours = (figures["day_s"] + figures["night_s"]) / max(hour["seconds"] for hour in inside)
+        title, each, active_s = "On day", round(hours), figures["day_s"]
+        if not each or not math.isclose(hours, each, rel_tol=1e-6):
+            return []
     shown = {rate: titled for rate, titled in RATES.items() if rate != "smtp_connections"}
     rows = [[title, "tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP"]]
     for number, first in enumerate(range(0, len(inside), each)):
         part = inside[first : first + each]
-        cells = [_rate(_mean_per_s(part, rate), unit) for rate, (_, unit) in shown.items()]
+        cells = [_rate(_mean_per_s(part, rate, active_s), unit) for rate, (_, unit) in shown.items()]
         rows.append([str(number + 1), *cells])
-    return table(rows)
+    return ["", *table(rows)]
 
 
 def _received_share(figures: Mapping[str, Any]) -> float | None:
@@ -183,13 +189,12 @@ def _length(seconds: float) -> str:
     return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
 
 
-def _mean_per_s(hours: Sequence[Mapping[str, Any]], rate: str) -> float | None:
-    """Return the mean rate of some hours; None if it is not known."""
+def _mean_per_s(hours: Sequence[Mapping[str, Any]], rate: str, active_s: float) -> float | None:
+    """Return the mean rate of some hours over their first `active_s` seconds; None if it is not known."""
     if any(hour[f"{rate}_per_s"] is None for hour in hours):
         return None
-    return float(
-        sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in hours) / sum(hour["seconds"] for hour in hours)
-    )
+    passed_s = sum(hour["seconds"] for hour in hours)
+    return float(sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in hours) / min(passed_s, active_s))
 
 
 Load = tuple[str, int, Mapping[str, Any], Mapping[str, Any] | None]

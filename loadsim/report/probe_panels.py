@@ -126,7 +126,7 @@ def _lines(panel: ProbePanel, names: Sequence[str]) -> Iterator[tuple[str, str]]
     for pattern, line in panel.lines:
         for figure in names:
             if match := re.fullmatch(pattern, figure):
-                yield line.format(*match.groups()), figure
+                yield line.replace("{}", match[match.lastindex or 0]), figure
 
 
 def _of_others(names: Sequence[str]) -> Iterator[ProbePanel]:

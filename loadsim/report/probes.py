@@ -59,10 +59,16 @@ def _monitors(run: RecordedRun) -> tuple[Table, ...]:
         ("From (s)", 1, lambda each: each.span_s and each.span_s[0]),
         ("To (s)", 1, lambda each: each.span_s and each.span_s[1]),
         ("Samples of the run", 0, lambda each: each.samples),
-        ("End", None, lambda each: "by itself" if each.ended else "none: killed, or still running when copied"),
+        ("End", None, _end),
         ("Place on the time axis", None, placed_by),
     )
     return (found,) if places else ()
+
+
+def _end(place: MonitorPlace) -> str:
+    if place.damages:
+        return "; ".join(place.damages)
+    return "by itself" if place.ended else "none: killed, or still running when copied"
 
 
 def placed_by(place: MonitorPlace) -> str:

@@ -31,13 +31,18 @@ NO_PROOF = (
 
 
 def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
-    """Return a line for each machine: its resources that were nearest to saturation."""
+    """Return a line for each machine: its resources that were nearest to saturation.
+
+    Those that were not measured over the whole window may have been nearer: the line names them.
+    """
     lines = []
     for machine in dict.fromkeys(map(_machine, resources or ())):
-        known = [one for one in resources or () if _machine(one) == machine and one.share is not None]
+        own = [one for one in resources or () if _machine(one) == machine]
+        known = [one for one in own if one.share is not None]
         named = [f"{one.name} {_percent(one.share)} (95th {_percent(_of_full(one))})" for one in known[:MOST_NAMED]]
+        unknown = "".join(f"; {one.name} not measured" for one in own if one.share is None)
         if named:
-            lines.append(f"Nearest to full on {machine}: {', '.join(named)}; evidence, no proof")
+            lines.append(f"Nearest to full on {machine}: {', '.join(named)}{unknown}; evidence, no proof")
     return lines
 
 

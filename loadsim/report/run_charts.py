@@ -191,7 +191,7 @@ def _lag(found: RunSeries) -> tuple[Line, ...]:
 
 def _limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lag_limit_ms
-    return () if limit_ms is None else (Limit("limit of the event loop", limit_ms),)
+    return () if limit_ms is None else (Limit(f"limit of the event loop: {limit_ms:.3g} ms", limit_ms),)
 
 
 def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import floor, log10
 
-from loadsim.analysis.sizing import AT_LEAST, Demand, DiskOperations, Resource, Sizing
+from loadsim.analysis.sizing import Sizing
+from loadsim.analysis.sizing_demands import Demand, DiskOperations
+from loadsim.analysis.sizing_resources import AT_LEAST, BUSY_SHARE, Resource
 from loadsim.analysis.utilisation import Estimate
 from loadsim.errors import printable
 from loadsim.report.digits import percent
@@ -53,7 +55,7 @@ def _verdict(sizing: Sizing) -> Iterable[str]:
             )
             return
         blocking = [each for each in unknown if each.users_beyond is None] or unknown
-        reasons = "; ".join(f"{printable(each.name)}: {each.why_not}" for each in blocking)
+        reasons = "; ".join(printable(f"{each.name}: {each.why_not}") for each in blocking)
         yield f"Size: not decided, since a resource without a number may be full first: {reasons}"
         return
     about = "at least" if first.bound == AT_LEAST else "about"
@@ -98,7 +100,7 @@ def _resources(sizing: Sizing) -> list[str]:
 
 
 def _unit(resource: Resource) -> str:
-    return "" if resource.unit == "busy share" else resource.unit
+    return "" if resource.unit == BUSY_SHARE else resource.unit
 
 
 def _demands(sizing: Sizing) -> Iterable[str]:
@@ -107,13 +109,13 @@ def _demands(sizing: Sizing) -> Iterable[str]:
 
 
 def _demand(demand: Demand) -> str:
-    found = demand.why_not if demand.value is None else f"{_with_interval(demand.value)} {demand.unit}"
+    found = printable(str(demand.why_not)) if demand.value is None else f"{_with_interval(demand.value)} {demand.unit}"
     return f"  - {demand.name}: {found}"
 
 
 def _disk(disk: DiskOperations) -> Iterable[str]:
     if disk.per_s is None:
-        yield f"Disk operations: {disk.why_not}"
+        yield f"Disk operations: {printable(str(disk.why_not))}"
         return
     reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
     yield f"Disk operations (of all programs): {_with_interval(disk.per_s)} per second{reads}"
@@ -129,7 +131,11 @@ def _disk(disk: DiskOperations) -> Iterable[str]:
 
 def _data(sizing: Sizing) -> Iterable[str]:
     data = sizing.data
-    mailboxes = "not known (no scenario)" if data.mailbox_bytes is None else f"about {_size(data.mailbox_bytes)}"
+    mailboxes = (
+        "not known (no scenario.yaml that can be read)"
+        if data.mailbox_bytes is None
+        else f"about {_size(data.mailbox_bytes)}"
+    )
     memory = "not known" if data.memory_bytes is None else _size(data.memory_bytes)
     free = "" if data.cache_bytes is None else f", of which {_size(data.cache_bytes)} could hold files"
     yield f"Mailboxes: {mailboxes}; memory of the server: {memory}{free}"

@@ -79,7 +79,7 @@ summary { cursor: pointer; color: var(--soft); }
 .edge { stroke: var(--soft); stroke-width: 1; }
 .window { fill: var(--window); }
 .limit { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 8 3; }
-.plot .mark, .at text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.at text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
 use { stroke: none; }
 .d1 { stroke-dasharray: 7 3; }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from loadsim.analysis.compare_runs import ComparedFigure, read_run
+from loadsim.analysis.compare_runs import ComparedFigure
+from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.suite import FAILED, MEASURED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
-from loadsim.analysis.summary import Tone
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import interval_words as ratio_interval_words
@@ -31,7 +31,7 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
-from loadsim.report.first_screen import EMBEDDED
+from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
 from loadsim.report.suite_text import (
     INTERVALS,
     STAND_ALONE,
@@ -40,6 +40,7 @@ from loadsim.report.suite_text import (
     notes_of,
     result_words,
     time_words,
+    tone,
 )
 
 OUTCOMES: Mapping[str, str] = {"met": MET, "missed": MISSED, "incomplete": "incomplete"}
@@ -50,16 +51,15 @@ def describe_suite(figures: SuiteFigures) -> Document:
     """Return the report on a suite. Raises `ConfigError` for a run whose logs cannot be read any more."""
     runs = {run.run: read_run(figures.directory / run.run).recorded for run in figures.runs if run.result == MEASURED}
     facts = _facts(figures, runs)
-    embedded = any(run.figures.embedded for run in runs.values())
     verdict = headline(figures)
     return Document(
         title=f"Suite {figures.name}: {count(len(figures.cells), 'cell')}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs.values() if run.figures.server})),
         verdict=f"{verdict[:1].upper()}{verdict[1:]}",
-        tone=_tone(figures, embedded=embedded),
+        tone=tone(figures),
         sections=(
-            Section("Summary", tuple(_summary(figures, embedded=embedded))),
-            *(_comparison(one) for one in figures.comparisons),
+            Section("Summary", tuple(_summary(figures))),
+            *(_comparison(one) for one in figures.comparisons or ()),
             Section("Runs", tuple(_runs(figures))),
             Section("What differs between the cells", tuple(_differences(figures, facts))),
             *([Section("Disclosure", (same_table(facts),))] if facts else []),
@@ -67,27 +67,19 @@ def describe_suite(figures: SuiteFigures) -> Document:
     )
 
 
-def _tone(figures: SuiteFigures, *, embedded: bool) -> Tone:
-    status = figures.exit_status
-    if status in (1, 3):
-        return "bad"
-    degraded = any(cell.degraded for cell in figures.cells)
-    return "good" if status == 0 and not (degraded or embedded) else "doubtful"
-
-
-def _summary(figures: SuiteFigures, *, embedded: bool) -> Iterable[Block]:
+def _summary(figures: SuiteFigures) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     terms = figures.terms
     order = (
         "each repeat in a random order of its own" if terms["order"] == "random" else "every second repeat in reverse"
     )
     seed = f" (seed {terms['seed']})" if terms["order"] == "random" else ""
+    drift = "" if figures.late else ": slow changes of the machine favour no cell"
     yield (
-        f"{count(len(figures.cells), 'cell')} with {count(terms['repeats'], 'repeat')} each, {order}{seed}: slow"
-        " changes of the machine favour no cell. The score is the time in which 19 of 20 tasks end, as a weighted"
-        " average of the kinds of task."
+        f"{count(len(figures.cells), 'cell')} with {count(terms['repeats'], 'repeat')} each, {order}{seed}{drift}. The"
+        " score is the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
     )
-    if embedded:
+    if figures.embedded:
         yield EMBEDDED
     if figures.ended_why:
         yield f"The suite ended early: {figures.ended_why}."
@@ -99,7 +91,7 @@ def _summary(figures: SuiteFigures, *, embedded: bool) -> Iterable[Block]:
         yield _comparisons(figures.comparisons)
         if figures.compared > 1:
             yield STAND_ALONE
-    yield f"What to do next: {_next(figures, embedded=embedded)}"
+    yield f"What to do next: {_next(figures)}"
 
 
 def _cells(cells: Sequence[CellFigures]) -> Table:
@@ -113,6 +105,7 @@ def _cells(cells: Sequence[CellFigures]) -> Table:
         ("Standard deviation", "time", lambda one: None if one.score is None else one.score.stddev),
         ("Tasks/s", 1, lambda one: one.tasks_per_s),
         ("Degraded", 0, lambda one: one.degraded),
+        ("Overloaded", 0, lambda one: one.overloaded),
         ("Invalid or failed", 0, lambda one: one.invalid + one.failed),
         ("Criteria", None, lambda one: OUTCOMES[one.verdict]),
     )
@@ -182,8 +175,9 @@ MOST_LINES = 8
 
 
 def _scores(figures: SuiteFigures) -> Chart | None:
-    """Return the score of each measured run over the order, with a line for each cell: drift shows there."""
-    runs = [run for run in figures.runs if run.result == MEASURED]
+    """Return the score of each measured run in the order of making, with a line for each cell: drift shows there."""
+    made = {at: run for at, run in enumerate(figures.runs, 1) if run.result == MEASURED}
+    runs = list(made.values())
     if len(runs) < 2 or len(figures.cells) > MOST_LINES:
         return None
     numbers = tuple(run.number for run in runs)
@@ -191,7 +185,7 @@ def _scores(figures: SuiteFigures) -> Chart | None:
         Line(cell.name, tuple(_time_ms(run) if run.cell == cell.name else None for run in runs))
         for cell in figures.cells
     )
-    axis = Axis("place in the order", "count", tuple(map(float, numbers)), Column("Run", 0), numbers)
+    axis = Axis("order of making, with retries", "count", tuple(map(float, made)), Column("Run", 0), numbers)
     return drawable(Chart("Score of each run, in their order", axis, (Panel("Score", "ms", lines, "log"),)))
 
 
@@ -229,18 +223,20 @@ def _differences(figures: SuiteFigures, facts: Facts) -> Iterable[Block]:
         yield "The cells have the same server, settings, machines and versions, as far as loadsim knows."
 
 
-def _next(figures: SuiteFigures, *, embedded: bool) -> str:
+def _next(figures: SuiteFigures) -> str:
     if figures.ended_why or not figures.complete:
         return "mend what the reasons of the last runs name, and give the same command again: it resumes the suite."
-    if any(cell.measured < cell.planned for cell in figures.cells):
+    if any(cell.answered < cell.planned for cell in figures.cells):
         return (
             "read the reasons of the runs that are invalid or failed. With a larger number of retries in the file, the"
             " same command repeats them."
         )
+    if any(cell.overloaded for cell in figures.cells):
+        return "read the reasons of the overloaded runs, and take fewer users: the server did not take this load."
     if any(run.result == FAILED or run.failed_after for run in figures.runs):
         return "look at the runs that failed at first: what made them fail may have changed others."
-    if embedded:
-        return "run it on a mail server of your own (loadsim new)."
-    if any(one.comparison and one.comparison.figures.decision == "undecided" for one in figures.comparisons):
+    if figures.embedded:
+        return YOUR_OWN
+    if any(one.comparison and one.comparison.figures.decision == "undecided" for one in figures.comparisons or ()):
         return "run the suite with more repeats, in a new directory: these are too few to decide."
     return "keep the directory: its runs are the base of later comparisons (loadsim compare)."

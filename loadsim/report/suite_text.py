@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from loadsim.analysis.suite import FAILED, INVALID, CellFigures, ComparedCells, SuiteFigures, SuiteRun
+from collections.abc import Iterator
+
+from loadsim.analysis.suite import FAILED, INVALID, OVERLOADED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
+from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
+from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_facts import count
-from loadsim.report.compare_words import verdict_line
+from loadsim.report.compare_words import other_warnings, verdict_line
 from loadsim.report.digits import duration
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
 from loadsim.report.table import table
@@ -18,6 +22,10 @@ STAND_ALONE = (
 )
 
 INTERVALS = "Score: the geometric mean of the measured runs, with its 95 % interval over these runs."
+
+
+MOST_WARNINGS = 3
+"""The most warnings of a comparison; the report has all."""
 
 
 def run_text(run: SuiteRun, total: int) -> str:
@@ -37,6 +45,8 @@ def result_words(run: SuiteRun) -> str:
         return "failed"
     if run.result == INVALID:
         return "invalid"
+    if run.result == OVERLOADED:
+        return "invalid, the server did not take the load"
     score = "no score" if run.score_ms is None else f"score {duration(float(run.score_ms))}"
     return f"{run.validity}, criteria {'met' if run.passed else 'missed'}, {score}"
 
@@ -58,9 +68,18 @@ def suite_text(figures: SuiteFigures, width: int) -> str:
     answer = [*wrapped(lines, width), *table([COLUMNS, *(_row(cell) for cell in figures.cells)]), ""]
     notes = [INTERVALS, *notes_of(figures)]
     if figures.comparisons:
-        notes += ["", "Comparisons:", *(f"  - {comparison_text(one)}" for one in figures.comparisons)]
+        notes += ["", "Comparisons:", *(line for one in figures.comparisons for line in _compared(one))]
         notes += [STAND_ALONE] if figures.compared > 1 else []
     return "\n".join([*answer, *wrapped(notes, width)])
+
+
+def _compared(one: ComparedCells) -> Iterator[str]:
+    """Yield the lines of a comparison: its result, and its first warnings."""
+    yield f"  - {comparison_text(one)}"
+    warnings = other_warnings(one.comparison) if one.comparison else []
+    yield from (f"    - warning: {printable(warning)}" for warning in warnings[:MOST_WARNINGS])
+    if (more := len(warnings) - MOST_WARNINGS) > 0:
+        yield f"    - {count(more, 'more warning')}, which the report has (--report)"
 
 
 COLUMNS = ("Cell", "Runs", "Score", "95 % interval", "Tasks/s", "Verdict")
@@ -70,17 +89,27 @@ def headline(figures: SuiteFigures) -> str:
     """Return the state of a suite in a sentence."""
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)
+    answered = sum(cell.answered for cell in figures.cells)
+    nothing = NO_MEASUREMENT if figures.embedded else ""
     of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
     missed = sum(cell.verdict == "missed" for cell in figures.cells)
     degraded = sum(cell.degraded for cell in figures.cells)
     if figures.ended_why:
-        return f"ended early: {figures.ended_why}; {of_cells}"
+        return f"ended early: {figures.ended_why}; {of_cells}{nothing}"
     if not figures.complete:
-        return f"not complete, {count(figures.left, 'run')} left; {of_cells}"
-    if measured < planned:
-        return f"complete with gaps; {of_cells}"
+        return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
+    if answered < planned:
+        return f"complete with gaps; {of_cells}{nothing}"
     criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
-    return f"complete; {of_cells}; {criteria}{f'; {degraded} of the runs degraded' if degraded else ''}"
+    return f"complete; {of_cells}; {criteria}{f'; {degraded} of the runs degraded' if degraded else ''}{nothing}"
+
+
+def tone(figures: SuiteFigures) -> Tone:
+    """Return the rating of a suite. What is no measurement, or has degraded runs, is never good."""
+    if figures.exit_status in (1, 3):
+        return "bad"
+    doubtful = figures.embedded or any(cell.degraded for cell in figures.cells)
+    return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
 
 
 def _row(cell: CellFigures) -> tuple[str, ...]:
@@ -113,7 +142,7 @@ def notes_of(figures: SuiteFigures) -> list[str]:
     """Return what limits the meaning of the figures of cells."""
     notes = []
     for cell in figures.cells:
-        if cell.measured and cell.no_score:
+        if cell.answered and cell.no_score:
             notes.append(f"{cell.name}: no score, as {cell.no_score}.")
         if cell.invalid or cell.failed:
             found = [
@@ -122,6 +151,10 @@ def notes_of(figures: SuiteFigures) -> list[str]:
                 if number
             ]
             notes.append(f"{cell.name}: {' and '.join(found)}, not in its figures.")
+    if figures.late:
+        names = ", ".join(run.run.rpartition("/")[2] for run in figures.late)
+        cells = ", ".join(dict.fromkeys(run.cell for run in figures.late))
+        notes.append(f"Made after runs of later places: {names}. Slow changes of the machine may favour {cells}.")
     if any(cell.measured == 1 for cell in figures.cells):
         notes.append("A single run has no interval: only repeated runs show by how much runs vary.")
     if failures := sum(len(run.failed_after) for run in figures.runs):

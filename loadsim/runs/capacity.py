@@ -28,7 +28,9 @@ from loadsim.analysis.verdict import ENDED
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast
 from loadsim.dryrun.plan_cache import planned_load
+from loadsim.engine.signals import noticed_signals
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.criteria import refuse_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
@@ -36,7 +38,7 @@ from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
-from loadsim.runs.resumable import finished_score, own_directory, set_aside
+from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.version import __version__
 
@@ -48,10 +50,6 @@ COARSE = 8
 
 Overridden = Callable[[Sequence[str]], Scenario]
 """Reads the scenario with further settings, such as `topology.0.users=200`. Raises `ConfigError`."""
-
-
-class Interrupted(Exception):
-    """A user ended the search in a step. It can be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +97,13 @@ def find_capacity(
     has, before the first step; `began_step` and `ended_step` are called around each step.
 
     Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number are invalid for other
-    reasons than server or generator, and `Interrupted`.
+    reasons than server or generator, and `Interrupted`, also after a step that had done its work when a signal came.
     """
+    signalled = noticed_signals()
     scenario = read(())
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
+    refuse_monitors(scenario.criteria, f"{scenario.name}: ")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
     make = runner or partial(_run_here, terms)
@@ -115,6 +115,8 @@ def find_capacity(
         write(capacity)
         begun(capacity)
         while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
+            if signalled():
+                raise Interrupted(kept=True)
             began_step(step)
             number = 1 + sum(each.users == step.users for each in capacity.steps)
             name = f"{STEPS}/{step.users:05d}-{number}"
@@ -129,6 +131,8 @@ def find_capacity(
         write(capacity)
         while wanted.confirm and (level := next_level(capacity.levels)):
             assert level.users is not None
+            if signalled():
+                raise Interrupted(kept=True)
             began_step(Measure(level.users, f"{level.percent} % of the capacity"))
             name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(level.runs)}"
             measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, make, watch, sleep).step()
@@ -270,7 +274,7 @@ class _Measurement:
         watcher.stage("plan")
         software, limit_s = build_fingerprint(), None
         load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
-        reasons = forecast(self.scenario, load)
+        reasons = forecast(self.scenario, load, users=False)  # the search sets them
         if reasons:
             error = RunInvalid if self.capacity.steps else ConfigError
             raise error(f"{self.users} users: {'; '.join(reasons)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from loadsim.analysis.capacity_search import Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
-from loadsim.runs.resumable import INCOMPLETE
+from loadsim.runs.resumable import INCOMPLETE, write_state
 
 FILE_NAME = "capacity.json"
 
@@ -29,15 +28,7 @@ CONFIRM = "confirm"
 
 def write(capacity: Capacity) -> None:
     """Replace the file of a search. Raises `ConfigError` if the directory does not take it."""
-    path = capacity.directory / FILE_NAME
-    new = path.with_suffix(".new")
-    try:
-        new.write_text(json.dumps(capacity.document, indent=2) + "\n", encoding="utf-8")
-        new.replace(path)
-    except OSError as failure:
-        with suppress(OSError):
-            new.unlink()
-        raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
+    write_state(capacity.directory / FILE_NAME, capacity.document)
 
 
 def resumed(directory: Path, terms: Terms) -> Capacity:

@@ -52,7 +52,9 @@ def create_directory(path: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         if any(path.iterdir()):
-            raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
+            raise ConfigError(
+                f"--out {path}: expected a new or empty directory, found files in it; choose another name"
+            )
         with TemporaryFile(dir=path):
             pass
         path.chmod(0o700)  # an existing directory: its files will name addresses and mail servers

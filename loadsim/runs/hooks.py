@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -60,24 +61,42 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
         )
     except OSError as error:
         return f"expected a program that can be run, found: {error.strerror}"
-    until_s = time.monotonic() + hook.limit_s
+    failed = True
     try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(min(LOOK_S, max(0.0, until_s - time.monotonic())))
+        failure = _failure_at_exit(process, output, hook.limit_s)
+        failed = failure is not None
+    finally:
+        if failed:
+            _kill(process)
+    if not failed:
+        process.wait()
+    return failure
+
+
+def _failure_at_exit(process: subprocess.Popen[bytes], output: int, limit_s: float) -> str | None:
+    """Wait until a command exits, takes too long or prints too much. Return why it failed, or None.
+
+    It is not waited for in the sense of wait(2): until then, the number of its process group is not reused.
+    """
+    until_s = time.monotonic() + limit_s
+    exited = os.pidfd_open(process.pid)
+    try:
+        exiting = select.poll()
+        exiting.register(exited, select.POLLIN)
+        ended = False
+        while not ended:
+            left_s = until_s - time.monotonic()
+            ended = bool(exiting.poll(1000 * min(LOOK_S, max(0.0, left_s))))
             if os.fstat(output).st_size > MOST_OUTPUT_BYTES:
                 return f"expected at most {MOST_OUTPUT_BYTES >> 20} MiB of output, found more"
-            if process.returncode is not None:
-                break
-            if time.monotonic() >= until_s:
-                return f"expected it to end within {hook.limit_s:g} s, found it still at work"
+            if not ended and left_s <= 0:
+                return f"expected it to end within {limit_s:g} s, found it still at work"
     finally:
-        if process.returncode is None:
-            _kill(process)
-    if process.returncode:
-        status = process.returncode
-        return f"signal {-status}" if status < 0 else f"exit status {status}"
-    return None
+        os.close(exited)
+    state = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    if state is None or state.si_status == 0:
+        return None
+    return f"{'exit status' if state.si_code == os.CLD_EXITED else 'signal'} {state.si_status}"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

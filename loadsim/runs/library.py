@@ -31,10 +31,11 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.protocols.registry import check_protocols
-from loadsim.runs.capacity import PAUSE_S, Interrupted, Wanted
+from loadsim.runs.capacity import PAUSE_S, Wanted
 from loadsim.runs.capacity import find_capacity as search_capacity
 from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.result import RunResult
+from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.users.plugin_tasks import check_plugin_tasks
 

@@ -43,6 +43,7 @@ from loadsim.monitor.other_programs import OtherPrograms, watch_others
 from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
+from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
@@ -110,7 +111,7 @@ def run_locally(
     ):
         others = watch_others(services, server_here=bool(facts.get("server_here")))
         load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
-        for shortage in shortages(*compared_needs(workload, load, users, engines, directory)):
+        for shortage in shortages(*compared_needs(workload, load, users, engines, directory), pin=pin):
             watcher.warning(f"warning: {shortage}")
         local_run = _LocalRun(
             scenario=scenario,
@@ -192,6 +193,8 @@ class _LocalRun:
         probes = await open_probes(self.scenario, self.services) if FIRST_USER in self.users else ()
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services, self.users)
+        if self.scenario.server != EMBEDDED:  # which has the accounts of the scenario
+            await check_accounts(self.scenario, self.services, self.users)
         await check_server_limits(self.workload, self.services, self.users)
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)

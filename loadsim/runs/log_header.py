@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.forecast import forecast, not_valid
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
@@ -37,11 +37,13 @@ def load_of_plan(
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
+    if even_invalid:
+        if why := not_valid(scenario, load):
+            watcher.warning(f"warning: {why}")
+        return load
     for reason in forecast(scenario, load):
-        if not even_invalid:
-            takes = in_words(scenario.duration_s)
-            raise ConfigError(f"{scenario.name}: {reason}; --even-invalid makes it all the same, and takes {takes}")
-        watcher.warning(f"warning: {reason}")
+        takes = in_words(scenario.duration_s)
+        raise ConfigError(f"{scenario.name}: {reason}; --even-invalid makes it all the same, and takes {takes}")
     return load
 
 

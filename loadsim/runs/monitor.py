@@ -18,13 +18,13 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.event_loop import background_tasks, calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.model.terms import MONITOR_NAME
 from loadsim.monitor.host import this_machine
 from loadsim.monitor.probes import Probe, check_probe_names, open_each, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.monitors import NAME
 from loadsim.timinglog.reader import MONITOR
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.version import __version__
@@ -61,7 +61,7 @@ def watch_server(watch: Watch, out: Path, *, watcher: Watcher = SILENT) -> None:
 
     Raises `ConfigError` for wrong names or settings, and for a file that exists or cannot be written.
     """
-    if not NAME.fullmatch(watch.name):
+    if not MONITOR_NAME.fullmatch(watch.name):
         raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {watch.name!r:.60}")
     if not watch.probes:
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")

@@ -19,13 +19,14 @@ def quick_forecast(scenario: Scenario, progress: Progress | None = None) -> tupl
     """Return why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
 
     Without a plan in the cache, tasks are counted for scenarios of at most `MOST_PLANNED_USER_DAYS`; `progress`
-    receives the finished share.
+    receives the finished share of the scenario's own plan, not of those that try remedies.
     """
-    load = _load(scenario, progress)
+    load = quick_load(scenario, progress)
     return forecast(scenario, load), notes(scenario, load)
 
 
-def _load(scenario: Scenario, progress: Progress | None) -> PlannedLoad | None:
+def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedLoad | None:
+    """Return the planned load of a scenario; None for one that is not in the cache and takes long to plan."""
     if scenario.run.mode == STRESS:
         return None
     software = build_fingerprint()

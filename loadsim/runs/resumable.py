@@ -10,24 +10,77 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.verdict import ENDED, FAULT
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.runs.directory import create_directory
+from loadsim.runs.directory import create_directory, remove_empty
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
+from loadsim.timinglog.json_checks import each_in, each_of, having, number, or_none, switch, text, word
 
 INCOMPLETE = ".incomplete-"
 """The mark in the names of run directories that were set aside."""
+
+
+NEW = ".new"
+"""The suffix of a state file that is being written."""
+
+_NUMBER = or_none(number(-1e15, 1e15))
+
+
+def _time_ms(value: Any) -> str | None:
+    return None if value == INFINITE else _NUMBER(value)
+
+
+_CRITERION = having({"name": text, "passed": or_none(switch), "min": _NUMBER, "max": _NUMBER, "below": _NUMBER})
+_SCORE = having(
+    {
+        "verdict": having(
+            {
+                "validity": word("valid", "degraded", "invalid"),
+                "passed": or_none(switch),
+                "causes": each_of(text),
+                "reasons": each_of(text),
+                "criteria": each_of(_CRITERION),
+            }
+        ),
+        "score_ms": _time_ms,
+        "response_score_ms": _time_ms,
+        "tasks_per_s": _NUMBER,
+        "load_equivalent_users": _NUMBER,
+        "by_protocol": each_in(having({"covers": having({"scored": each_of(text)})})),
+    },
+    {"resources": or_none(each_of(having({})))},
+)
+"""The check of the part of score.json that suites and searches read."""
+
+
+class Interrupted(Exception):
+    """A user ended a sequence of runs, which can be resumed.
+
+    `kept`: the last run had done its work and is recorded. Else, it is repeated.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def in_words(self, noun: str, resume: str) -> str:
+        """Return what happened in a run, which `noun` names, and what `resume` does."""
+        if self.kept:
+            return f"interrupted after a {noun}, which is kept: {resume} makes the others"
+        return f"interrupted in a {noun}, which {resume} repeats"
 
 
 @contextmanager
 def own_directory(out: Path, state: str, noun: str) -> Iterator[None]:
     """Create a directory unless it has the file `state`, and keep other processes out; `noun` names their work.
 
-    Raises `ConfigError` for a directory with other files, and while another process uses it.
+    A new directory that is empty at the end is removed. Raises `ConfigError` for a directory with other files, and
+    while another process uses it.
     """
-    if not (out / state).exists():
-        create_directory(out)
+    unfinished = (out / state).with_suffix(NEW)  # a crash may have come before the first file was whole
+    created = [] if (out / state).exists() or unfinished.exists() else create_directory(out)
     try:
         directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as failure:
@@ -37,19 +90,38 @@ def own_directory(out: Path, state: str, noun: str) -> Iterator[None]:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"--out {out}: expected a directory of its own, found another {noun} at work") from None
-        yield
+        if not (out / state).exists() and any(each != unfinished for each in out.iterdir()):
+            raise ConfigError(f"--out {out}: expected a new or empty directory, found files in it")
+        try:
+            yield
+        finally:
+            remove_empty(created)  # still locked: no other process has begun to use it
     finally:
         os.close(directory)
+
+
+def write_state(path: Path, document: Mapping[str, Any]) -> None:
+    """Replace the file that has the state of a directory. Raises `ConfigError` if the directory does not take it."""
+    new = path.with_suffix(NEW)
+    try:
+        new.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as failure:
+        with suppress(OSError):
+            new.unlink()
+        raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
 
 
 def finished_score(directory: Path) -> Mapping[str, Any] | None:
     """Return the content of score.json of a run that ended by itself; None for any other.
 
-    A crash may have come between the end of a run and its score: it is computed then if the logs are complete.
+    A crash may have come between the end of a run and its score, or damaged it: it is computed then if the logs are
+    complete.
     """
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         found = json.loads((directory / "score.json").read_text(encoding="utf-8"))
-        return None if ENDED in found["verdict"]["causes"] else dict(found)
+        if _SCORE(found) is None:
+            return None if ENDED in found["verdict"]["causes"] else dict(found)
     with suppress(RunInvalid, ConfigError):
         summary = write_summary(directory, SILENT).summary
         if summary.verdict.validity != "degraded" and not {ENDED, FAULT} & set(summary.verdict.causes):

@@ -8,13 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import (
+    ANSWERED,
     FAILED,
     INVALID,
     MEASURED,
+    OVERLOADED,
     CellFigures,
     ComparedCells,
     HookResult,
@@ -22,15 +24,17 @@ from loadsim.analysis.suite import (
     SuiteFigures,
     SuiteRun,
 )
-from loadsim.analysis.verdict import ENDED
+from loadsim.analysis.verdict import ENDED, server_failed
+from loadsim.dryrun.forecast import forecast
+from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook, Pair, Slot, Suite
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
-from loadsim.runs.quick_forecast import quick_forecast
-from loadsim.runs.resumable import finished_score, own_directory, set_aside
+from loadsim.runs.quick_forecast import quick_load
+from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
 from loadsim.runs.suite_file import FILE_NAME, HOOKS, RUNS, read_runs, run_name, write
 from loadsim.runs.watcher import SILENT, Watcher
@@ -45,9 +49,8 @@ Scenarios = Mapping[str, Scenario]
 """The scenarios by the names of cells."""
 
 
-class Interrupted(Exception):
-    """A user ended the suite in a run. It can be resumed."""
-
+When = Literal["before", "after"]
+"""The times of commands around a run."""
 
 Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
 """Returns the watcher of a run with this scenario, for as long as the block."""
@@ -65,32 +68,33 @@ def run_suite(
     begun: Callable[[SuiteFigures, Scenarios], None] = lambda *_: None,
     began_run: Callable[[Slot, int], None] = lambda *_: None,
     ended_run: Callable[[SuiteFigures], None] = lambda _: None,
+    began_commands: Callable[[When], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SuiteFigures:
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
     `begun` receives the suite with the runs that it already has, before the first run. `began_run` receives the place
-    and the attempt of each run, and `ended_run` the suite with it. Raises `ConfigError` for a fault found before a run,
-    and `Interrupted`. A run that fails is recorded, and the suite continues.
+    and the attempt of each run, `began_commands` is called before its commands, and `ended_run` receives the suite with
+    it. Raises `ConfigError` for a fault found before a run, and `Interrupted`. A run that fails is recorded, and the
+    suite continues. After a signal in a run that had done its work, the suite ends if runs are left.
     """
-    # 1. Check all cells before the first run.
+    signalled = noticed_signals()
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     terms = terms_of(suite, scenarios)
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-suite-{path_component(suite.name)}"
-    begins = not (out / FILE_NAME).exists()
-    if begins:
-        scenarios = _checked(suite, planning)
-
-    # 2. Make the runs that are left.
     with own_directory(out, FILE_NAME, "suite"):
         try:
-            runs = () if begins else read_runs(out, suite, terms)
+            # 1. Read the runs that it has, and check all cells before the first of the others.
+            runs = read_runs(out, suite, terms) if (out / FILE_NAME).exists() else ()
             figures = with_runs(out, suite, terms, runs)
-            if figures.left and not begins:
+            if figures.left:  # else, the file has the answer
                 scenarios = _checked(suite, planning)
-            write(figures)
+                write(figures)
             begun(figures, scenarios)
-            figures = _Making(suite, terms, scenarios, watch, sleep, began_run, ended_run).all(figures)
+            # 2. Make the runs that are left.
+            figures = _Making(
+                suite, terms, scenarios, watch, sleep, signalled, began_run, ended_run, began_commands
+            ).all(figures)
 
             # 3. Compare.
             figures = replace(figures, comparisons=compared(suite, figures))
@@ -121,7 +125,7 @@ def _checked(suite: Suite, planning: Planning) -> Scenarios:
     found = []
     with planning() as progress:
         for at, (name, scenario) in enumerate(scenarios.items()):
-            reasons, _ = quick_forecast(scenario, _share(progress, at, len(scenarios)))
+            reasons = forecast(scenario, quick_load(scenario, _share(progress, at, len(scenarios))))
             found += [f"{suite.origin.file}: cell {name}: {reason}" for reason in reasons]
     if found:
         raise together([ConfigError(text, suite.origin.file) for text in found])
@@ -159,18 +163,20 @@ class _Making:
     scenarios: Scenarios
     watch: Watch
     sleep: Callable[[float], None]
+    signalled: Callable[[], bool]
     began_run: Callable[[Slot, int], None]
     ended_run: Callable[[SuiteFigures], None]
+    began_commands: Callable[[When], None]
 
     def all(self, figures: SuiteFigures) -> SuiteFigures:
-        """Make the runs that are left, until too many in a row are not measured."""
+        """Make the runs that are left, until too many in a row have no answer. Raises `Interrupted`."""
         in_a_row, done = 0, figures.done
         for slot in self.suite.slots:
             while slot.number not in done:
                 attempt = 1 + sum(run.number == slot.number for run in figures.runs)
                 self.began_run(slot, attempt)
                 run = self._run(figures, slot, attempt)
-                in_a_row = 0 if run.result == MEASURED else in_a_row + 1
+                in_a_row = 0 if run.result in ANSWERED else in_a_row + 1
                 figures = with_runs(figures.directory, self.suite, self.terms, (*figures.runs, run))
                 done = figures.done
                 if in_a_row >= self.suite.stop_after and figures.left:
@@ -180,13 +186,15 @@ class _Making:
                 self.ended_run(figures)
                 if figures.ended_why:
                     return figures
+                if figures.left and self.signalled():
+                    raise Interrupted(kept=True)
         return figures
 
     def _run(self, figures: SuiteFigures, slot: Slot, attempt: int) -> SuiteRun:
         """Return a run that has ended, or make it between its commands. Raises `Interrupted`."""
         name = run_name(self.suite, slot, attempt)
         directory = figures.directory / RUNS / name
-        around = _Around(figures.directory, directory, self.suite, slot)
+        around = _Around(figures.directory, directory, self.suite, slot, self.began_commands)
         began: datetime | None = None
         began_s = time.monotonic()
         before: tuple[HookResult, ...] = ()
@@ -208,12 +216,15 @@ class _Making:
                 before, failure = around.hooks("before", slot.cell.before)
                 if failure is None:
                     score, failure = self._measure(slot, directory)
+            interrupted = self.signalled() if score is None else ENDED in score["verdict"]["causes"]
         finally:
-            after, _ = around.hooks("after", slot.cell.after, go_on=True)
+            with handled_by(lambda _: None):  # a signal ends the suite after these commands
+                after, _ = around.hooks("after", slot.cell.after, go_on=True)
 
-        # 3. Record it.
-        if score is not None and ENDED in score["verdict"]["causes"]:
-            set_aside(directory)
+        # 3. Record it, unless a signal made it end or fail.
+        if interrupted:
+            if directory.exists():
+                set_aside(directory)
             raise Interrupted
         return _record(
             figures.directory,
@@ -249,15 +260,18 @@ class _Around:
     directory: Path
     suite: Suite
     slot: Slot
+    began: Callable[[When], None]
 
     def hooks(
-        self, when: str, hooks: Sequence[Hook], *, go_on: bool = False
+        self, when: When, hooks: Sequence[Hook], *, go_on: bool = False
     ) -> tuple[tuple[HookResult, ...], str | None]:
         """Execute commands up to the first that fails, or all with `go_on`. Return their ends, and the first failure.
 
         Their outputs are files in the directory `HOOKS`, which keeps those of interrupted runs.
         """
         found: list[HookResult] = []
+        if hooks:
+            self.began(when)
         for number, hook in enumerate(hooks, 1):
             output = self.out / HOOKS / f"{self.directory.name}.{when}-{number}.txt"
             output.parent.mkdir(exist_ok=True)
@@ -294,7 +308,6 @@ def _record(
     after: tuple[HookResult, ...],
 ) -> SuiteRun:
     """Return the entry of a run: with figures if it has a score file, else with the reason."""
-    result: Result = FAILED if score is None else MEASURED
     verdict = score["verdict"] if score is not None else {}
     reasons = [failure] if failure is not None else verdict.get("reasons", [])
     modules = score["by_protocol"] if score is not None else {}
@@ -304,7 +317,7 @@ def _record(
         cell=slot.cell.name,
         repeat=slot.repeat,
         attempt=attempt,
-        result=INVALID if verdict.get("validity") == "invalid" else result,
+        result=_result(verdict),
         began=None if began is None else began.isoformat(timespec="seconds"),
         took_s=None if began is None else round(took_s, 1),
         validity=verdict.get("validity"),
@@ -318,18 +331,30 @@ def _record(
     )
 
 
+def _result(verdict: Mapping[str, Any]) -> Result:
+    """Return the result of a run with this verdict; an empty one is that of a run without figures."""
+    if not verdict:
+        return FAILED
+    if verdict["validity"] != "invalid":
+        return MEASURED
+    return OVERLOADED if server_failed(verdict["causes"]) else INVALID
+
+
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 
 def compared(suite: Suite, figures: SuiteFigures) -> tuple[ComparedCells, ...]:
-    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it."""
+    """Compare the chosen cells by their measured runs. Reasons against a comparison are part of it.
+
+    A cell with an overloaded run is not compared: the other runs alone would flatter it.
+    """
     cells = {cell.name: cell for cell in figures.cells}
     return tuple(_compared(pair, cells, figures.directory) for pair in suite.pairs)
 
 
 def _compared(pair: Pair, cells: Mapping[str, CellFigures], out: Path) -> ComparedCells:
     for name in (pair.base, pair.new):
-        if not cells[name].runs:
+        if not cells[name].runs or cells[name].overloaded:
             return ComparedCells(pair.base, pair.new, None, f"{name}: {cells[name].no_score}")
     sides = [[out / run for run in cells[name].runs] for name in (pair.base, pair.new)]
     try:

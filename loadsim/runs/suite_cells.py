@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,8 +11,9 @@ from hashlib import sha256
 from typing import Any
 
 from loadsim.errors import ConfigError, together
+from loadsim.model.criteria import refuse_monitors
 from loadsim.model.problems import Problems
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import EMBEDDED, Scenario, load_scenario
 from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.model.yaml_reader import read_yaml
@@ -32,7 +34,9 @@ OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteri
 class Terms:
     """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
 
-    `cells` has a digest of each cell's scenario and commands. Passwords of scenarios are not part of it.
+    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
+    comparison: those chosen after the results would find one that shows something. `cells` has a digest of each cell's
+    scenario and commands. Passwords of scenarios are not part of it.
     """
 
     software: str
@@ -43,6 +47,8 @@ class Terms:
     pause_s: float
     engines: int | None
     pin: bool
+    embedded: bool
+    compare: list[list[str | float | None]]
     cells: Mapping[str, str]
 
     @property
@@ -61,6 +67,8 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
         pause_s=suite.pause_s,
         engines=suite.engines,
         pin=suite.pin,
+        embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
+        compare=[[pair.base, pair.new, pair.max_regression] for pair in suite.pairs],
         cells={cell.name: _digest(cell, scenarios[cell.name]) for cell in suite.cells},
     )
 
@@ -141,13 +149,20 @@ def _check_hooks(cell: Cell, suite: Suite) -> None:
 
 def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
     """Read the scenario of a cell. Raises `ConfigError`."""
-    settings = [f"{key}={json.dumps(value)}" for each in cell.set for key, value in each.items()]  # JSON is YAML
+    settings = [f"{key}={_as_yaml(value)}" for each in cell.set for key, value in each.items()]
     if cell.profile is not None or cell.users is not None:
         settings += _sized(cell, suite, settings)
     scenario = load_scenario(cell.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
+    refuse_monitors(scenario.criteria, SETTING)
     return scenario
+
+
+def _as_yaml(value: object) -> str:
+    """Return a value as a line of YAML. JSON is YAML but for its escapes of characters beyond U+FFFF as two halves."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:

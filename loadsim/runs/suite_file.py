@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.files import read_text
 from loadsim.model.suite import Slot, Suite
 from loadsim.runs.directory import path_component
-from loadsim.runs.resumable import INCOMPLETE
+from loadsim.runs.resumable import INCOMPLETE, write_state
 from loadsim.runs.suite_cells import Terms
 
 FILE_NAME = "suite.json"
@@ -34,15 +33,7 @@ def run_name(suite: Suite, slot: Slot, attempt: int) -> str:
 
 def write(figures: SuiteFigures) -> None:
     """Replace the file of a suite. Raises `ConfigError` if the directory does not take it."""
-    path = figures.directory / FILE_NAME
-    new = path.with_suffix(".new")
-    try:
-        new.write_text(json.dumps(figures.document, indent=2) + "\n", encoding="utf-8")
-        new.replace(path)
-    except OSError as failure:
-        with suppress(OSError):
-            new.unlink()
-        raise ConfigError(f"{path}: expected to write it, found: {failure.strerror or failure}") from None
+    write_state(figures.directory / FILE_NAME, figures.document)
 
 
 def read_runs(directory: Path, suite: Suite, terms: Terms) -> tuple[SuiteRun, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
-from loadsim.timinglog.header_words import differences, scenario_differences
+from loadsim.timinglog.header_words import LIMITS, differences, limit_words, named, scenario_differences
 from loadsim.timinglog.reader import Source, TimingLog
 
 LOAD = ("submission", "programs", "log_on", "plugins", "scenario_digest", "plan_digest")
@@ -39,11 +39,13 @@ def check_compatible(first: TimingLog, logs: Sequence[TimingLog]) -> None:
             raise LogError(f"merge: expected logs that were truncated alike, found {kept[0]} and {kept[1]}")
         for name, *found in differences(first.header, log.header, (*LOAD, *TERMS)):
             made_by = first.sources[0], log.sources[0]
+            part, _, limit = name.partition(".")
+            shown = [limit_words(limit, value) if part == LIMITS and limit else repr(value) for value in found]
             stated = [
-                f"{value!r} in {made.client}.{made.engine} of run {made.run!r}"
-                for value, made in zip(found, made_by, strict=True)
+                f"{value} in {made.client}.{made.engine} of run {made.run!r}"
+                for value, made in zip(shown, made_by, strict=True)
             ]
-            what = f"{name}: expected the same in all logs, found {' and '.join(stated)}"
+            what = f"{named(name)}: expected the same in all logs, found {' and '.join(stated)}"
             if len({made.run for made in made_by}) > 1:
                 keys = scenario_differences(first.header, log.header) if name in DIGESTS else []
                 if keys:

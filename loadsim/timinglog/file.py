@@ -19,7 +19,7 @@ from loadsim.files import open_file
 from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Sample, Samples
 from loadsim.timinglog.json_checks import read_document, refuse, shown
-from loadsim.timinglog.log_schema import FACTS, HEADER, check_names
+from loadsim.timinglog.log_schema import FACTS, HEADER, check_monitor, check_names
 from loadsim.timinglog.record_limits import WrongRecord, checked
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
@@ -133,7 +133,10 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         end = block.end
     # Check the documents, and index the records.
     refuse(f"{path}: facts", FACTS(facts), facts)
-    samples.check(str(path))
+    monitor = header.get("monitor")
+    if monitor is not None:
+        check_monitor(str(path), header, facts)
+    samples.check(str(path), monitor)
     known = {*strings}
     strings += {name: None for about in header.get("sources", [header]) for name in _makers(about) if name not in known}
     check_names(str(path), strings)

@@ -9,6 +9,12 @@ from typing import Any
 ABSENT = "nothing"
 """Name of a missing entry. A missing limit has its default; a null limit is off."""
 
+OFF = "off (null)"
+"""The value of a limit that is off."""
+
+SHARES = ("lost_users", "done", "load", "generator_lag_share", "generator_cpu")
+"""The limits of a log's header that are shares."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeaderKey:
@@ -97,6 +103,9 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+LIMITS = "limits"
+"""The header key of the limits of a valid run."""
+
 WORDS: Mapping[str, HeaderKey] = {
     "users": HeaderKey("number of users", "numbers of users", "topology", _count),
     "profiles": HeaderKey("set of profiles", "profiles", "topology", _plain),
@@ -109,11 +118,41 @@ WORDS: Mapping[str, HeaderKey] = {
     "log_on": HeaderKey("log-on method", "log-on methods", "server", _plain),
     "plugins": HeaderKey("plug-in", "plug-ins", "topology", _plain),
     "weights": HeaderKey("weight", "weights", "weights", _plain),
-    "limits": HeaderKey("limit", "limits", "limits", _plain),
+    LIMITS: HeaderKey("limit", "limits", "limits", _plain),
     "event_loop": HeaderKey("event loop", "event loops", "", _plain),
     "mailbox": HeaderKey("start state", "start states", "mailbox", _plain),
 }
 """The keys by their names, in the order in which differences are stated. `mailbox` is a key of scenarios only."""
+
+
+_OF_GENERATOR = "generator_"
+"""Begins the name of a generator's limit in a log's header."""
+
+
+def limit_key(name: str) -> str:
+    """Return the scenario key of a limit that a log's header has by this name."""
+    if name.startswith(_OF_GENERATOR):
+        return f"limits.generator.{name.removeprefix(_OF_GENERATOR)}"
+    return f"limits.{name.removesuffix('_s')}"
+
+
+def named(name: str) -> str:
+    """Return the name of a difference for a reader: the scenario key of a limit, any other name as it is."""
+    key, _, entry = name.partition(".")
+    return limit_key(entry) if key == LIMITS and entry else name
+
+
+def limit_words(name: str, value: Any) -> str:
+    """Return the value of a limit of a log's header in words, with all of its digits."""
+    if value is None:
+        return OFF
+    if value == ABSENT:
+        return "the default"
+    if not isinstance(value, int | float):
+        return _plain(value)
+    if name in SHARES:
+        return f"{100 * value:.15g} %"
+    return f"{value:,.15g} ms" if name.endswith("_ms") else length(value) if name.endswith("_s") else f"{value:,.15g}"
 
 
 def differences(
@@ -134,7 +173,10 @@ def scenario_differences(one: Mapping[str, Any], another: Mapping[str, Any]) -> 
     found = []
     for name, *both in differences(one, another, list(WORDS)):
         key, _, entry = name.partition(".")
-        if scenario_key := WORDS[key].scenario_key:
+        if key == LIMITS and entry:
+            first, second = (limit_words(entry, value) for value in both)
+            found.append(f"{limit_key(entry)} {first} and {second}")
+        elif scenario_key := WORDS[key].scenario_key:
             first, second = shown_apart(key, both)
             found.append(f"{scenario_key}{f'.{entry}' if entry else ''} {first} and {second}")
     return found

@@ -108,10 +108,13 @@ class Samples:
             self._tables[as_key] = _Table(shape)
         return self._tables[as_key].add(sample)
 
-    def check(self, name: str) -> None:
-        """Raise `LogError`, with the file's name, for samples that loadsim does not write; escape all texts."""
+    def check(self, name: str, monitor: str | None = None) -> None:
+        """Raise `LogError`, with the file's name, for samples that loadsim does not write; escape all texts.
+
+        `monitor` is the name of the monitor whose file it is; None for the log of a run.
+        """
         for table in self._tables.values():
-            check_keys(name, table.columns)
+            check_keys(name, table.columns, monitor)
             for key, column in table.columns.items():
                 if isinstance(column, list):
                     column[:] = [harmless(f"{name}: health: {key}", value) for value in column]
@@ -122,7 +125,7 @@ class Samples:
                     assert isinstance(column, array)
                     values = _extremes(column)
                 for value in values:
-                    check_sampled(name, key, value)
+                    check_sampled(name, key, value, monitor)
 
 
 def _extremes(numbers: array[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from loadsim.errors import LogError
 from loadsim.model.criteria import LIMITS
 from loadsim.model.partition import CIRCLE, MOST_SLICES
-from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS
+from loadsim.model.terms import CANONICAL, FIGURE_NAME, MONITOR_NAME, MOST_USERS, STRESS
 from loadsim.timinglog.json_checks import (
     Check,
     each_in,
@@ -23,6 +23,7 @@ from loadsim.timinglog.json_checks import (
     number,
     or_none,
     refuse,
+    shown,
     switch,
     text,
     whole,
@@ -197,7 +198,33 @@ _OF_A_SOURCE: Mapping[str, Check] = {
     "epoch_ns": _INSTANT,
 }
 
-_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": FACTS}), *_OF_A_SOURCE, *_ABOUT, "facts")
+_MONITOR_FACTS = frozenset(
+    (
+        *("processor", "memory_bytes", "system", "python", "libraries"),
+        *("boot_id", "wall_clock_error_ns", "server_here", "probes", "ended"),
+    )
+)
+"""The facts of a monitor's file. No other one counts: a monitor is no part of the generator."""
+
+_MONITOR_SAMPLE = frozenset(("at_ns", "wall_clock_ns", "wall_clock_error_ns", "probe", "figures"))
+
+_any_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": FACTS}), *_OF_A_SOURCE, *_ABOUT, "facts")
+
+
+def _source(value: Any) -> str | None:
+    """Check a source of a merged log; if it is a monitor, that it has no users and no facts of an engine."""
+    if wrong := _any_source(value):
+        return wrong
+    facts = value.get("facts", {})
+    if "monitor" not in facts:
+        return None
+    if value["users"]:
+        return "users: 0 of a monitor"
+    if facts.get("ended", "completed") != "completed":
+        return "facts: ended: completed of a monitor"
+    foreign = facts.keys() & _FACTS.keys() - _MONITOR_FACTS - {"monitor", "start_ns"}
+    return f"facts: {min(foreign)}: no such fact of a monitor" if foreign else None
+
 
 _HEADER: Mapping[str, Check] = {
     **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
@@ -282,14 +309,50 @@ def check_names(name: str, names: Any) -> None:
         raise LogError(f"{name}: names: expected at most {MOST_CHARACTERS} characters together, found {found}")
 
 
-def check_keys(name: str, keys: Mapping[str, Any]) -> None:
-    """Raise `LogError` if samples with these keys lack a key that another one needs."""
+def check_monitor(name: str, header: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Raise `LogError` for the file of a monitor with a header or facts of an engine, which count in verdicts."""
+    monitor = header["monitor"]
+    if not MONITOR_NAME.fullmatch(monitor):
+        expected = "a-z, 0-9 and -, at most 40 characters"
+        raise LogError(f"{name}: header: monitor: expected {expected}, found {shown(monitor)}")
+    own = {"run": "", "client": monitor, "engine": "monitor", "users": 0, "engine_users": 0, "sources": []}
+    for key, value in own.items():
+        if (found := header.get(key, value)) != value:
+            raise LogError(f"{name}: header: {key}: expected {value!r} of a monitor, found {shown(found)}")
+    for key in sorted(facts.keys() & _FACTS.keys() - _MONITOR_FACTS):
+        raise LogError(f"{name}: facts: {key}: expected no such fact of a monitor, found {shown(facts[key])}")
+    if facts.get("ended", "completed") != "completed":
+        raise LogError(f"{name}: facts: ended: expected completed of a monitor, found {shown(facts['ended'])}")
+    for probe in facts.get("probes", ()):
+        _check_monitored(f"{name}: facts: probes", probe, monitor)
+
+
+def _check_monitored(where: str, probe: str, monitor: str) -> None:
+    if not probe.endswith(f"@{monitor}"):
+        raise LogError(f"{where}: expected names that end with @{monitor}, found {shown(probe)}")
+
+
+def check_keys(name: str, keys: Mapping[str, Any], monitor: str | None = None) -> None:
+    """Raise `LogError` if samples with these keys lack a key that another one needs.
+
+    Samples of a monitor must not have keys of an engine, such as its name.
+    """
+    if monitor is not None:
+        for key in sorted(keys.keys() & _SAMPLE.keys() - _MONITOR_SAMPLE):
+            raise LogError(f"{name}: health: {key}: expected no such key of a monitor, found one")
     for key in keys & _NEEDED.keys():
         if missing := _NEEDED[key] - keys.keys():
             raise LogError(f"{name}: health: {min(missing)}: expected a value with {key}, found none")
 
 
-def check_sampled(name: str, key: str, value: Any) -> None:
-    """Raise `LogError` for a value of a sample that loadsim does not write."""
+def check_sampled(name: str, key: str, value: Any, monitor: str | None = None) -> None:
+    """Raise `LogError` for a value of a sample that loadsim does not write; `monitor` is the name of its maker."""
     if key in _SAMPLE:
         refuse(f"{name}: health: {key}", _SAMPLE[key](value), value)
+    if key == "probe" and monitor is not None:
+        _check_monitored(f"{name}: health: probe", value, monitor)
+    if key == "figures":
+        for figure in value:
+            if not FIGURE_NAME.fullmatch(figure):
+                expected = "names of a-z, 0-9 and _, at most 40 characters"
+                raise LogError(f"{name}: health: figures: expected {expected}, found {shown(figure)}")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -72,9 +74,26 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
         except (OSError, ValueError):  # a name that is too long, or no pattern
             paths = []
         if not paths:
-            raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
+            found_words = _found_instead(argument, path)
+            raise LogError(
+                f"{argument}: expected a timing log or a run directory with logs/*.tlog, found {found_words}"
+            )
         found |= {Path(os.path.realpath(path)): path for path in paths}  # `Path.resolve` raises for links in a circle
     return [found[path] for path in sorted(found)]
+
+
+MOST_NAMED = 3
+"""The most runs in a directory that an error names."""
+
+
+def _found_instead(argument: str | Path, path: Path) -> str:
+    """Return what an argument without logs is: missing, or a directory, of which the newest runs by name are named."""
+    with suppress(OSError, ValueError):
+        if path.is_dir():
+            runs = sorted({str(log.parent.parent) for log in path.glob("*/logs/*.tlog")}, reverse=True)
+            more = f", and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+            return f"none; runs in it: {', '.join(runs[:MOST_NAMED])}{more}" if runs else "none"
+    return "none" if re.search(r"[*?[]", str(argument)) else "no such file or directory"
 
 
 def window_of(log: TimingLog) -> Window:

@@ -8,19 +8,18 @@ that a clock that is set meanwhile moves no sample against another.
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from loadsim.errors import LogError
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import MOST_NS
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
-
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-"""A monitor's name, which is behind an @ in the names of its probes."""
+from loadsim.timinglog.records import MAKERS
 
 BOOT_ID = "boot_id"
 """Fact of a machine: the kernel's random number of this boot."""
@@ -33,7 +32,8 @@ FARTHEST_S = 1e7
 """The most seconds between a run and a monitor that are stated: about four months."""
 
 BEFORE_S, BEHIND_S = 600.0, 600.0
-"""The time before the common start, and behind the planned end of a run, of which samples are kept."""
+"""The time before the common start, and behind the planned end of a run, of which samples are kept. Between two runs,
+it ends in the middle between the planned end of one and the start of the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,19 @@ class RunStart:
 def parted(logs: Sequence[TimingLog]) -> tuple[list[TimingLog], list[TimingLog]]:
     """Return the logs of runs, and the files of monitors. Raises `LogError` for monitors alone, or one twice."""
     monitors = [log for log in logs if log.monitor]
-    seen: set[tuple[object, ...]] = set()
+    runs = [log for log in logs if not log.monitor]
+    seen = {_identity(source) for log in runs for source in log.sources if source.is_monitor}
     for log in monitors:
-        source = log.sources[0]
-        identity = (log.monitor, source.wall_clock_start, source.epoch_ns)
-        if identity in seen:
+        if (identity := _identity(log.sources[0])) in seen:
             raise LogError(f"merge: expected each file once, found that of the monitor {log.monitor} twice")
         seen.add(identity)
-    runs = [log for log in logs if not log.monitor]
     if monitors and not runs:
         raise LogError(f"expected logs of a run, found only those of the monitor {monitors[0].monitor}")
     return runs, monitors
+
+
+def _identity(monitor: Source) -> tuple[object, ...]:
+    return monitor.client, monitor.wall_clock_start, monitor.epoch_ns
 
 
 def run_starts(sources: Iterable[Source], length_s: float, starts_s: Mapping[str, float]) -> list[RunStart]:
@@ -117,19 +119,48 @@ def _since_1970_ns(text: str) -> int | None:
 
 
 def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], starts: Sequence[RunStart]) -> TimingLog:
-    """Return a merged log with the samples of these monitors on its time axis, and a source for each."""
+    """Return a merged log with the samples of these monitors on its time axis, and a source for each.
+
+    Raises `LogError` for two machines with one name: their figures would be mixed.
+    """
     sources, samples = list(log.sources), list(log.health)
-    numbers: dict[tuple[str, str], int] = {}
+    numbers = Counter((source.run, source.client) for source in sources if source.is_monitor)
     for monitor in sorted(monitors, key=lambda each: (each.monitor or "", each.sources[0].wall_clock_start)):
         for source, placed in _placed(monitor, starts):
             key = source.run, source.client
-            numbers[key] = numbers.get(key, 0) + 1
+            numbers[key] += 1
             engine = MONITOR if numbers[key] == 1 else f"{MONITOR}{numbers[key]}"
             sources.append(replace(source, engine=engine))
             whose = {"run": source.run, "client": source.client, "engine": engine}
             samples += [sample.placed(at_s, whose) for sample, at_s in placed]
     order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"]))
+    _check_machines(sources, order)
     return replace(log, sources=tuple(sources), health=tuple(order))
+
+
+def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> None:
+    """Raise `LogError` if two machines took samples of one probe at the same time, and so have one name.
+
+    Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
+    """
+    boots = {_maker(one): one.facts.get(BOOT_ID) or one.engine for one in sources if one.is_monitor}
+    seen: dict[tuple[str, str], list[str]] = {}
+    for sample in samples:
+        if "probe" not in sample or (boot := boots.get(maker := tuple(sample[key] for key in MAKERS))) is None:
+            continue
+        own = seen.setdefault((sample["run"], sample["probe"]), [])
+        if boot in own[:-1]:
+            name = maker[MAKERS.index("client")]
+            raise LogError(
+                f"merge: expected one machine of the monitor {name}, found files of two that sampled at the same time:"
+                " keep one of them, and name the monitors apart by --name"
+            )
+        if boot not in own:
+            own.append(boot)
+
+
+def _maker(source: Source) -> tuple[str, ...]:
+    return tuple(getattr(source, key) for key in MAKERS)
 
 
 _Placed = list[tuple[Sample, float]]
@@ -138,26 +169,48 @@ _Placed = list[tuple[Sample, float]]
 def _placed(monitor: TimingLog, starts: Sequence[RunStart]) -> list[tuple[Source, _Placed]]:
     """Return for each run that a monitor covers a source and its samples with their places; one source at least."""
     clock = _WallClock(monitor)
+    offsets = [clock.offset(start) for start in starts]
+    spans_ns = _spans_ns([(start, each.zero_ns) for start, each in zip(starts, offsets, strict=True) if each])
     found: list[tuple[Source, _Placed]] = []
     missed: list[tuple[Source, _Placed]] = []
-    for number, start in enumerate(starts):
-        offset = clock.offset(start)
-        begin_s, end_s = -BEFORE_S, min(start.length_s + BEHIND_S, FARTHEST_S)
-        if number + 1 < len(starts) and (following := starts[number + 1]).wall_ns and start.wall_ns:
-            end_s = min(end_s, (following.wall_ns - start.wall_ns) / 1e9 - BEFORE_S)  # each sample is of one run
+    for start, offset in zip(starts, offsets, strict=True):
         placed: _Placed = []
         if offset is not None:
-            for sample in monitor.health:
-                if "at_ns" in sample and begin_s <= (since_s := (sample["at_ns"] - offset.zero_ns) / 1e9) < end_s:
-                    placed.append((sample, start.at_s + since_s))
+            begin_ns, end_ns = spans_ns[start.run]
+            placed = [
+                (sample, start.at_s + (sample["at_ns"] - offset.zero_ns) / 1e9)
+                for sample in monitor.health
+                if "at_ns" in sample and begin_ns <= sample["at_ns"] < end_ns
+            ]
         source = replace(
             monitor.sources[0],
             run=start.run,
             facts={**monitor.sources[0].facts, **clock.facts(offset, start)},
         )
-
         (found if placed else missed).append((source, placed))
     return found or missed[:1]
+
+
+def _spans_ns(starts: Iterable[tuple[RunStart, int]]) -> Mapping[str, tuple[int, int]]:
+    """Return by run begin and end of its samples on the monitor's clock; `starts` has the common starts on it.
+
+    Each sample is of one run: of the later one from its start on, even if the earlier one was to last longer.
+    """
+    in_order = sorted(starts, key=lambda each: (each[1], each[0].run))
+    spans_ns = {}
+    for start, zero_ns in in_order:
+        end_ns = zero_ns + _ns(start.length_s + BEHIND_S)
+        spans_ns[start.run] = zero_ns - _ns(BEFORE_S), end_ns
+    for (before, before_ns), (after, after_ns) in pairwise(in_order):
+        idle_ns = max(0, after_ns - before_ns - _ns(before.length_s))
+        cut_ns = after_ns - idle_ns // 2
+        spans_ns[before.run] = spans_ns[before.run][0], min(spans_ns[before.run][1], cut_ns)
+        spans_ns[after.run] = max(spans_ns[after.run][0], cut_ns), spans_ns[after.run][1]
+    return spans_ns
+
+
+def _ns(length_s: float) -> int:
+    return round(min(length_s, FARTHEST_S) * 1e9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: s
     if secret:
         (out / secret).write_text("old")
         (out / secret).chmod(0o644)
-    for path in export(ACCOUNTS, LISTS, layout, out):
+    for path in export(ACCOUNTS, LISTS, layout, out, force=True):
         passwords = [account.password for account in ACCOUNTS]
         passwords += [b64encode(password.encode()).decode() for password in passwords]
         holds = any(password in path.read_text() for password in passwords)
@@ -118,6 +118,37 @@ def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.Ca
     assert [account.login for account in rows] == [f"u{index}" for index in range(1, 36)]
     lists = distribution_lists(load_scenario(str(path), ["topology.0.users=35"]))
     assert len(written[1].read_text().splitlines()) == 1 + sum(map(len, lists.values()))
+
+
+def test_a_table_with_other_contents_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be the only copy of passwords. The same contents are written again; nothing is half-done."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO)
+    out = tmp_path / "out"
+    arguments = ["topology", "export", str(path), "--format", "csv", "--out", str(out)]
+    assert main(arguments) == main(arguments) == 0
+    (out / "lists.csv").unlink()
+    (out / "accounts.csv").write_text("mine\n")
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"loadsim: {out}/accounts.csv: expected a new file, or one with the same contents, found other contents; choose"
+        " another directory (--out), or replace it (--force)\n"
+    )
+    assert [(each.name, each.read_text()) for each in out.iterdir()] == [("accounts.csv", "mine\n")]
+    assert main([*arguments, "--force"]) == 0
+    assert "mine" not in (out / "accounts.csv").read_text()
+
+
+def test_a_link_is_not_overwritten(tmp_path: Path) -> None:
+    """Nor is what it leads to, whatever it holds."""
+    (tmp_path / "mine").touch()
+    (tmp_path / "aliases").symlink_to("none")
+    (tmp_path / "aliases.addresses").symlink_to("mine")
+    for name in ("aliases", "aliases.addresses"):
+        with pytest.raises(ConfigError, match=f"{name}: expected a new file"):
+            export(ACCOUNTS, {}, "aliases", tmp_path)
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.servers

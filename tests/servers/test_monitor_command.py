@@ -139,7 +139,7 @@ def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded,
     ended = loadsim("run", path, "--out", tmp_path / "out")
     assert ended.returncode in (0, 1, 3), ended.stderr
     assert "criteria need the file of the monitor mx1" in ended.stderr
-    assert "expected its file next to the logs of the run" in (tmp_path / "out" / "answer.txt").read_text()
+    assert "expected its file among those of the run" in (tmp_path / "out" / "answer.txt").read_text()
     monitor.terminate()
     assert monitor.wait(PATIENCE_S) == 0
     (tmp_path / "mx1.tlog").rename(tmp_path / "out" / "logs" / "mx1.tlog")

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
+from kept_signals import kept_signals
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, written
+
+from loadsim.engine.signals import ended_by_signals
+from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.suite import load_suite
+from loadsim.runs.capacity import Wanted, find_capacity
+from loadsim.runs.resumable import Interrupted
+from loadsim.runs.suite import run_suite
+from loadsim.runs.watcher import Stage, Watcher
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +142,47 @@ def test_ctrl_c_in_a_command_ends_it_and_no_run_is_recorded(tmp_path: Path) -> N
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
     assert json.loads((out / "suite.json").read_text())["runs"] == []
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
+
+
+class Ending(Watcher):
+    """Sends this process a signal when a run has done its work: `when` is a phase of its engines or a stage."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        if snapshot.phase == self._when:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def stage(self, stage: Stage) -> None:
+        if stage == self._when:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("when", ["over", "analyse"])
+def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path, when: str) -> None:
+    """At the end of the load, and while the verdict is computed: no second run begins."""
+    found = load_suite(str(suite(tmp_path)))
+    with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
+        run_suite(found, tmp_path / "out", watch=lambda _: nullcontext(Ending(when)))
+    assert interrupted.value.kept
+    state = json.loads((tmp_path / "out" / "suite.json").read_text())
+    assert ([run["result"] for run in state["runs"]], state["left"]) == (["measured"], 3)
+    assert len((tmp_path / "begun").read_text().splitlines()) == 1
+    assert len((tmp_path / "ended").read_text().splitlines()) == 1
+
+
+def test_a_signal_after_the_work_of_a_step_keeps_it_and_ends_the_search(tmp_path: Path) -> None:
+    suite(tmp_path)
+
+    def read(settings: Sequence[str]) -> Scenario:
+        return load_scenario(str(tmp_path / "small.yaml"), settings)
+
+    def search() -> None:
+        find_capacity(read, Wanted(steps=(2, 3)), tmp_path / "out", watch=lambda _: nullcontext(Ending("analyse")))
+
+    with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
+        search()
+    assert interrupted.value.kept
+    state = json.loads((tmp_path / "out" / "capacity.json").read_text())
+    assert [step["users"] for step in state["steps"]] == [2]

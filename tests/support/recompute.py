@@ -287,7 +287,7 @@ def generator_figures(
     allowed = [] if limits["lag_p99_ms"] is None else [limits["lag_p99_ms"]]
     if limits["lag_share"] is not None and fastest_ms is not None:
         allowed.append(max(2.0, limits["lag_share"] * fastest_ms))
-    return worst | {"lag_limit_ms": min(allowed, default=None)}
+    return worst | {"lag_limit_ms": min(allowed, default=None), "lateness_limit_ms": limits["lateness_p95_ms"]}
 
 
 def machine_figures(samples: Sequence[Row], health: Sequence[Row], begin_us: int, end_us: int) -> Figures:

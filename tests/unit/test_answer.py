@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +18,9 @@ from timing_samples import ENDED, done, event, sample_log, skipped, write_two_cl
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.cli import main
 from loadsim.cli.report import document_of
-from loadsim.cli.run import next_steps
+from loadsim.cli.run import add_arguments, next_steps, repeating
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.answer_tables import command_table, score_rows
@@ -119,12 +122,14 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         assert f"**Invalid, criteria {words}**" in report
         assert ("Criteria missed:" in text, "Criteria missed:" in report) == (missed, missed)
         left = "messages not delivered by the end (delivery.undelivered_at_end): 2, at most 0 wanted"
-        unjudged = text.partition("Criteria not judged, as the run ended early, without a drain:\n")[2]
+        unjudged = text.partition("Criteria not judged, as the run ended early and did not wait for its last mail:\n")[
+            2
+        ]
         assert left in unjudged.partition("\n\n")[0]
         assert re.search(r"^delivery.undelivered_at_end +2 +at most 0 +not judged$", text, re.MULTILINE)
         assert "| Messages not delivered by the end | 2 | at most 0 | - not judged |" in report
-        assert "; the run ended early, without a drain\n" in text
-        assert "; there was no drain |" in report
+        assert "; the run ended early and did not wait for its last mail\n" in text
+        assert "; the run ended early and did not wait for its last mail |" in report
         assert "What to do next: run again, up to the end." in report
     assert "score (score_ms): 200 ms, at most 100 ms wanted" in texts["slow"][0]
     assert re.search(r"^score_ms +200 ms +at most 100 ms +missed$", texts["slow"][0], re.MULTILINE)
@@ -194,16 +199,55 @@ def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.Mon
 
 
 def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> None:
-    """It worked only if it is valid and met its criteria; after a run on a real server nothing is suggested."""
-    good = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5, embedded=True)))
-    assert good[0].endswith(f" log answer --wide {tmp_path}")
+    """It worked only if it is valid and met its criteria."""
+    good = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5, embedded=True)), ["never"])
+    assert good[1].endswith(f" log answer --wide {tmp_path}")
     assert "This worked." in "\n".join(good)
-    steps = [line.split()[:2] for line in good if line.startswith("  ")]
+    steps = [line.split()[:2] for line in good[2:] if line.startswith("  ") and not line.startswith("  #")]
     assert [step[-1] for step in steps] == ["new", "LOADSIM_PASSWORD=...", "check", "run", "run"]
-    assert max(map(len, good[1:])) <= 80
+    assert max(map(len, good[2:])) <= 80
     bad = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 70_000, embedded=True)))
     assert "This worked." not in "\n".join(bad)
-    assert len(next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5)))) == 1
+
+
+def options_of(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands work as they are printed: the same run again, and a report on all of them."""
+    monkeypatch.chdir(tmp_path)
+    words = ["it's.yaml", "--set", "run.day_length=5m", "--set", "name=a b", "--pin", "--engines", "2"]
+    for second in (1, 2):
+        place = Path(f"runs/20260105T14000{second}-a-b")
+        (place / "logs").mkdir(parents=True)
+        good = of_one_task(place / "logs", 5, name="a b", run=f"r{second}")
+    lines = next_steps(
+        RunResult(place, good), repeating(options_of(*words, "--out", "elsewhere"), RunResult(place, good))
+    )
+    run, report = (shlex.split(line.strip()) for line in lines[-2:])
+    assert run[-len(words) - 1 :] == ["run", *words]
+    assert report[-4:-2] == ["elsewhere", "runs/????????T??????-a-b"]
+    assert main(["report", *sorted(map(str, Path().glob(report[-3]))), *report[-2:]]) == 0
+    assert "a b" in Path("repeats.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "service_ms"),
+    [
+        (["--set", "accounts.password=hunter2"], 5),
+        (["--set", "accounts={user: a, password: hunter2}"], 5),
+        (["--cluster", "there"], 5),
+        (["--slice", "1/2", "--start-at", "14:00Z"], 5),
+        ([], 70_000),
+    ],
+)
+def test_nothing_is_to_be_repeated(tmp_path: Path, words: list[str], service_ms: float) -> None:
+    """A missed criterion, a secret in the command, or a run that this machine cannot repeat alone."""
+    result = RunResult(tmp_path, of_one_task(tmp_path, service_ms))
+    assert len(next_steps(result, repeating(options_of("a.yaml", *words), result))) == 2
 
 
 def test_counts_have_separators_of_thousands() -> None:

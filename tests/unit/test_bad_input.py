@@ -202,7 +202,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("window=50s", "found 'window' (perhaps run.window)"),
         ("topology.users=50", "found 'users' (perhaps topology.0.users)"),
         ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
-        ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
+        ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1' (perhaps topology.0.users)"),
         ("topology.0.protocol=3", "expected the name of a driver such as imap, found 3"),
         ("run.day_length=0s", "expected a duration above 0s, found '0s'"),
         ("run.day_shape=busy", "expected flat, or a list of 2 to 1,440 weights from 0 to 1e6, found 'busy'"),
@@ -410,7 +410,7 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
         ("text.tlog", "expected a timing log, found another kind of file"),
         ("directory", "expected a timing log or a run directory with logs/*.tlog, found none"),
         ("no*.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
-        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found no such file or directory"),
     ],
 )
 def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -> None:
@@ -419,6 +419,18 @@ def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -
     Path("text.tlog").write_text("hello\x1b[2J\n")
     Path("directory").mkdir()
     assert refusal(capsys, "log", *verb, log).startswith(f"loadsim: {log}: {says}")
+
+
+def test_a_directory_of_runs_is_no_run(capsys: Capture) -> None:
+    """The newest runs in it are named. A directory whose runs have no logs has none."""
+    for name in ("20260101T000000-a", "20260102T000000-b", "20260104T000000-d", "20260103T000000-c"):
+        (Path("runs") / name / "logs").mkdir(parents=True)
+        (Path("runs") / name / "logs" / "engine-0.tlog").touch()
+    (Path("runs") / "20260105T000000-empty" / "logs").mkdir(parents=True)
+    assert refusal(capsys, "report", "runs") == (
+        "loadsim: runs: expected a timing log or a run directory with logs/*.tlog, found none; runs in it:"
+        " runs/20260104T000000-d, runs/20260103T000000-c, runs/20260102T000000-b, and 1 more"
+    )
 
 
 def test_a_scenario_beside_its_name(capsys: Capture) -> None:
@@ -587,12 +599,12 @@ def test_wrong_tls(
 @pytest.mark.parametrize(
     ("service", "handler", "says"),
     [
-        ("imap", silent, "no answer to connect; " + RIGHT.format("none")),
-        ("imap", hangs_up, "connection lost"),
-        ("imap", smtp, "IMAP syntax: "),
-        ("smtp", silent, "no answer to CONNECT; " + RIGHT.format("none")),
-        ("smtp", hangs_up, "lost at CONNECT: "),
-        ("smtp", imap, "no SMTP at CONNECT: "),
+        ("imap", silent, ": no answer to connect; " + RIGHT.format("none")),
+        ("imap", hangs_up, ": connection lost"),
+        ("imap", smtp, " an SMTP server (IMAP syntax: "),
+        ("smtp", silent, ": no answer to CONNECT; " + RIGHT.format("none")),
+        ("smtp", hangs_up, ": lost at CONNECT: "),
+        ("smtp", imap, " an IMAP server (no SMTP at CONNECT: "),
     ],
 )
 def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler, says: str) -> None:
@@ -601,7 +613,7 @@ def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler,
     with serving((handlers["imap"], None), (handlers["smtp"], None)) as ports:
         line = refusal(capsys, "run", on(*ports, limits={"command": "500ms" if handler is silent else "10s"}))
     where = f"127.0.0.1:{ports[service == 'smtp']}"
-    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found: {says}")
+    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found{says}")
 
 
 @pytest.mark.parametrize("verb", ["init", "clean"])
@@ -639,18 +651,28 @@ def test_swapped_ports(capsys: Capture, verb: str, service: str, other: str, sub
     with serving((smtp, None), (imap, None)) as ports:
         line = refusal(capsys, verb, on(*ports, client={"submission": submission}))
     assert line.startswith(f"loadsim: server: {service}: expected a mail server at ")
-    assert line.endswith(f"; this is an {other} server: are the ports swapped?")
+    assert re.search(rf", found an {other} server \(.+\); are server.imap.port and server.smtp.port right\?$", line), (
+        line
+    )
 
 
-NO_ACCOUNT = "; the server has no such account (loadsim topology export), or another password"
+def no_account(user: str, place: str = "the scenario") -> str:
+    """Return what a line says after a refused password, which comes from this place."""
+    return (
+        f"; either the server has no account {user} (loadsim topology export writes them), or its password is not the"
+        f" one in {place}"
+    )
+
+
+SHARED = "; the password has no {index}, so it is the same for all users"
 
 
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ({"password_env": "OF_THE_TEST"}, ", which is from accounts.password_env, the variable OF_THE_TEST"),
-        ({"password_command": "echo hunter2"}, ", which is from accounts.password_command"),
-        ({"password": PASSWORD}, ""),
+        ({"password_env": "OF_THE_TEST"}, "OF_THE_TEST (accounts.password_env)"),
+        ({"password_command": "echo hunter2"}, f"accounts.password_command{SHARED}"),
+        ({"password": PASSWORD}, "the scenario"),
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "init"])
@@ -663,7 +685,29 @@ def test_the_source_of_a_wrong_password(
     refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
     with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
         line = refusal(capsys, verb, on(*ports, accounts={"user": "user{index}", **source}))
-    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{NO_ACCOUNT}{named}")
+    assert line.removesuffix(" (1 more account failed)").endswith(f"wrong{no_account('user1', named)}")
+
+
+@pytest.mark.parametrize(
+    ("password", "remark"),
+    [
+        ("secret-{index}", ""),
+        ("secret-{index:03d}", ""),
+        ("secret", SHARED),
+        ("secret-{idx}", f"{SHARED}; its only field is {{index}}: other braces in it are sent as they are"),
+        ("{user}-{index}", "; its only field is {index}: other braces in it are sent as they are"),
+    ],
+)
+def test_the_line_on_a_refused_password_says_what_is_unusual_about_it(
+    capsys: Capture, password: str, remark: str
+) -> None:
+    """Also if no account logs on. It quotes nothing of the password."""
+    refuses_imap = partial(imap, log_on=lambda _: b"NO [AUTHENTICATIONFAILED] wrong")
+    refuses_smtp = partial(smtp, log_on=lambda _: b"535 5.7.8 wrong")
+    with serving((refuses_imap, None), (refuses_smtp, None)) as ports:
+        line = refusal(capsys, "check", on(*ports, accounts={"user": "user{index}", "password": password}))
+    assert line.endswith(f"wrong{no_account('user1')}{remark}"), line
+    assert not any(word in line for word in ("secret", "idx", "{user}"))
 
 
 def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server: StartEmbedded) -> None:
@@ -675,7 +719,7 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
     server = embedded_server(accounts, dict(distribution_lists(scenario)))
     line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port, topology=ten))
     assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server answered: NO ")
-    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on"), line
+    assert line.endswith(f"{no_account('user7')}; account user1 (user1@loadsim.test) logs on"), line
     with logged_on(server, accounts[0]) as client:
         assert len(client.list()[1]) == 1  # the Inbox
 
@@ -683,7 +727,7 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize(
     ("password", "shared"),
-    [("hunter2-1", "; the password has no {index}, so it is the same for all users"), ("hunter2-{index:01d}", "")],
+    [("hunter2-1", SHARED), ("hunter2-{index:01d}", "")],
 )
 def test_the_first_account_logs_on_and_the_others_do_not(
     capsys: Capture, embedded_server: StartEmbedded, verb: str, password: str, shared: str
@@ -699,7 +743,51 @@ def test_the_first_account_logs_on_and_the_others_do_not(
         capsys, verb, on(*ports, topology=three, accounts={"user": "user{index}", "password": password})
     ).removesuffix(" (1 more account failed)")
     assert line.startswith("loadsim: account user2 (user2@loadsim.test): expected to log on, the server answered: NO ")
-    assert line.endswith(f"{NO_ACCOUNT}; account user1 (user1@loadsim.test) logs on{shared}"), line
+    assert line.endswith(f"{no_account('user2')}{shared}; account user1 (user1@loadsim.test) logs on"), line
+
+
+@pytest.mark.parametrize("present", [2, 3, 9, 31, 39])
+def test_more_users_than_accounts(capsys: Capture, embedded_server: StartEmbedded, present: int) -> None:
+    """The line names the first missing account, and a setting with which the check finds nothing missing."""
+    topology = [{"profile": "loadsim-5.5/light", "users": 40}]
+    path = on(1, 1, topology=topology, lists={"count": 0})
+    scenario = load_scenario(path)
+    server = embedded_server([scenario.account(user) for user in range(1, present + 1)])
+    path = on(server.services.imap.port, server.services.smtp.port, topology=topology, lists={"count": 0})
+    line = refusal(capsys, "check", path)
+    setting = f"topology.0.users={present}"
+    begin = (
+        f"{40 - present} of 40 accounts may be missing, from user{present + 1} on (--set {setting} leaves them out): "
+    )
+    assert line.startswith(f"loadsim: {begin}account user{present + 1} (user{present + 1}@loadsim.test): expected "), (
+        line
+    )
+    assert re.search(r"; account user\d+ \(user\d+@loadsim.test\) logs on$", line), line
+    main(["check", path, "--set", setting, "--wait", "1"])
+    assert "expected to log on" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "users", "first"),
+    [({40, 11}, 40, 11), ({40, 6, 16, 25, 35}, 40, 6), ({2, 3}, 3, 2), ({6}, 3, None)],
+)
+def test_accounts_missing_here_and_there(
+    capsys: Capture, embedded_server: StartEmbedded, missing: set[int], users: int, first: int | None
+) -> None:
+    """The search meets accounts that exist behind a missing one: the line names that one, and no setting.
+
+    Nor does it name one if a single account is left.
+    """
+    groups = [{"profile": "loadsim-5.5/light", "users": users}]
+    scenario = load_scenario(on(1, 1, topology=groups, lists={"count": 0}))
+    server = embedded_server([scenario.account(user) for user in range(1, users + 1) if user not in missing])
+    path = on(server.services.imap.port, server.services.smtp.port, topology=groups, lists={"count": 0})
+    main(["check", path, "--wait", "1"])
+    said = capsys.readouterr().err
+    assert "topology.0.users" not in said
+    assert bool(re.search(r"account user\d+ \(.*expected to log on, .* logs on$", said, re.MULTILINE)) == bool(first)
+    if first:
+        assert f"account user{first} (" in said
 
 
 @pytest.mark.parametrize("verb", ["run", "init"])
@@ -728,10 +816,10 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
     with serving((repeats, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    said = (
-        f"expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ******{NO_ACCOUNT} (1 more account failed)"
-    )
-    assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
+    said = "expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ******"
+    number = re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)};.*", line)
+    assert number is not None, line
+    assert line.endswith(f"{said}{no_account(f'user{number[1]}')} (1 more account failed)")
 
 
 @pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
@@ -742,7 +830,7 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
         line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
-        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + NO_ACCOUNT
+        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + no_account("user1")
     )
 
 

@@ -59,6 +59,7 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
         "response_score_ms": 20.0 * users,
         "tasks_per_s": users / 10,
         "load_equivalent_users": 4 * users,
+        "by_protocol": {},
     }
 
 
@@ -272,6 +273,19 @@ def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", run={"day_length": "20s", "mode": "stress"}, criteria={})
     with pytest.raises(ConfigError, match=r"run\.mode: expected canonical"):
         find_capacity(reader(path), WANTED, tmp_path / "out")
+
+
+def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -> None:
+    """Its file is there after the run: each step would miss it. One that is off is none."""
+    criteria: dict[str, Any] = {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}
+    path = written(tmp_path / "small.yaml", criteria=criteria)
+    with pytest.raises(
+        ConfigError, match=r"criteria: expected figures .* end of each run, found those of the monitor mx1"
+    ):
+        find_capacity(reader(path), WANTED, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    written(path, criteria=dict.fromkeys(criteria))
+    begun(path, tmp_path / "out")
 
 
 @pytest.mark.slow  # plans in another process

@@ -85,7 +85,7 @@ def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
     page = to_html(document)
     assert all(f'href="#m{number}"' in page for number in range(4))
     assert page.count('<line class="line c2') >= 10  # an interval at each pass
-    assert "score below 1,000 ms" in page and "response score below 5,000 ms" in page
+    assert all(f"</svg>limit of the {name}</li>" in page for name in ("score: 1,000 ms", "response score: 5,000 ms"))
     assert "<script" not in page and "http://" not in page and "https://" not in page
 
 

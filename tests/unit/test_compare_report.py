@@ -136,6 +136,8 @@ def test_single_runs_are_inconclusive(tmp_path: Path) -> None:
     assert found.verdict == "Inconclusive: new took 2.000 times as long, with a single run on a side"
     assert (found.tone, "at least three times" in next_step(found)) == ("doubtful", True)
     assert {row[4] for row in table(found, "Tasks", "95th").values()} == {"inconclusive"}
+    (chart,) = (each for each in section(found, "Tasks") if isinstance(each, Drawing))
+    assert chart.caption.startswith("New / Base with no confidence interval, as a side has a single run; right of 1")
 
 
 def test_a_forced_comparison_is_never_good(tmp_path: Path) -> None:
@@ -284,7 +286,9 @@ def test_the_chart_has_each_interval_at_its_place(tmp_path: Path) -> None:
     assert all(0 < at < 100 for each in rows.values() for at in each)
     (chart,) = (each for each in section(found, "Tasks") if isinstance(each, Drawing))
     assert 'aria-label="READ: 1.200 (1.147 to 1.255)"' in chart.html
-    assert chart.caption.endswith("right of 1, new is slower; dashed: the limit of 1.05")
+    assert chart.caption == (
+        "New / Base with its 95 % confidence interval; right of 1, new is slower; dashed: the limit of 1.05"
+    )
     assert re.findall(r'<svg class="(\w+)" role="img" aria-label="(\w+):', chart.html) == [
         ("slower", "READ"),
         ("slower", "Score"),

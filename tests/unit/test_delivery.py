@@ -164,7 +164,7 @@ def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:
 
 
 def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) -> None:
-    """It has no drain; nobody waited for the message, and the run is invalid."""
+    """Users did not wait for the message, and the run is invalid."""
     mails = [event("accepted", "n1.0", 2, 100)]
     write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], mails, facts=ENDED | {"ended": "early"})
     summary = summarise([tmp_path / "a.tlog"])
@@ -175,7 +175,8 @@ def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) ->
 def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     """In its key figures, its table, and in the chart's figures, where mail never came; as JSON can say it."""
     mails = [event("accepted", "n1.0", 2, 100), event("accepted", "n1.1", 2, 1100), event("found", "n1.1", 2, 1900)]
-    write_sample(tmp_path / "a.tlog", [done("SEND", 50, 50)], mails, header={"duration_s": 2.0, "window_s": [0.0, 2.0]})
+    header = {"duration_s": 2.0, "window_s": [0.0, 2.0], "limits": {"hits": 1, "window_s": 1}}
+    write_sample(tmp_path / "a.tlog", [done("SEND", 50, 50)], mails, header=header)
     tables = {
         table["caption"]: table["rows"]
         for section in to_json(document_of([str(tmp_path / "a.tlog")], {}))["sections"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadsim.cli.check import described
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import ServerOffer
 from loadsim.protocols.imap.commands import date_time, instant_us
@@ -29,6 +30,12 @@ REFUSALS = [
     (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), "let the account send as me@x"),
     (ServerRefused("550 DATA", "550 5.7.60 SMTP; client does not have permission to send as this sender"), "let the"),
     (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), "the server must accept mail for you@x"),
+    (ServerRefused("554 RCPT", "554 5.7.1 <you@x>: Relay access denied"), "set domain to one for which the server acc"),
+    (ServerRefused("550 RCPT", "550 relay not permitted"), "set domain to one for which the server accepts mail, or"),
+    (
+        ServerRefused("550 RCPT", "550 5.1.1 <you@x>: User unknown in relay recipient table"),
+        "the server must accept mail for you@x: create the account",
+    ),
     (ServerRefused("553 RCPT", "553 5.7.1 <me@x>: Sender address rejected: not owned"), "let the account send as me@x"),
     (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), "a mailbox is full: raise its quota"),
     (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), "a mailbox is full: raise its quota"),
@@ -132,3 +139,15 @@ def test_an_internal_date_is_kept() -> None:
     fetched = parse(b'* 3 FETCH (UID 7 INTERNALDATE " 1-Nov-2025 10:00:00 +0100")')
     assert isinstance(fetched, Fetched)
     assert fetched.internal_date == " 1-Nov-2025 10:00:00 +0100"
+
+
+def test_each_remedy_is_printed_once() -> None:
+    """The verdict has the first one, and counts the others."""
+    lacks = tuple(Finding(f"row {at}", "refused", Severity.LACKS, f"mend it {at % 3}") for at in range(9))
+    report = ServerReport((), lacks, (), ())
+    lines = [*described("there", {}, report, report.verdict, ())]
+    assert lines[:5] == [
+        "This scenario cannot run on this server: mend it 0 (2 more to change, below).",
+        *("", "Also to change", "- mend it 1", "- mend it 2"),
+    ]
+    assert ["\n".join(lines).count(f"mend it {at}") for at in range(3)] == [1, 1, 1]

@@ -56,8 +56,8 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
         ),
         ({"criteria": {"down_share": {"min": 1}, "sessions_lost": {"min": 1}}}, "look for the failures in Errors."),
         ({"embedded": True}, "run it on a mail server of your own (loadsim new)."),
-        ({}, "take a longer run or more users: the score is provisional, with few hits (READ 2; 300 needed)."),
-        ({"limits": {"hits": 3}}, "for more hits, a longer window"),
+        ({}, "take more days (run.days) or more users: the score is provisional, with few hits (READ 2; 300 needed)."),
+        ({"limits": {"hits": 3}}, "for more hits, more days"),
     ],
 )
 def test_it_says_what_to_do_next(tmp_path: Path, header: dict[str, Any], says: str) -> None:
@@ -98,6 +98,8 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
     figures = {row[0]: row[1] for row in tables["Key figures"].rows}
     assert figures["Score, from when tasks began"] == "not shown: the run is invalid"
     assert figures["Score from due times (response score)"] == "not shown: the run is invalid"
+    assert figures["READ, 95th percentile"] == "not shown: the run is invalid"
+    assert figures["Delivery time, 95th percentile"] == "not shown: the run is invalid"
     assert "Same task rate as" not in figures
 
 

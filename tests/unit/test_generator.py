@@ -98,6 +98,7 @@ def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
         "lag_p99_ms": 3,
         "lag_max_ms": 3,
         "lag_limit_ms": 5,
+        "lateness_limit_ms": 50,
         "cpu_share": pytest.approx(0.4),
         "rss_bytes": 70_000_000,
         "open_files": 99,
@@ -117,7 +118,7 @@ def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> 
     summary = run_of(tmp_path, [])
     found = summary.score["generator"]
     assert summary.exit_status == 0
-    assert {found[name] for name in found.keys() - {"lag_limit_ms", "clock_steps"}} == {None}
+    assert {found[name] for name in found.keys() - {"lag_limit_ms", "lateness_limit_ms", "clock_steps"}} == {None}
     assert "Generator" not in full_answer(summary)
 
 

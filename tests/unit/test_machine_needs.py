@@ -70,8 +70,8 @@ def test_a_machine_that_just_suffices_gives_no_warning() -> None:
         (
             replace(EQUAL, tasks_per_s=49.0),
             "this run may become invalid: in its busiest 10 s it plans 50 tasks per second, and this machine (2 cores,"
-            " 2 engines) keeps pace with about 49; take a day of about 62 min (run.day_length), or about 9 users, or"
-            " more machines",
+            " 2 engines) keeps pace with about 49; take a day of about 68 min (--set run.day_length=68m), or about 9"
+            " users, or more machines",
         ),
         (
             replace(EQUAL, memory_available_bytes=(1 << 30) - 1),
@@ -94,11 +94,15 @@ def test_each_shortage_is_one_warning_with_both_figures(lacking: Resources, warn
 
 def test_the_day_and_the_users_that_suffice_are_named() -> None:
     """In proportion, rounded to the safe side; a number of users below two is none."""
+    pinned = shortages(NEEDS, replace(EQUAL, tasks_per_s=49.0, cores=1), pin=True)
+    assert "this machine (1 core with --pin, 2 engines) keeps pace" in pinned[0]
     many = replace(NEEDS, users=3000, busiest_tasks_per_s=2741.0, day_s=120.0)
     (warning,) = shortages(many, replace(EQUAL, tasks_per_s=250.0))
-    assert warning.endswith("; take a day of about 22 min (run.day_length), or about 270 users, or more machines")
+    assert warning.endswith(
+        "; take a day of about 25 min (--set run.day_length=25m), or about 270 users, or more machines"
+    )
     (warning,) = shortages(many, replace(EQUAL, tasks_per_s=250.0, embedded=True))
-    assert warning.endswith("; take a day of about 22 min (run.day_length), or about 270 users")
+    assert warning.endswith("; take a day of about 25 min (--set run.day_length=25m), or about 270 users")
     (warning,) = shortages(replace(many, users=3), replace(EQUAL, tasks_per_s=250.0, embedded=True))
     assert warning.endswith(", or fewer users")
 

@@ -8,7 +8,9 @@ passes a criterion; the run is worse for the death of its monitor; the server's 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from loadsim.cluster.collect import check_run
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
+from loadsim.report.probe_panels import panels_of
 from loadsim.report.probes import placed_by
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import check_one_start, merge, read_logs, truncate
@@ -70,10 +73,12 @@ def monitor_at(
     ended: bool = True,
     name: str = "mx1",
     probe: str = "postfix",
+    **hostile: Mapping[str, Any],
 ) -> Path:
     """The file of a monitor; instants are seconds from the run's common start, by true time.
 
-    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth.
+    `set_by_s` has by instant the seconds by which its time of day was set then, beside the truth. `hostile` has further
+    keys of its `header`, its `facts`, and each sample of its probe (`sample`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
@@ -85,7 +90,7 @@ def monitor_at(
         "engine_users": 0,
         "wall_clock_start": (START + timedelta(seconds=begun_s)).isoformat(),
     }
-    writer = TimingLogWriter(path, header, epoch_ns)
+    writer = TimingLogWriter(path, header | hostile.get("header", {}), epoch_ns)
     writer.facts({"boot_id": boot, "wall_clock_error_ns": error_ns, "server_here": True})
     stated = {} if error_ns is None else {"wall_clock_error_ns": error_ns}
     for at_s, figures in samples:
@@ -93,7 +98,10 @@ def monitor_at(
         wrong_s = sum(by_s for since_s, by_s in (set_by_s or {}).items() if at_s >= since_s)
         wall_ns = round((START.timestamp() + at_s + wrong_s) * 1e6) * 1000
         writer.health({"at_ns": at_ns, "wall_clock_ns": wall_ns, **stated})
-        writer.health({"at_ns": at_ns, "probe": f"{probe}@{name}", "figures": dict(figures)})
+        writer.health(
+            {"at_ns": at_ns, "probe": f"{probe}@{name}", "figures": dict(figures)} | hostile.get("sample", {})
+        )
+    writer.facts(hostile.get("facts", {}))
     writer.facts({"probes": {f"{probe}@{name}": {"package": "p 1", "samples": 1, "failures": 0, "last_failure": None}}})
     if ended:
         writer.facts({"ended": "completed"})
@@ -199,7 +207,7 @@ def test_a_figure_may_be_a_criterion(tmp_path: Path) -> None:
     assert (was.figure, was.passed) == (None, False)
     assert (found.figure, found.passed) == (39.25, True)
     assert before.verdict.warnings == (
-        "monitor mx1: expected its file next to the logs of the run, as a criterion names it, found none",
+        "monitor mx1: expected its file among those of the run (RUN/logs), as a criterion names it, found none",
     )
     assert after.verdict.warnings == ()
     assert after.verdict.validity == before.verdict.validity == "valid"
@@ -209,15 +217,31 @@ def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> Non
     """At 20 s, in the middle of a block: its figures are not measured, and the run is what it was."""
     place = run_at(tmp_path, criteria=CRITERIA)
     path = monitor_at(place / "logs" / "mx1.tlog", seconds(0, 20), ended=False)
-    path.write_bytes(path.read_bytes() + b"\x06\x40")
     summary = judged(place)
     assert summary.verdict.validity == "valid"
     assert [(one.figure, one.passed) for one in summary.criteria] == [(None, False)]
     assert summary.verdict.warnings == (
         "monitor mx1: no sample from 19 s to 40 s, its last one: its file has no end, as that of a killed process",
     )
+    path.write_bytes(path.read_bytes() + b"\x06\x40")
+    summary = judged(place)
+    assert (summary.verdict.validity, [one.passed for one in summary.criteria]) == ("valid", [False])
     (place_of,) = monitor_places(read_logs([place]))
     assert len(place_of.damages) == 1
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    """A bit that is flipped in the middle ends what can be read: nobody killed that monitor."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    gap, damage = judged(place).verdict.warnings
+    assert gap.startswith("monitor mx1: no sample") and "killed" not in gap
+    assert re.fullmatch(
+        r"monitor mx1: mx1\.tlog: the last \d+ of \d+ bytes are cut off or damaged, and were not read", damage
+    )
 
 
 def test_a_file_that_was_copied_while_the_monitor_ran_is_whole(tmp_path: Path) -> None:
@@ -332,6 +356,100 @@ def test_each_sample_is_of_one_run(tmp_path: Path) -> None:
     assert figure.samples == 60
 
 
+def two_runs(place: Path, apart_s: float, **header: Any) -> list[Path]:
+    later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(seconds=apart_s)).isoformat()
+    return [
+        run_at(place / "one", **header),
+        run_at(place / "two", run="run-2", wall_clock_start=later, **header),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "cut_s"), [(20, 20), (50, 50), (62, 56), (400, 225), (3600, 1825)], ids="{}".format
+)
+def test_runs_in_a_row_share_no_sample(apart_s: int, cut_s: int, tmp_path: Path) -> None:
+    """A monitor that lasts over both: between them, the middle divides; a run that ended early, ends with the next."""
+    paths = two_runs(tmp_path, apart_s)
+    monitor = monitor_at(tmp_path / "mx1.tlog", seconds(-700, apart_s + 700), begun_s=-701)
+    found: dict[str, list[float]] = {"run-1": [], "run-2": []}
+    for sample in read_logs([*paths, monitor], rebase=True).health:
+        if "probe" in sample:
+            found[sample["run"]].append(sample["figures"]["oldest_message_s"])
+    assert found["run-1"] == [at_s + 0.25 for at_s in range(-600, min(cut_s, 650))]
+    assert found["run-2"] == [at_s + 0.25 for at_s in range(max(cut_s, apart_s - 600), apart_s + 650)]
+
+
+def test_repeats_in_a_row_are_judged_as_each_alone(tmp_path: Path) -> None:
+    """Each with a file of its own, which lasts to 4 s before the next run."""
+    paths = two_runs(tmp_path, 60.0, criteria={"probes.postfix@mx1.a_share.max": {"max": 0.2}})
+    for number, path in enumerate(paths):
+        begin = 60 * number
+        samples = [(at_s + 0.25, {"a_share": 0.1 * (1 + number)}) for at_s in range(begin - 4, begin + 56)]
+        monitor_at(path / "logs" / "mx1.tlog", samples, begun_s=begin - 5)
+        assert [one.figure for one in judged(path).criteria] == [pytest.approx(0.1 * (1 + number))]
+    both = summarise(paths, rebase=True)
+    assert both.verdict.warnings == ()
+    (figure,) = (figures["a_share"] for figures in (both.figures.probes or {}).values())
+    assert (figure.min, figure.max, figure.longest_gap_s) == (0.1, 0.2, 1.0)
+
+
+def test_a_merged_log_of_several_runs_has_a_report(tmp_path: Path) -> None:
+    """With the averages of its probes: means per run keep the types of figures."""
+    paths = two_runs(tmp_path, 60.0)
+    monitor = monitor_at(tmp_path / "mx1.tlog", seconds(-5, 120, cpu_busy_share=0.5), probe="host")
+    write_log(read_logs([*paths, monitor], rebase=True), tmp_path / "merged.tlog")
+    blocks = [
+        block for one in describe_run(read_run(str(tmp_path / "merged.tlog")), {}).sections for block in one.blocks
+    ]
+    (table,) = (block for block in blocks if getattr(block, "caption", "") == "Averages over the window")
+    assert table.rows[0][:2] == ("Processor time (% of all cores)", 50.0)  # type: ignore[union-attr]
+
+
+def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
+    """An idle and a busy one: their mean would be the figure of neither, and one may die unseen."""
+    place = run_at(tmp_path)
+    for name, boot, ends_s in (("a", "boot-a", 20), ("b", "boot-b", 50)):
+        monitor_at(place / "logs" / f"{name}.tlog", seconds(-5, ends_s), boot=boot, epoch_ns=10**12 * ends_s)
+    with pytest.raises(LogError, match=r"^merge: expected one machine of the monitor mx1, found files of two that"):
+        judged(place)
+    (place / "logs" / "b.tlog").rename(tmp_path / "b.tlog")
+    merged = tmp_path / "merged.tlog"
+    write_log(read_logs([place]), merged)
+    with pytest.raises(LogError, match=r"^merge: expected one machine of the monitor mx1"):
+        read_logs([merged, tmp_path / "b.tlog"])
+
+
+def test_a_monitor_may_have_two_files_at_a_time(tmp_path: Path) -> None:
+    """Of other probes, or on one machine."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "a.tlog", seconds(), boot="boot-a")
+    monitor_at(place / "logs" / "b.tlog", seconds(), boot="boot-b", epoch_ns=10**15, probe="host")
+    monitor_at(place / "logs" / "c.tlog", seconds(), boot="boot-b", epoch_ns=10**15 + 1, probe="host")
+    assert {figure.probe for figure in probe_figures(read_logs([place]), WINDOW)} == {"postfix@mx1", "host@mx1"}
+
+
+def test_a_machine_that_was_restarted_is_named(tmp_path: Path) -> None:
+    """It has another boot ID: so has another machine."""
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "a.tlog", seconds(0, 22), boot="boot-1", ended=False)
+    monitor_at(place / "logs" / "b.tlog", seconds(24, 50), boot="boot-2", begun_s=23)
+    assert judged(place).verdict.warnings == (
+        "monitor mx1: its files are of 2 boots: the machine was started again during the run, or they are of several",
+    )
+
+
+def test_a_merged_log_and_its_monitors_file_count_once(tmp_path: Path) -> None:
+    place = run_at(tmp_path)
+    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22))
+    merged = tmp_path / "merged.tlog"
+    write_log(read_logs([place]), merged)
+    with pytest.raises(LogError, match="expected each file once, found that of the monitor mx1 twice"):
+        read_logs([merged, place / "logs" / "mx1.tlog"])
+    second = monitor_at(tmp_path / "b.tlog", seconds(24, 50), begun_s=23)
+    log = read_logs([merged, second])
+    assert [place.samples for place in monitor_places(log)] == [22, 26]
+
+
 def test_slices_are_merged_with_it(tmp_path: Path) -> None:
     """It is of no slice: neither that of one machine nor one that is missing, also in a log that is merged again."""
     for number in (1, 2):
@@ -400,6 +518,58 @@ def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
     check_run(place, "run-1")
     with pytest.raises(ConfigError, match="expected a log of run run-2, found one of run run-1"):
         check_run(place, "run-2")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "found"),
+    [
+        ({"header": {"users": 5}}, "header: users: expected 0 of a monitor, found 5"),
+        ({"header": {"engine_users": 5}}, "header: engine_users: expected 0 of a monitor, found 5"),
+        ({"header": {"client": "c1"}}, "header: client: expected 'mx1' of a monitor, found 'c1'"),
+        ({"header": {"monitor": ""}}, "header: monitor: expected a-z, 0-9 and -, at most 40 characters, found ''"),
+        ({"facts": {"own_faults": {"OSError: x": 3}}}, "facts: own_faults: expected no such fact of a monitor"),
+        ({"facts": {"ended_why": "x"}}, "facts: ended_why: expected no such fact of a monitor, found 'x'"),
+        ({"facts": {"start_ns": 5}}, "facts: start_ns: expected no such fact of a monitor, found 5"),
+        ({"sample": {"engine": "0"}}, "health: engine: expected no such key of a monitor, found one"),
+        ({"sample": {"lags_us": [9]}}, "health: lags_us: expected no such key of a monitor, found one"),
+        ({"sample": {"probe": "host"}}, "health: probe: expected names that end with @mx1, found 'host'"),
+        ({"sample": {"probe": "a@mx2"}}, "health: probe: expected names that end with @mx1, found 'a@mx2'"),
+        ({"sample": {"figures": {"{a}": 1}}}, "health: figures: expected names of a-z, 0-9 and _, at most 40"),
+    ],
+)
+def test_a_monitor_is_no_part_of_the_generator(hostile: dict[str, Any], found: str, tmp_path: Path) -> None:
+    """A file that says so is refused: it would make the run invalid, or change the samples of other probes."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds(), **hostile)
+    with pytest.raises(LogError) as refused:
+        judged(place)
+    assert str(refused.value).startswith(f"{path}: {found}")
+
+
+@pytest.mark.parametrize("ended", ["early", "given up"])
+def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path) -> None:
+    """Neither in its own file, nor in a merged log."""
+    place = run_at(tmp_path)
+    path = monitor_at(place / "logs" / "mx1.tlog", seconds(), ended=False, facts={"ended": ended})
+    with pytest.raises(LogError, match="facts: ended: expected completed of a monitor, found"):
+        judged(place)
+    path.unlink()
+    monitor_at(path, seconds())
+    log = read_logs([place])
+    for facts in ({"ended": ended}, {"own_faults": {"x": 1}}):
+        sources = [replace(one, facts={**one.facts, **facts}) if one.is_monitor else one for one in log.sources]
+        (key,) = facts
+        merged = tmp_path / f"{key}.tlog"
+        write_log(replace(log, sources=tuple(sources)), merged)
+        with pytest.raises(LogError, match=f"facts: {key}: expected (?:completed|no such fact) of a monitor"):
+            read_log(merged)
+
+
+def test_a_figure_with_any_name_of_others_is_drawn(tmp_path: Path) -> None:
+    """A name is never a format."""
+    (panel, lines), *_ = panels_of("custom@mx1", ["{a}"])
+    assert (panel.title, lines) == ("{a}", [("{a}", "{a}")])
+    assert [lines for _, lines in panels_of("host", ["disk_sda_busy_share"])] == [[("sda busy", "disk_sda_busy_share")]]
 
 
 @pytest.mark.parametrize(

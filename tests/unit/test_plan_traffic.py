@@ -198,6 +198,26 @@ def test_the_text_fits_into_80_columns_and_a_run_of_many_hours_is_shown_by_day()
     assert [line.split()[2] for line in table[1:]] == [f"{sent / 14_400:,.2f}" for sent in by_day]
 
 
+def test_a_night_has_no_part_in_the_rate_of_its_day() -> None:
+    """The run ends with the third day: the mean of the days is that of the run."""
+    figures = planned(
+        "topology=[{profile: loadsim-4.0/medium, users: 4}]", "run={day_length: 30s, days: 3, ramp_up: 1s}",
+        "limits={window: 1s, hits: 1}",
+    )  # fmt: skip
+    assert figures["night_s"] == 15
+    rows = plan_text(figures).split("On day")[1].split("\n\n")[0].splitlines()[1:]
+    tasks = [float(row.split()[1]) for row in rows]
+    assert len(tasks) == 3
+    assert sum(tasks) / 3 == pytest.approx(figures["rates_per_s"]["tasks"], abs=0.01)
+
+
+def test_days_that_begin_within_an_hour_have_no_rows() -> None:
+    figures = planned("run={day_length: 4h, days: 4}", "topology.0.users=4")
+    text = plan_text({**figures, "day_s": figures["day_s"] * 0.95})
+    assert "On day" not in text
+    assert "\n\n\n" not in text
+
+
 def test_programs_that_a_plan_does_not_simulate_are_named() -> None:
     figures = planned("topology=[{profile: loadsim-5.5/medium, users: 12, program: webmail}]")
     (left_out,) = [each for each in figures["left_out"] if "IMAP commands of" in each["what"]]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from health_samples import sample
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -199,8 +200,8 @@ def _write_health(
 ) -> None:
     """A log of samples only."""
     writer = TimingLogWriter(path, HEADER | dict(header), EPOCH_NS)
-    for sample in samples:
-        writer.health(sample)
+    for one in samples:
+        writer.health(one)
     writer.facts(ENDED | dict(facts or {}))
     writer.close()
 
@@ -568,7 +569,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     assert times["score"].values == (10.0, 90.0, 40.0, 60.0)
     assert times["score, median"].values == (10.0, 60.0, None, None)
     assert not times["score"].joined and times["score, median"].joined
-    assert [limit.value for limit in chart.panels[0].limits] == [50.0]
+    assert [(limit.name, limit.value) for limit in chart.panels[0].limits] == [("score below 50 ms", 50.0)]
     (differing,) = differences.blocks
     assert isinstance(differing, Table)
     assert [column.title for column in differing.columns] == ["Fact", "Value", "Runs"]
@@ -601,6 +602,62 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
+def test_the_limit_of_the_event_loop_stands_in_the_legends(tmp_path: Path) -> None:
+    """With its value: 5 ms, as the only task takes 90 ms. Both charts of lags have it, and neither has it as a mark."""
+    health = [sample(at) for at in range(1, 101)]
+    write_sample(tmp_path / "a.tlog", [done("READ", 500 * at, 90) for at in range(100)], health=health)
+    page = to_html(document_of([str(tmp_path / "a.tlog")], {}))
+    assert page.count("</svg>limit of the event loop: 5 ms</li>") == 2
+    assert not re.search("<text[^>]*>limit of", page)
+
+
+def test_limits_of_several_runs_have_the_words_of_their_criteria(tmp_path: Path) -> None:
+    """One is stated in the legend, not beside its line, where the figures are."""
+    for at, criterion in enumerate(({"max": 10_000}, {"below": 900}, {"below": 900})):
+        header = {"users": 10 + at, "engine_users": 10 + at, "run": f"run-{at}", "criteria": {"score_ms": criterion}}
+        write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header)
+    document = document_of([str(tmp_path / str(at)) for at in range(3)], {})
+    (chart,) = (block for block in document.sections[1].blocks if isinstance(block, Chart))
+    limits = [(limit.name, limit.value) for limit in chart.panels[0].limits]
+    assert limits == [("score below 900 ms", 900), ("score at most 10 s", 10_000)]
+    page = to_html(document)
+    for words, _ in limits:
+        assert f"</svg>{words}</li>" in page and not re.search(f"<text[^>]*>{words}", page)
+
+
+@pytest.mark.parametrize(
+    ("embedded", "verdict", "advice"),
+    [
+        ((True, True), "2 of 2 runs met their criteria; on the embedded server: no measurement", "run it on a mail"),
+        ((True, False), "2 of 2 runs met their criteria; 1 run on the embedded server: no measurement", "run it on"),
+        ((False, False), "2 of 2 runs met their criteria", "run with more than 20 users"),
+    ],
+)
+def test_several_runs_on_the_embedded_server_measure_nothing(
+    tmp_path: Path, embedded: tuple[bool, ...], verdict: str, advice: str
+) -> None:
+    """The banner says why it is amber, and no further run there is advised."""
+    for at, here in enumerate(embedded):
+        users = 10 + 10 * at
+        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        write_sample(
+            tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header | {"embedded": here}
+        )
+    document = document_of([str(tmp_path / str(at)) for at in range(2)], {})
+    assert (document.verdict, document.tone) == (verdict, "doubtful" if any(embedded) else "good")
+    assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {advice}")
+
+
+def test_a_degraded_run_of_several_is_counted(tmp_path: Path) -> None:
+    """Of 200 tasks, 1.5 % never began: the amber banner says so."""
+    late = [done("READ", 100 * at, 10) for at in range(197)] + [skipped("READ", 50_000 + at) for at in range(3)]
+    for name, tasks in (("a", late), ("b", [done("READ", 500, 10)])):
+        header = {"run": name, "criteria": {"score_ms_max": 50}}
+        write_sample(tmp_path / name / "a.tlog", tasks, header=header)
+    document = document_of([str(tmp_path / name) for name in "ab"], {})
+    assert (document.verdict, document.tone) == ("2 of 2 runs met their criteria; 1 of them is degraded", "doubtful")
 
 
 def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
@@ -705,6 +762,8 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     table = document.sections[0].blocks[0]
     assert isinstance(table, Table)
     assert {row[0]: row[3] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
+    assert {row[0]: row[4] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
+    assert [row[0] for row in table.rows if row[10] == "not shown"] == ["c"]
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
     assert text == "Invalid runs are points without a line."

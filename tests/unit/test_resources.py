@@ -73,6 +73,16 @@ def test_what_was_not_measured_comes_last_and_is_not_empty() -> None:
     assert ranked(memory_used_share=None, pressure_memory_some_share=0.0) == [("memory", 0.0)]
 
 
+def test_the_line_names_what_was_not_measured() -> None:
+    """It may have been nearer to full than all that is known."""
+    found = ranked_resources(
+        {"host": {"cpu_busy_share": statistics(None), "memory_used_share": statistics(0.41)}}, PLACES
+    )
+    (line,) = resource_lines(found)
+    assert line.endswith("server is: memory 41 % (95th 41 %); processor not measured; evidence, no proof")
+    assert resource_lines([one for one in found if one.share is None]) == []
+
+
 def test_other_probes_and_figures_are_no_resources() -> None:
     """A queue, sessions and rates have no known limit."""
     probes = {

@@ -525,11 +525,11 @@ def test_settings_apply_in_their_order() -> None:
         ("=5", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
         (
             "topology.3.users=5",
-            "--set topology.3.users: expected an index from 0 to 2 at topology, found '3'",
+            "--set topology.3.users: expected an index from 0 to 2 at topology, found '3' (perhaps topology.2.users)",
         ),
         (
             "topology.-1.users=5",
-            "--set topology.-1.users: expected an index from 0 to 2 at topology, found '-1'",
+            "--set topology.-1.users: expected an index from 0 to 2 at topology, found '-1' (perhaps topology.2.users)",
         ),
         (
             "topology.first.users=5",
@@ -613,7 +613,11 @@ LOOPBACK = "expected a loopback address, or a host in allow_hosts"
             "server: {imap: {host: localhost.example.org}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
             f"server.imap.host: {LOOPBACK}, found 'localhost.example.org'; add allow_hosts: ['localhost.example.org']",
         ),
-        (LOCAL + FEW, "accounts: expected the accounts of a server that is not embedded, found nothing"),
+        (
+            LOCAL + FEW,
+            "accounts: expected the accounts of a server that is not embedded, such as accounts: {user:"
+            ' "user{index:05d}", password_env: LOADSIM_PASSWORD}, found nothing',
+        ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}'}\n",
             "accounts: expected either csv, or user and password, found only a user",

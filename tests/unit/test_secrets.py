@@ -115,6 +115,11 @@ def test_a_password_from_a_command() -> None:
             "own.yaml: accounts.password_env: expected a variable of the environment that is set, found none called",
         ),
         (
+            {"user": "u{index}", "password_env": "LOADSIM_TEST_EMPTY"},
+            "own.yaml: accounts.password_env: expected one line of printable characters in the variable"
+            " LOADSIM_TEST_EMPTY, found nothing; set it: export LOADSIM_TEST_EMPTY=...",
+        ),
+        (
             {"user": "u{index}", "password_command": "sh -c 'echo hunter2; echo hunter2 >&2; exit 3'"},
             "own.yaml: accounts.password_command: expected a command that prints the password, found that it failed"
             " (exit status 3)",
@@ -128,8 +133,11 @@ def test_a_password_from_a_command() -> None:
         ({"user": "u{index}", "password_command": ["hunter2"]}, "expected a text"),
     ],
 )
-def test_a_missing_password_is_refused(capfd: pytest.CaptureFixture[str], accounts: Any, says: str) -> None:
+def test_a_missing_password_is_refused(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, accounts: Any, says: str
+) -> None:
     """The error is one line without a password, and without the output of the command."""
+    monkeypatch.setenv("LOADSIM_TEST_EMPTY", "")
     Path("two").write_text("hunter2\nhunter3\n", encoding="utf-8")
     Path("empty").write_text("\n", encoding="utf-8")
     assert main(["init", written(accounts)]) == BAD_INPUT

@@ -27,10 +27,17 @@ HEADER = {
 }
 
 
-def busy_run(place: Path, seed: int = 1, header: Mapping[str, Any] | None = None, **constant: Any) -> Path:
+def busy_run(
+    place: Path,
+    seed: int = 1,
+    header: Mapping[str, Any] | None = None,
+    probe: str = "host",
+    messages: bool = True,
+    **replaced: Any,
+) -> Path:
     """A run directory of the simulated server on a machine of two cores, of which other programs take 0.5.
 
-    `constant` replaces figures of the probe; None leaves one out.
+    `replaced` replaces figures of the probe by a constant or a function of the time; None leaves one out.
     """
     samples, ends = server(seed, USERS, TASKS_PER_USER_S, DEMAND_S)
     figures: dict[str, Any] = {
@@ -49,9 +56,10 @@ def busy_run(place: Path, seed: int = 1, header: Mapping[str, Any] | None = None
     }
     health = []
     for at_s, busy in samples:
-        all_figures = figures | {"server_cpu_cores": busy} | constant
+        all_figures = figures | {"server_cpu_cores": busy} | replaced
         kept = {name: value for name, value in all_figures.items() if value is not None}
-        health.append({"at_ns": START_NS + round(at_s * 1e9), "probe": "host", "figures": kept})
+        kept = {name: value(at_s) if callable(value) else value for name, value in kept.items()}
+        health.append({"at_ns": START_NS + round(at_s * 1e9), "probe": probe, "figures": kept})
     tasks = [done("READ", end / 1000 - 5, 5, user=1 + n % USERS) for n, end in enumerate(ends)]
     commands = [
         {
@@ -64,7 +72,7 @@ def busy_run(place: Path, seed: int = 1, header: Mapping[str, Any] | None = None
             "received_bytes": 10,
         }
         for n, end in enumerate(ends)
-        for name in ("IMAP UID FETCH", "IMAP DONE", *(("SMTP DATA",) if n % 4 == 0 else ()))
+        for name in ("IMAP UID FETCH", "IMAP DONE", *(("SMTP DATA",) if messages and n % 4 == 0 else ()))
     ]
     mails = [event("accepted", f"n1.{n}", 2, end / 1000) for n, end in enumerate(ends[::2], 1)]
     mails += [event("seen", f"n1.{n}", 2, end / 1000 + 1) for n, end in enumerate(ends[::2], 1)]
@@ -161,13 +169,199 @@ def test_the_text_has_the_verdict_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert "network: 1.00 MB/s sent and 2.00 received; its speed is not known" in " ".join(text.split())
 
 
+# --- what else fills the machine ------------------------------------------------------------------------------------
+
+
+def answer(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit status and the text, as one line."""
+    status = main(["size", str(place)])
+    return status, " ".join(capsys.readouterr().out.split())
+
+
+def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 4 cores, the server takes 0.4 and rspamd 2.4: 284 users fill them, not 2,000. So with 14 ms a task, too."""
+    place = busy_run(
+        tmp_path, cores=4.0, others_cpu_cores=0.03, rspamd_cpu_cores=2.4, rspamd_rss_bytes=2e9, cpu_busy_share=0.7825
+    )
+    status, found = sized(place, capsys)
+    processor = resource(found, "processor")
+    assert (status, found["first"]) == (0, "processor")
+    assert processor["used"] == pytest.approx(2.8, rel=0.02)
+    assert processor["users"]["value"] == pytest.approx(284, rel=0.02)
+    assert resource(found, "memory")["users"]["value"] == pytest.approx(600)
+    (per_task,) = [each for each in found["demands"] if each["name"] == "task"]
+    assert per_task["value"]["value"] == pytest.approx(140, rel=0.1)
+    assert "the processes of probes.host.groups (rspamd) are a part of the server" in found["assumptions"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"imap_cpu_cores": 0.3, "cpu_busy_share": 0.6}, "0.30 cores are the server's or loadsim's, too"),
+        ({"imap_cpu_cores": 0.3}, "the probe has no figure cpu_busy_share"),
+        ({"imap_cpu_cores": 0.3, "cpu_busy_share": 0.6, "loadsim_cpu_cores": None}, "no figure loadsim_cpu_cores"),
+    ],
+)
+def test_groups_that_may_count_twice_are_refused(
+    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server's 0.4 cores include the 0.3 of `imap`: with loadsim's 0.3 and 0.5 of others, 1.2 of 2 are busy."""
+    place = busy_run(tmp_path, **{"imap_rss_bytes": 1e9, **change})
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
+    assert reason in resource(found, "processor")["why_not"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "name", "users"),
+    [
+        ({"quota_cores": 0.45, "quota_busy_share": 0.88, "quota_throttled_share": 0.4}, "processor quota", 227),
+        # A group that is stopped hides another that uses more of its own quota: the highest share is a bound.
+        ({"quota_cores": 0.45, "quota_busy_share": 0.1, "quota_throttled_share": 0.8}, "processor quota", 250),
+        ({"network_busy_share": 0.9}, "network", 222),
+    ],
+)
+def test_quota_and_network_are_resources(
+    figures: dict[str, float], name: str, users: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = busy_run(tmp_path, cores=8.0, others_cpu_cores=0.01, **figures)
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (0, name)
+    assert resource(found, name)["bound"] == "at least"
+    assert resource(found, name)["users"]["value"] == pytest.approx(users, rel=0.01)
+    status, text = answer(place, capsys)
+    assert text.startswith(f"Size: at least {users // 10 * 10} users fill the {name}")
+    assert ("its speed is not known" in text) is (name != "network")
+
+
+def test_a_quota_whose_use_is_not_counted_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Version 1 of control groups may count the time in another hierarchy."""
+    place = busy_run(tmp_path, quota_cores=1.0, quota_throttled_share=0.0)
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
+    assert "counts the time of its control group elsewhere" in resource(found, "processor quota")["why_not"]
+
+
+def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = busy_run(tmp_path, network_busy_share=lambda at_s: at_s / 700 * 0.02)
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (0, "processor")
+    assert resource(found, "network")["users_beyond"] == pytest.approx(4000)
+    assert "drifts" in resource(found, "network")["why_not"]
+
+
+def test_stolen_time_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 4 cores, others took 0.1 and other machines 1.6: 1,158 users now, 381 if both grow with them."""
+    place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.4)
+    _, found = sized(place, capsys)
+    (doubt,) = [each for each in found["doubts"] if "grows with the users" in each]
+    users = int(doubt.split("too, ")[1].split()[0])
+    assert users == pytest.approx(381, rel=0.03)
+    assert users < resource(found, "processor")["users"]["value"]
+    assert "other virtual machines 1.60" in doubt
+
+
+def test_a_processor_that_other_machines_take_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.8)
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
+    assert "0.10 of 4 cores, and other virtual machines 3.20, more than half" in resource(found, "processor")["why_not"]
+
+
+# --- disk operations --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raid", ["md0", "md_d1", "dm_0", "drbd1", "loop7"])
+def test_operations_of_a_raid_and_its_members_are_not_added(
+    raid: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each counts the same operation again; alone, the device counts it once."""
+    own = {f"disk_{raid}_{figure}": value for figure, value in (("reads_per_s", 10.0), ("writes_per_s", 30.0))}
+    own[f"disk_{raid}_busy_share"] = 0.25
+    _, found = sized(busy_run(tmp_path / "a", **own), capsys)
+    assert found["disk"]["per_s"] is None
+    assert f"of {', '.join(sorted((raid, 'sda')))}, {raid} may keep data on the others" in found["disk"]["why_not"]
+    alone = {f"disk_sda_{figure}": None for figure in ("reads_per_s", "writes_per_s", "busy_share")}
+    _, found = sized(busy_run(tmp_path / "b", **own, **alone), capsys)
+    assert found["disk"]["per_s"]["value"] == pytest.approx(40)
+
+
+def test_operations_of_several_disks_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = {"disk_mdb_reads_per_s": 1.0, "disk_mdb_writes_per_s": 2.0, "disk_mdb_busy_share": 0.1}
+    _, found = sized(busy_run(tmp_path, **second), capsys)
+    assert found["disk"]["per_s"]["value"] == pytest.approx(43)
+
+
+def test_a_run_without_messages_has_disk_operations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = sized(busy_run(tmp_path, messages=False), capsys)
+    disk = found["disk"]
+    assert disk["per_s"]["value"] == pytest.approx(40)
+    assert disk["per_mailbox_per_s"]["value"] == pytest.approx(0.2)
+    assert (disk["per_message"], disk["why_not"]) == (None, None)
+    _, text = answer(tmp_path, capsys)
+    assert "Disk operations (of all programs): 40.0" in text
+    assert "for each submitted message" not in text
+
+
+@pytest.mark.parametrize("scenario", [None, "topology: ["])
+def test_mailboxes_without_a_scenario_are_not_known(
+    scenario: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy_run(tmp_path)
+    if scenario is not None:
+        (tmp_path / "scenario.yaml").write_text(scenario)
+    status, text = answer(tmp_path, capsys)
+    assert status == 0
+    assert "Mailboxes: not known (no scenario.yaml that can be read)" in text
+    assert "a container's limit of memory or disk" in text
+
+
+# --- several probes -------------------------------------------------------------------------------------------------
+
+
+def add_probe(place: Path, probe: str, **figures: float) -> None:
+    health = [{"at_ns": START_NS + at_s * 10**9, "probe": probe, "figures": figures} for at_s in range(700)]
+    header = HEADER | {"engine": "machine", "engine_users": 0}
+    write_sample(place / "logs" / "c1.machine.tlog", header=header, health=health)
+
+
+@pytest.mark.parametrize("second", ["host/b", "host@mx2", "host/a@mx2"])
+def test_a_server_on_several_machines_is_refused(
+    second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other machine is nearly full."""
+    add_probe(busy_run(tmp_path), second, cores=4.0, server_cpu_cores=3.9, others_cpu_cores=0.01, cpu_steal_share=0.0)
+    assert main(["size", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert f"expected one probe host that saw the server's processes, found host, {second}: " in said.err
+
+
+@pytest.mark.parametrize("name", ["host@mx1", "host/a@mx1", "host/a"])
+def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own machine has no processes of the server."""
+    add_probe(busy_run(tmp_path, probe=name), "host", cores=64.0, cpu_busy_share=0.01)
+    status, found = sized(tmp_path, capsys)
+    assert (status, found["first"]) == (0, "processor")
+    assert resource(found, "processor")["available"] == pytest.approx(1.5)
+    assert "the machine of host, on which no processes of the server were seen" in found["not_covered"]
+
+
+def test_a_monitor_s_postfix_may_count_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    add_probe(busy_run(tmp_path), "postfix@mx1", queued_per_s=50.0)
+    _, found = sized(tmp_path, capsys)
+    assert any(each.startswith("postfix@mx1 counted 50.0 messages per second") for each in found["doubts"])
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"others_cpu_cores": 1.2}, "other programs took 1.20 of 2 cores, more than half: end them, and measure again"),
+        ({"others_cpu_cores": 1.2}, "other programs took 1.20 of 2 cores, more than half: measure without them"),
         ({"others_cpu_cores": None}, "the probe has no figure others_cpu_cores"),
         ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "other programs took 1.10 of 2 cores"),
     ],
@@ -240,7 +434,9 @@ def test_runs_that_size_no_server_are_one_line(
 
 def test_a_run_without_the_server_s_processes_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", str(busy_run(tmp_path / "a", server_cpu_cores=None))]) == 2
-    assert "expected the probe host to see the server's processes, found none" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "expected the probe host to see the server's processes, found none" in said
+    assert "docker-proxy" in said
     write_sample(tmp_path / "b" / "logs" / "c1.0.tlog", [LOGGED_ON, done("READ", 1000, 5)], DELIVERED)
     assert main(["size", str(tmp_path / "b")]) in (2, 3)
     assert capsys.readouterr().err.count("\n") == 1
@@ -264,13 +460,6 @@ def test_a_hostile_name_reaches_no_terminal(tmp_path: Path, capsys: pytest.Captu
 
 def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Postfix took in 50 messages per second, loadsim sent five."""
-    place = busy_run(tmp_path)
-    health = [
-        {"at_ns": START_NS + second * 10**9, "probe": "postfix", "figures": {"queued_per_s": 50.0}}
-        for second in range(700)
-    ]
-    write_sample(
-        place / "logs" / "c1.machine.tlog", header=HEADER | {"engine": "machine", "engine_users": 0}, health=health
-    )
-    _, found = sized(place, capsys)
+    add_probe(busy_run(tmp_path), "postfix", queued_per_s=50.0)
+    _, found = sized(tmp_path, capsys)
     assert any(each.startswith("postfix counted 50.0 messages per second, loadsim made 5.") for each in found["doubts"])

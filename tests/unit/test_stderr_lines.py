@@ -27,6 +27,33 @@ def test_a_line_is_broken_at_words(monkeypatch: pytest.MonkeyPatch, columns: int
     assert all(len(line) <= columns for line in lines if command not in line)
 
 
+@pytest.mark.parametrize(
+    ("line", "whole", "parted"),
+    [
+        ("(lists.count: 0): loadsim plan says how much", "loadsim plan", "says how"),
+        ("no account (loadsim topology export writes all of them)", "loadsim topology", "all of"),
+        ("no account (loadsim topology export), or another", "loadsim topology export", ", or"),
+        ("; loadsim log answer --wide runs/x-y shows it", "loadsim log answer --wide runs/x-y", "shows it"),
+        ("; loadsim report RUN RUN shows both", "loadsim report RUN RUN", "shows both"),
+        ("one; loadsim run a.yaml --set run.days=3", "loadsim run a.yaml --set run.days=3", "one; loadsim"),
+    ],
+)
+def test_prose_after_a_command_is_broken(monkeypatch: pytest.MonkeyPatch, line: str, whole: str, parted: str) -> None:
+    """A command is kept whole in a line of any width. The words around it are not."""
+    lines = []
+    for columns in range(5, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines.append(for_terminal(line))
+    assert all(whole in wrapped for wrapped in lines)
+    assert any(parted not in wrapped for wrapped in lines)
+
+
+def test_lines_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several lines are wrapped each by itself."""
+    monkeypatch.setenv("COLUMNS", "40")
+    assert for_terminal("one\ntwo") == "one\ntwo"
+
+
 def test_elsewhere_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(LINE)
     assert capsys.readouterr().err == f"{LINE}\n"
@@ -42,3 +69,6 @@ def test_a_terminal_gets_it_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", shown)
     print_line(LINE)
     assert shown.getvalue() == f"{for_terminal(LINE)}\n"
+    on_stdout = Terminal()
+    print_line(LINE, on_stdout)
+    assert on_stdout.getvalue() == shown.getvalue()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from small_runs import written
 
@@ -22,7 +22,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
 from loadsim.report.suite_text import run_text, suite_text, time_words
-from loadsim.runs.suite_cells import scenarios_of, terms_of
+from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
 
 Capture = pytest.CaptureFixture[str]
 CHI_SQUARED_8 = 26.12
@@ -170,14 +170,35 @@ def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
     ]
 
 
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20))
+@example('\U0001f600 \u2028\x85\x7f \\ud83d\\ude00 "#')
+def test_a_setting_may_have_any_character(text: str) -> None:
+    """It reaches the scenario as the file has it, on one line."""
+    line = _as_yaml({"key": text})
+    assert line.isprintable()
+    assert yaml.safe_load(line) == {"key": text}
+
+
+def test_a_name_beyond_the_basic_plane_is_no_error() -> None:
+    found = suite(set={"name": "\U0001f600"})
+    assert scenarios_of(found, passwords=False)["all"].name == "\U0001f600"
+
+
 def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:
     (error,) = problems(scenario="mediun", users=[4, 6])
     assert error.startswith("suite.yaml: scenario: expected one of dovecot-postfix, ")
     assert error.endswith("found 'mediun' (perhaps medium)")
 
 
-def test_a_closed_loop_and_several_groups_are_rejected() -> None:
+def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() -> None:
     assert "expected canonical for a suite, found stress" in problems(set={"run.mode": "stress"})[0]
+    monitored = {"criteria": {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}}
+    (error,) = problems(set=monitored)
+    assert error.endswith(
+        "criteria: expected figures that are known at the end of each run, found those of the monitor mx1, whose file"
+        " is there later"
+    )
+    assert error.startswith("suite.yaml: ")
     written(Path("three.yaml"))
     (error,) = problems(scenario="three.yaml", profiles=["loadsim-5.5/light"])
     assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error
@@ -252,7 +273,7 @@ def run(number: int = 1, result: str = "measured", score_ms: float | str | None 
         "result": result,
         "began": "2026-01-05T08:00:00+00:00",
         "took_s": 61.0,
-        "validity": {"measured": "valid", "invalid": "invalid", "failed": None}[result],
+        "validity": {"measured": "valid", "failed": None}.get(result, "invalid"),
         "passed": True if measured else None,
         "score_ms": score_ms if measured else None,
         "tasks_per_s": 5.0 if measured else None,
@@ -292,6 +313,8 @@ def test_runs_that_may_not_be_quoted_are_in_no_figure() -> None:
         ([run(1), run(2)], 3, "incomplete"),
         ([run(1), run(2, passed=False)], 3, "missed"),
         ([run(1, "invalid"), run(2)], 1, "met"),
+        ([run(1, "overloaded"), run(2)], 2, "missed"),
+        ([run(1, "overloaded"), run(2)], 1, "missed"),
         ([], 1, "incomplete"),
     ],
 )
@@ -304,6 +327,7 @@ def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(runs: list[SuiteRun
     [
         ({"score_ms": "inf"}, "not every run has a finite score"),
         ({"score_ms": None}, "not every run has a finite score"),
+        ({"result": "overloaded"}, "the server did not take the load in 1 of 2 runs"),
         ({"scored": ["imap: SEND"]}, "the runs' scores are over different tasks"),
     ],
 )
@@ -325,6 +349,8 @@ def figures(*runs: SuiteRun, planned: int, retries: int = 0) -> SuiteFigures:
         ([run(1, passed=False)], 1, 0, 0, 1),
         ([run(1, "invalid")], 1, 0, 0, 3),
         ([run(1, "invalid")], 1, 1, 1, 3),
+        ([run(1, "overloaded")], 1, 1, 0, 1),
+        ([run(1, "overloaded"), run(2, "failed")], 2, 0, 0, 3),
         ([run(1, "failed"), run(1, passed=False)], 1, 1, 0, 1),
         ([run(1, passed=False), run(2, "failed")], 2, 0, 0, 3),
     ],
@@ -359,7 +385,7 @@ def test_lengths_of_time(time_s: float, words: str) -> None:
 
 
 def test_terms_know_what_has_changed_but_no_password() -> None:
-    """Another scenario, command or order counts; another password, comparison or number of retries does not."""
+    """Another scenario, command, order or comparison counts; another password or number of retries does not."""
 
     def terms(**keys: Any) -> dict[str, Any]:
         found = suite(**keys)
@@ -372,6 +398,12 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
     for changed in ({"repeats": 4}, {"seed": 2}, {"order": "given"}, {"pause": "1s"}, {"before": [{"run": ["sync"]}]}):
         assert terms(set=accounts, **changed) != first, changed
     assert terms(set=accounts | {"run.seed": 7}) != first
+    pair = {"base": {"settings": "a"}, "new": {"settings": "b"}}
+    compared = [
+        terms(settings=[{"name": "a"}, {"name": "b"}], compare=[pair | limit])["compare"]
+        for limit in ({}, {"max_regression": "5%"}, {"max_regression": "10%"})
+    ]
+    assert compared == [[["a", "b", None]], [["a", "b", 0.05]], [["a", "b", 0.1]]]
 
 
 WRONG = (

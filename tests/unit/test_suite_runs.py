@@ -9,30 +9,40 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
+import shutil
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from compared_runs import write_run
+from kept_signals import kept_signals
 from paths import ROOT
+from patience import PATIENCE_S
 from small_runs import written
+from timing_samples import ENDED, skipped
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, Suite, load_suite
-from loadsim.report.document import to_json
+from loadsim.report.document import Chart, to_json
 from loadsim.report.html import to_html
 from loadsim.report.suite_report import describe_suite
+from loadsim.report.suite_text import suite_text, tone
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
+from loadsim.runs.result import write_summary
 from loadsim.runs.suite import run_suite
 from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.runs.suite_file import run_name, write
+from loadsim.runs.watcher import SILENT
 
 Capture = pytest.CaptureFixture[str]
 OUT = Path("out")
@@ -119,6 +129,8 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
 
     suite(servers=[{"name": "old"}, {"name": "new", "set": {"run.seed": 5}}], repeats=1, seed=2)
     assert "--out out: expected the suite that it holds, found changed: cell new, seed (take a new" in refused()
+    suite(servers=SERVERS, repeats=1, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+    assert "--out out: expected the suite that it holds, found changed: compare (take a new" in refused()
     suite(servers=SERVERS, repeats=1)
     (OUT / "suite.json").write_text("[]")
     assert "out/suite.json: expected a file of loadsim suite, found something else" in refused()
@@ -139,7 +151,63 @@ def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> 
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["suite", "suite.yaml", "--out", "other"]) == 2
+    assert "expected a new or empty directory, found files in it; choose another name" in capsys.readouterr().err
+
+
+def test_two_suites_that_begin_together_do_not_share_a_directory() -> None:
+    """The second is refused while the first plans: else the first would take the runs of the second for its own."""
+    found = suite(repeats=1, retries=0, **FAILS)
+
+    @contextmanager
+    def planning() -> Iterator[Callable[[float], None]]:
+        with pytest.raises(ConfigError, match="expected a directory of its own, found another suite at work"):
+            run_suite(found, OUT)
+        yield lambda _: None
+
+    assert len(run_suite(found, OUT, planning=planning).runs) == 1
+
+
+def test_a_crash_while_the_first_state_was_written_is_resumed(capsys: Capture) -> None:
+    """The directory has nothing but the unfinished file; with anything else, it is not that of a suite."""
+    found = suite(repeats=1, retries=0, **FAILS)
+    OUT.mkdir()
+    (OUT / "suite.new").write_text('{"name": ')
+    (OUT / "letter").touch()
+    assert main(["suite", "suite.yaml", "--out", "out"]) == 2
     assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
+    (OUT / "letter").unlink()
+    assert len(run_suite(found, OUT).runs) == 1
+    assert not (OUT / "suite.new").exists()
+
+
+def test_a_score_is_believed_as_loadsim_wrote_it() -> None:
+    """The logs are not read again: they may have been moved."""
+    found = suite(repeats=1, retries=0, **FAILS)
+    crashed(found)
+    place = write_run(OUT / "runs", run_name(found, found.slots[0], 1))
+    write_summary(place, SILENT)
+    shutil.rmtree(place / "logs")
+    assert [run.result for run in run_suite(found, OUT).runs] == ["measured"]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["{}", "[]", "null", '"x"', '{"verdict": {"causes": null}}', "[" * 100_000, '{"verdict": {"causes": []}}'],
+    ids=lambda text: text[:30],
+)
+def test_a_damaged_score_is_computed_from_the_logs(damaged: str) -> None:
+    """Without logs, the run is repeated."""
+    found = suite(repeats=2, retries=0, **FAILS)
+    crashed(found)
+    first, second = (OUT / "runs" / run_name(found, slot, 1) for slot in found.slots)
+    write_run(first.parent, first.name)
+    second.mkdir()
+    for place in (first, second):
+        (place / "score.json").write_text(damaged)
+    figures = run_suite(found, OUT)
+    assert [run.result for run in figures.runs] == ["measured", "failed"]
+    assert json.loads((first / "score.json").read_text())["verdict"]["validity"] == "valid"
+    assert second.with_name(f"{second.name}.incomplete-1").is_dir()
 
 
 def test_nothing_is_left_of_a_suite_that_cannot_begin(capsys: Capture) -> None:
@@ -172,6 +240,37 @@ def test_failed_runs_are_retried_recorded_and_survived() -> None:
     assert (figures.complete, figures.exit_status) == (True, 3)
     assert not any(OUT.glob("runs/*-old-*"))
     assert len(list(OUT.glob("hooks/*-old-*"))) == 6
+
+
+@pytest.mark.parametrize(
+    "overloaded",
+    [
+        {"tasks": [skipped("READ", 1000 * at) for at in range(1, 6)]},
+        {"facts": {**ENDED, "ended": "early", "ended_why": "half of all tasks failed"}},
+    ],
+    ids=["load", "aborted"],
+)
+def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overloaded: dict[str, Any]) -> None:
+    """Its cell misses its criteria: repeating such runs would choose those in which the server kept up."""
+    pair = {"base": {"server": "old"}, "new": {"server": "new"}}
+    found = suite(servers=SERVERS, repeats=2, retries=5, stop_after=1, compare=[pair])
+    with_runs(found)
+    slot = next(slot for slot in found.slots if (slot.cell.name, slot.repeat) == ("new", 1))
+    shutil.rmtree(OUT / "runs" / run_name(found, slot, 1))
+    write_run(OUT / "runs", run_name(found, slot, 1), **overloaded)
+    figures = run_suite(found, OUT)
+    assert Counter(run.result for run in figures.runs) == {"measured": 3, "overloaded": 1}
+    assert [(cell.name, cell.verdict, cell.measured, cell.overloaded) for cell in figures.cells] == [
+        ("old", "met", 2, 0),
+        ("new", "missed", 1, 1),
+    ]
+    assert (figures.complete, figures.exit_status) == (True, 1)
+    refused = "new: the server did not take the load in 1 of 2 runs"
+    assert (figures.cells[1].score, figures.comparisons[0].refused) == (None, refused)
+    text = " ".join(suite_text(figures, 200).split())
+    assert "complete; 3 of 4 runs measured, in 2 cells; criteria missed in 1 of them" in text
+    assert "new: no score, as the server did not take the load in 1 of 2 runs." in text
+    assert "take fewer users" in to_html(describe_suite(figures))
 
 
 def test_a_suite_ends_early_after_failures_in_a_row_and_goes_on_when_asked_again(capsys: Capture) -> None:
@@ -210,6 +309,22 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     assert (run.result, run.failed_after, figures.exit_status) == ("measured", ("sh: exit status 1",), 0)
 
 
+def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(capsys: Capture) -> None:
+    """The run has been measured: it is recorded. A second signal does not end the commands, either."""
+    after = [{"shell": "kill -TERM $PPID; kill -INT $PPID; echo first >> order"}, {"shell": "echo second >> order"}]
+    with_runs(suite(repeats=2, after=after))
+    with kept_signals():
+        assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 3
+    said = "loadsim: interrupted after a run, which is kept: the same command with --out out makes the others\n"
+    assert capsys.readouterr().err == said
+    assert Path("order").read_text().split() == ["first", "second"]
+    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["measured"], 1)
+    assert state()["runs"][0]["after"][0]["failure"] is None
+    with kept_signals():
+        assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 0, "no run was left after the last signal"
+    assert state()["complete"]
+
+
 def test_pauses_are_between_runs_only() -> None:
     slept: list[float] = []
     run_suite(suite(repeats=3, pause="7s", retries=0, **FAILS), OUT, sleep=slept.append)
@@ -223,15 +338,26 @@ def hook(tmp_path: Path, shell: str, limit_s: float = 60.0) -> str | None:
     return run_hook(Hook(shell=shell, limit_s=limit_s), tmp_path, {}, tmp_path / "output").failure
 
 
-def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
-    failure = hook(tmp_path, "sleep 1000 & echo $! > child; wait", 0.5)
-    assert failure == "sh: expected it to end within 0.5 s, found it still at work"
+@pytest.mark.parametrize(
+    ("ending", "limit_s", "failed"),
+    [
+        ("wait", 0.5, "expected it to end within 0.5 s, found it still at work"),
+        ("exit 1", 60.0, "exit status 1"),
+        ("kill -9 $$", 60.0, "signal 9"),
+    ],
+)
+def test_a_command_that_fails_is_killed_with_its_children(
+    tmp_path: Path, ending: str, limit_s: float, failed: str
+) -> None:
+    """However it fails: what it leaves at work would disturb the next attempt."""
+    assert hook(tmp_path, f"sleep 1000 & echo $! > child; {ending}", limit_s) == f"sh: {failed}"
     child = int((tmp_path / "child").read_text())
-    with pytest.raises(ProcessLookupError):
-        while True:  # until init has waited for it
-            if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                raise ProcessLookupError
-            os.kill(child, 0)
+    with suppress(ProcessLookupError):  # init has waited for it
+        exited = os.pidfd_open(child)
+        exiting = select.poll()
+        exiting.register(exited, select.POLLIN)
+        assert exiting.poll(PATIENCE_S * 1000), "the child goes on"
+        os.close(exited)
 
 
 def test_what_a_successful_command_leaves_behind_goes_on(tmp_path: Path) -> None:
@@ -304,6 +430,52 @@ def test_the_exit_status_follows_the_limit(read_ms: float, status: int, decision
     (one,) = figures.comparisons
     assert one.comparison is not None
     assert (one.comparison.figures.decision, figures.exit_status) == (decision, status)
+
+
+def test_the_answer_has_the_warnings_of_comparisons() -> None:
+    """A reader of the terminal alone knows that it compares no mail servers, and which runs are doubtful."""
+    found = suite(servers=SERVERS, repeats=5, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
+    crashed(found)
+    for slot in found.slots:
+        software = f"loadsim 0.1.{slot.repeat % 2}"
+        write_run(OUT / "runs", run_name(found, slot, 1), embedded=True, software=software, hour=slot.number)
+    figures = run_suite(found, OUT)
+    assert tone(figures) == "doubtful"
+    text = " ".join(suite_text(figures, 80).split())
+    assert "criteria met in all; on the embedded server: no measurement" in text
+    assert "warning: the embedded server shares the machine with the generator: this compares no mail servers" in text
+    assert "warning: software: not the same in all runs: loadsim 0.1.0, loadsim 0.1.1" in text
+
+
+def test_nothing_is_passed_until_the_comparisons_are_made() -> None:
+    """A script that reads the file after the last run, or during a resumption, must not take it for a pass."""
+    found = compared_suite(130.0, "5%")
+    statuses: list[object] = []
+    run_suite(found, OUT, ended_run=lambda figures: statuses.append((figures.left, state()["exit_status"])))
+    assert (statuses[-1], state()["exit_status"]) == ((0, None), 1)
+    run_suite(found, OUT, begun=lambda *_: statuses.append(state()["exit_status"]))
+    assert (statuses[-1], state()["exit_status"]) == (1, 1)
+
+
+def test_runs_made_late_are_named_and_drawn_where_they_were_made() -> None:
+    """More retries repeat a place after later ones: such a run is out of its block, and drift favours its cell."""
+    found = suite(repeats=4, retries=0)
+    with_runs(found)
+    gap = OUT / "runs" / run_name(found, found.slots[1], 1)
+    shutil.rmtree(gap)
+    write_run(OUT / "runs", gap.name, limits={"hits": 10})
+    assert run_suite(found, OUT).exit_status == 3
+    assert "favour no cell" in to_html(describe_suite(run_suite(found, OUT)))
+    found = suite(repeats=4, retries=1)
+    write_run(OUT / "runs", run_name(found, found.slots[1], 2))
+    figures = run_suite(found, OUT)
+    assert [(run.number, run.attempt) for run in figures.runs] == [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2)]
+    note = "Made after runs of later places: 002-all-2.retry-1. Slow changes of the machine may favour all."
+    assert note in " ".join(suite_text(figures, 80).split())
+    document = describe_suite(figures)
+    assert "favour no cell" not in to_html(document)
+    (chart,) = (block for section in document.sections for block in section.blocks if isinstance(block, Chart))
+    assert (chart.axis.positions, chart.axis.cells) == ((1, 3, 4, 5), (1, 3, 4, 2))
 
 
 def test_missed_criteria_and_a_missing_side_have_their_status() -> None:

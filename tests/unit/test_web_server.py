@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +313,7 @@ def test_a_run_is_stopped_once_and_not_while_its_verdict_is_computed(tmp_path: P
     with served(page_view()) as page:
         load(page.view, 61)
         assert page.ask("POST", "/stop")[0] == 202
-        assert page.state()["stopping"]
+        assert page.state()["ending"] == "ending early"
         assert page.ask("POST", "/stop")[0] == 409
         assert len(page.stopped) == 1
     with served(page_view()) as late:
@@ -320,6 +321,38 @@ def test_a_run_is_stopped_once_and_not_while_its_verdict_is_computed(tmp_path: P
         assert late.state()["stoppable"] is False
         assert late.ask("POST", "/stop")[0] == 409
         assert late.stopped == []
+
+
+def test_a_stop_after_the_work_does_not_end_the_run_early(tmp_path: Path) -> None:
+    """The page says so before and after; the next run of a sequence, if there is one, can be ended again."""
+    view = page_view()
+    with served(view) as page:
+        load(view, 61)
+        assert "must not be quoted" in page.state()["stop_means"]
+        view.snapshot(replace(second(301, 3010), phase="drain"), {})
+        assert "this run counts" in page.state()["stop_means"]
+        assert page.ask("POST", "/stop")[0] == 202
+        assert page.state()["ending"] == "ending"
+        view.begin(scenario(), "200 users")
+        assert page.state()["ending"] is None
+        assert page.ask("POST", "/stop")[0] == 202
+        assert len(page.stopped) == 2
+
+
+def test_commands_around_a_run_are_shown_and_can_be_the_end(tmp_path: Path) -> None:
+    view = page_view()
+    with served(view) as page:
+        view.commands("before")
+        assert page.state()["phase"] == "commands before the run"
+        view.begin(scenario(), "200 users")
+        load(view, 61)
+        view.stage("analyse")
+        assert page.state()["stoppable"] is False
+        view.commands("after")
+        found = page.state()
+        assert (found["phase"], found["stoppable"]) == ("commands after the run", True)
+        assert "No further run" in found["stop_means"]
+        assert page.ask("POST", "/stop")[0] == 202
 
 
 def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
@@ -413,6 +446,10 @@ def test_an_encrypted_key_asks_for_no_password(certificate: tuple[Path, Path, Pa
             "--web: expected one name or address of this machine, found 0.0.0.0, which is all of them",
         ),
         ({"web": "[::]:0"}, "--web: expected one name or address of this machine, found ::, which is all of them"),
+        (
+            {"web": "[::ffff:0.0.0.0]:0"},
+            "--web: expected one name or address of this machine, found ::ffff:0.0.0.0, which is all of them",
+        ),
         (
             {"web": "192.0.2.1:0"},
             "--web: expected --web-certificate and --web-key, too, for an address that other machines reach, found"

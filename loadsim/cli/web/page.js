@@ -192,13 +192,14 @@ function drawn(shown) {
   document.title = `${shown.phase}: ${shown.title}`;
   show("title", shown.title);
   show("now", over ? "At the end" : "Now");
-  show("phase", shown.stopping ? `${shown.phase}, ending early` : shown.phase);
+  show("phase", shown.ending ? `${shown.phase}, ${shown.ending}` : shown.phase);
   show("status", shown.status);
   const share = byId("share");
   share.hidden = shown.share === null;
   if (shown.share !== null) share.value = shown.share;
-  byId("stop").hidden = !shown.stoppable && !shown.stopping;
-  byId("stop").disabled = shown.stopping;
+  byId("stop").hidden = !shown.stoppable && !shown.ending;
+  byId("stop").disabled = Boolean(shown.ending);
+  show("means", shown.stop_means);
   if (!shown.stoppable && byId("sure").open) byId("sure").close();
   connection(shown.finished ? `The run has ended, and loadsim with it. This page keeps its figures until you close it.`
     : shown.silent_s !== null ? `No figures from the load for ${shown.silent_s} s.` : "");

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from secrets import token_urlsafe
 
@@ -97,7 +97,7 @@ def _place(where: str, host: str, port: int, *, secure: bool) -> tuple[int, tupl
         raise ConfigError(f"--web: expected to listen at {where}, found: {why}") from None
     family, _, _, _, place = found[0]
     address = str(place[0])
-    if ip_address(address).is_unspecified:
+    if _plain(address).is_unspecified:
         raise ConfigError(f"--web: expected one name or address of this machine, found {host}, which is all of them")
     if not secure and not _is_loopback(address):
         expected = "expected --web-certificate and --web-key, too, for an address that other machines reach"
@@ -106,7 +106,13 @@ def _place(where: str, host: str, port: int, *, secure: bool) -> tuple[int, tupl
 
 
 def _is_loopback(address: str) -> bool:
-    return ip_address(address.partition("%")[0]).is_loopback
+    return _plain(address).is_loopback
+
+
+def _plain(address: str) -> IPv4Address | IPv6Address:
+    """Return an address without its zone; for one of IPv4 in the form of IPv6, the address of IPv4."""
+    found = ip_address(address.partition("%")[0])
+    return (found.ipv4_mapped if isinstance(found, IPv6Address) else None) or found
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

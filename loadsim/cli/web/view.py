@@ -50,6 +50,19 @@ STAGES: Mapping[Stage, str] = {
 STOPPABLE = ("plan", "join", "prepare", "wait", "load")
 """The stages in which the page may end a run. Later, it would only lose the verdict."""
 
+WORKING = ("log-on", "work")
+"""The phases in which the end of a run is early."""
+
+ENDING_EARLY, ENDING = "ending early", "ending"
+"""The state after the page has ended a run, by whether its users had done their work."""
+
+STOP_EARLY = "As after Ctrl-C, users log off and the logs are complete. Its figures must not be quoted."
+STOP_AFTER_WORK = (
+    "The users' work is done: this run counts, and waits no longer for mail. A sequence of runs ends after it."
+)
+STOP_BETWEEN = "No further run is made. The same command, with the same directory, makes the others later."
+"""The meaning of the button: before that, after it, and without a run."""
+
 OUTCOMES = {True: "would be kept", False: "would be missed", None: "too near to tell"}
 
 NO_RESULT = "Ended without a result; the terminal tells why"
@@ -66,7 +79,7 @@ class Have:
 
 
 class _Shown:
-    """One run on the page."""
+    """One run on the page. `between` says what happens before or after its load in a sequence; None during the run."""
 
     def __init__(self, number: int, scenario: Scenario, title: str) -> None:
         self.number = number
@@ -82,7 +95,14 @@ class _Shown:
         self.probes = ProbeCharts()
         self.window = WindowSoFar(scenario)
         self.result: dict[str, Any] | None = None
-        self.ended = False
+        self.between: str | None = None
+
+    @property
+    def stop_means(self) -> str:
+        """The meaning of an end at this time."""
+        if self.between is not None:
+            return STOP_BETWEEN
+        return STOP_EARLY if self.snapshot is None or self.snapshot.phase in WORKING else STOP_AFTER_WORK
 
 
 class PageView(Watcher):
@@ -94,7 +114,7 @@ class PageView(Watcher):
         self._run = _Shown(0, scenario, title)
         self._warnings: deque[str] = deque(maxlen=WARNINGS)
         self._earlier: deque[dict[str, str]] = deque(maxlen=EARLIER)
-        self._stopping = False
+        self._ending: str | None = None
         self.finished = False
 
     # --- what the run reports ---
@@ -103,6 +123,7 @@ class PageView(Watcher):
         """Show the next run of a sequence."""
         with self._changed:
             self._run = _Shown(self._run.number + 1, scenario, title)
+            self._ending = None
             self._news()
 
     def stage(self, stage: Stage) -> None:
@@ -166,8 +187,14 @@ class PageView(Watcher):
     def ended(self, words: str, tone: Tone) -> None:
         """Add the current run to the list of those that have ended."""
         with self._changed:
-            self._run.ended = True
+            self._run.between = "between two runs"
             self._earlier.append({"words": _cut(words), "tone": tone})
+            self._news()
+
+    def commands(self, when: str) -> None:
+        """Show that the commands before or after a run are at work."""
+        with self._changed:
+            self._run.between = f"commands {when} the run"
             self._news()
 
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
@@ -199,16 +226,16 @@ class PageView(Watcher):
     def stop(self) -> bool:
         """Note that the page ends the run; False if that is too late, or has been done."""
         with self._changed:
-            if self._stopping or not self._stoppable:
+            if self._ending or not self._stoppable:
                 return False
-            self._stopping = True
+            self._ending = ENDING_EARLY if self._run.stop_means == STOP_EARLY else ENDING
             self._news()
             return True
 
     @property
     def _stoppable(self) -> bool:
         run = self._run
-        return not self.finished and run.result is None and (run.ended or run.stage in STOPPABLE)
+        return not self.finished and run.result is None and (run.between is not None or run.stage in STOPPABLE)
 
     def wait(self, have: Have, most_s: float) -> None:
         """Wait until there is something that a page does not have, at most this long."""
@@ -218,14 +245,15 @@ class PageView(Watcher):
     def document(self, have: Have) -> dict[str, Any]:
         """Return what to show, as JSON; of the series only the rows that a page does not have."""
         with self._changed:
-            run, version, finished, stopping = self._run, self._version, self.finished, self._stopping
+            run, version, finished, ending = self._run, self._version, self.finished, self._ending
             generation = run.series.generation
             known = have.rows if (have.run, have.generation) == (run.number, generation) else 0
             first = min(known, len(run.series))
             rows = run.series.rows(first)
             snapshot, lately, result = run.snapshot, run.recent.stretch, run.result and dict(run.result)
             stage, share, status = run.stage, run.share, run.status
-            stoppable, silent_s, between = self._stoppable, time.monotonic() - run.news_s, run.ended
+            stoppable, silent_s, between = self._stoppable, time.monotonic() - run.news_s, run.between
+            stop_means = run.stop_means
             warnings, earlier = list(self._warnings), list(self._earlier)
             columns, charts = [*COLUMNS, *map(column_of, run.series.probed)], run.probes.charts
         times, phase = run.scenario.run, STAGES[stage]
@@ -234,15 +262,16 @@ class PageView(Watcher):
         elif result is not None:
             phase, status, share = "ended", "", 1.0
         elif between:
-            phase = "between two runs"
+            phase = between
         elif stage == "load" and snapshot is not None:
             phase, share, status = load_progress(snapshot, times)
         return {
             "version": version,
             "title": run.title,
             "finished": finished,
-            "stopping": stopping and not finished,
+            "ending": None if finished else ending,
             "stoppable": stoppable,
+            "stop_means": stop_means,
             "phase": phase,
             "share": share,
             "status": status,

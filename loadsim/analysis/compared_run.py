@@ -1,0 +1,117 @@
+"""One of the runs that are compared: its entry in the comparison, and what describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.figures import Figures, TaskFigures
+from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.verdict import Verdict
+from loadsim.errors import ConfigError
+from loadsim.model.terms import STRESS
+from loadsim.timinglog.merge import find_logs, merge, mode_of
+from loadsim.timinglog.reader import read_log
+
+BASE, NEW = "base", "new"
+
+SCORE = "Score"
+"""The name of the score among the figures; with several drivers, the driver's name precedes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began."""
+
+    path: str
+    run: str
+    began: str | None
+    server: str | None
+    scores_ms: Mapping[str, float]
+    done: float
+    failed: float
+    validity: str
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: its entry in the comparison, what describes it, and the header of an engine's log.
+
+    `name` stands for its path in a sentence on two runs.
+    """
+
+    entry: RunFigures
+    recorded: RecordedRun
+    header: Mapping[str, Any]
+    name: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.recorded.summary.verdict
+
+    @property
+    def figures(self) -> Figures:
+        return self.recorded.figures
+
+    @property
+    def tasks(self) -> dict[str, TaskFigures]:
+        """The tasks by name, with the driver if there are several."""
+        modules = self.figures.by_protocol
+        return {
+            task.task if len(modules) == 1 else f"{module}: {task.task}": task
+            for module, found in modules.items()
+            for task in found.tasks
+        }
+
+
+Sides = Mapping[str, Sequence[Run]]
+"""The runs of base and new."""
+
+
+def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
+    """Yield what the sides have, those of base first."""
+    return chain(*sides.values())
+
+
+def read_run(argument: Path | str) -> Run:
+    """Read the run that an argument names. Raises `LogError`, and `ConfigError` for the logs of several runs."""
+    logs = [read_log(path) for path in find_logs([argument])]
+    sources = [source for log in logs if not log.monitor for source in log.sources if not source.is_monitor]
+    names = sorted({source.run for source in sources})
+    if len(names) > 1:
+        raise ConfigError(f"{argument}: expected the logs of one run, found those of {', '.join(names)}")
+    for log in logs:
+        if mode_of(log) == STRESS:
+            raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
+    simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
+    summary = summarise(logs)
+    if part := summary.figures.slice:
+        raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
+    modules, totals = summary.figures.by_protocol, summary.figures.totals
+    entry = RunFigures(
+        path=str(argument),
+        run=names[0],
+        began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
+        server=summary.figures.server,
+        scores_ms={
+            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
+            for module, found in modules.items()
+            if found.score_ms is not None
+        },
+        done=totals.done,
+        failed=totals.failed,
+        validity=summary.verdict.validity,
+        passed=summary.verdict.passed,
+    )
+    return Run(entry, without_records(str(argument), merge(logs), summary), simulating.header)
+
+
+def named(runs: Sides) -> dict[str, list[Run]]:
+    """Return the runs with names that are short and differ."""
+    names = iter(names_of([run.recorded for run in of_both(runs)]))
+    return {side: [replace(run, name=next(names)) for run in of_side] for side, of_side in runs.items()}

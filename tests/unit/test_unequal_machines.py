@@ -1,0 +1,119 @@
+"""Machines that were busier in one set of compared runs: which figure shows it, and when nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import HEADER, write_run
+from timing_samples import ENDED, ms, write_sample
+
+from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.figures import Figures
+from loadsim.analysis.generator import MachineHealth
+from loadsim.analysis.probes import ProbeStatistics
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.unequal_machines import unequal_machines
+from loadsim.report.compare_text import compare_text
+
+HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
+ELSEWHERE = replace(HERE, server_here=False)
+
+
+def of_probe(mean: float | None) -> ProbeStatistics:
+    return ProbeStatistics(9, 1.0, mean, mean, mean, mean, mean)
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    return summarise([write_run(tmp_path_factory.mktemp("runs"), "a")]).figures
+
+
+def with_machines(figures: Figures, machines: Sequence[MachineHealth]) -> list[Figures]:
+    """A run on each of these machines."""
+    return [replace(figures, machines=(machine,)) for machine in machines]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "says"),
+    [
+        (
+            [replace(HERE, cpu_share=share) for share in (0.12, 0.15)],
+            [replace(HERE, cpu_share=share) for share in (0.44, 0.33)],
+            "the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to 15 %): either the"
+            " server needed more there, or other programs ran; --set 'probes={host: {}}' records which",
+        ),
+        (
+            [replace(ELSEWHERE, cpu_share=0.38)],
+            [replace(ELSEWHERE, cpu_share=share) for share in (0.1, 0.12)],
+            "other programs took 30 % of the machine's cores in the runs of base, 2 to 4 % in those of new: a",
+        ),
+        (
+            [HERE],
+            [replace(HERE, stolen_share=0.07)],
+            "others on the same hardware took 7 % of the machine in the runs of new, 0 % in those of base: a",
+        ),
+        # equal, overlapping, less than the least, and unknown
+        ([HERE], [HERE], ""),
+        ([replace(HERE, cpu_share=one) for one in (0.1, 0.5)], [replace(HERE, cpu_share=0.4)], ""),
+        ([replace(HERE, cpu_share=0.30)], [replace(HERE, cpu_share=0.39)], ""),
+        ([replace(HERE, cpu_share=None, stolen_share=None)], [replace(HERE, cpu_share=0.9)], ""),
+        # the generator itself took more: no other program did
+        ([ELSEWHERE], [replace(ELSEWHERE, cpu_share=0.5, engines_share=0.48)], ""),
+    ],
+)
+def test_the_busier_side_is_named(
+    figures: Figures, base: Sequence[MachineHealth], new: Sequence[MachineHealth], says: str
+) -> None:
+    """With its range and that of the other side; where the server is elsewhere, only other programs count."""
+    found = unequal_machines({"base": with_machines(figures, base), "new": with_machines(figures, new)})
+    assert len(found) == bool(says) and all(line.startswith(says) for line in found)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "says"),
+    [
+        ((1.0, 0.1), (1.0, 0.5), "other programs took 25 % of the machine's cores in the runs of new, 5 % in those"),
+        ((0.2, 0.1), (1.4, 0.1), ""),  # the server itself took more
+        ((None, 0.1), (None, 0.5), "the machine was busier in the runs of new (60 % of its cores) than of base (20 %)"),
+    ],
+)
+def test_the_probe_tells_the_server_from_other_programs(
+    figures: Figures, base: tuple[float | None, float], new: tuple[float | None, float], says: str
+) -> None:
+    """Cores that the server and others took on two cores. Without the server's, they are among those of others."""
+
+    def run(of_server: float | None, others: float, busy: float) -> Figures:
+        of_probe_host: Mapping[str, ProbeStatistics] = {
+            "cores": of_probe(2),
+            "others_cpu_cores": of_probe(others),
+            **({} if of_server is None else {"server_cpu_cores": of_probe(of_server)}),
+        }
+        machine = replace(HERE, cpu_share=busy)
+        return replace(figures, machines=(machine,), probes={"host/mail": of_probe_host, "count": {}})
+
+    found = unequal_machines({"base": [run(*base, 0.2)], "new": [run(*new, 0.6)]})
+    assert len(found) == bool(says) and all(line.startswith(says) for line in found)
+
+
+def test_a_comparison_warns(tmp_path: Path) -> None:
+    """By the samples of the machine in the logs."""
+
+    def run(name: str, busy: float) -> Path:
+        sample: dict[str, Any] = {"core_shares": [busy], "cpu_share": busy, "stolen_share": 0.0, "segments_sent": 1}
+        sample |= {"memory_available_bytes": 1, "segments_sent_again": 0}
+        health = [{"at_ns": ms(at_s * 1000), **sample} for at_s in range(1, 100)]
+        place = write_run(tmp_path, name)
+        header = HEADER | {"run": name, "engine": "machine", "engine_users": 0}
+        write_sample(
+            place / "logs" / "c1.machine.tlog", header=header, health=health, facts=ENDED | {"server_here": True}
+        )
+        return place
+
+    found = compare_runs([run("b1", 0.12), run("b2", 0.15)], [run("n1", 0.33), run("n2", 0.44)])
+    (warning,) = (line for line in found.figures.warnings if "busier" in line)
+    assert warning.startswith("the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to")
+    assert f"\n  - {warning}\n" in compare_text(found)
