@@ -55,9 +55,7 @@ def searched(server: Server, settings: Settings) -> tuple[list[Step], Found | No
             return steps, found
         assert settings.least <= found.users <= settings.most
         judged = server(found.users)
-        steps.append(
-            Step(found.users, judged.result if isinstance(judged, Judged) else judged)
-        )
+        steps.append(Step(found.users, judged.result if isinstance(judged, Judged) else judged))
     pytest.fail(f"no end after {len(steps)} steps")
 
 
