@@ -109,7 +109,7 @@ def interval(capacity: Capacity) -> str:
     ]
     seen = ", ".join(ends)
     if not capacity.certain:
-        return f"not stated: {seen}; {EVIDENCE} equal results of each, or long windows, are evidence"
+        return f"not stated: {seen}; {EVIDENCE} equal results of each are evidence"
     if found.high is None:
         return f"{seen}; its upper end is not known"
     if found.low is None:

@@ -276,10 +276,13 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert 720 < found.low < 800 and 1400 < found.high < 1500
 
 
-@pytest.mark.parametrize(("noise", "most_steps"), [(0.01, 20), (0.02, 22), (0.05, 27), (0.1, 41), (0.2, 55)])
-def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float) -> None:
+@pytest.mark.parametrize(
+    ("noise", "most_steps", "most_quick"),
+    [(0.0, 18, 12), (0.01, 20, 13), (0.02, 22, 13), (0.05, 27, 15), (0.1, 41, 18), (0.2, 55, 21)],
+)
+def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float, most_quick: float) -> None:
     """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures."""
-    contained, length, searches = 0, 0, 300
+    contained, length, quick, searches = 0, 0, 0, 300
     for seed in range(searches):
         random = np.random.default_rng(seed)
         truth = int(random.integers(300, 5000))
@@ -291,8 +294,10 @@ def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_s
         assert isinstance(found, Found) and found.low is not None and found.high is not None
         contained += found.low <= truth < found.high
         length += len(steps)
+        quick += len(searched(server, Settings(100, 10_000, evidence=AGREEING))[0])
     assert contained >= 0.94 * searches
     assert length <= most_steps * searches
+    assert quick <= most_quick * searches
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.1, 0.2])
@@ -381,8 +386,8 @@ def test_the_scores_of_several_drivers_have_intervals_of_their_own() -> None:
 
 # --- queues whose capacity theory gives ---
 
-HOUR_S, MINUTES_S = Window(600, 4200), Window(600, 900)
-"""An hour, and five minutes, after ten minutes of warm-up; all in virtual time."""
+HOURS_S, HOUR_S, MINUTES_S = Window(600, 15_000), Window(600, 4200), Window(600, 900)
+"""Four hours, an hour, and five minutes, after ten minutes of warm-up; all in virtual time."""
 
 LIMIT_MS = 1000.0
 RATE_PER_S = 0.01
@@ -469,15 +474,21 @@ def test_theory_agrees_with_itself() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("served_per_s", "servers", "window_s", "seeds", "most_steps"),
-    [(10.0, 1, HOUR_S, 100, 16), (4.0, 3, HOUR_S, 20, 20), (10.0, 1, MINUTES_S, 100, 31), (4.0, 3, MINUTES_S, 20, 36)],
+    ("served_per_s", "servers", "window_s", "seeds", "most_steps", "most_wide"),
+    [
+        (10.0, 1, HOURS_S, 20, 19, 0.0),
+        (10.0, 1, HOUR_S, 100, 29, 0.6),
+        (4.0, 3, HOUR_S, 20, 32, 0.5),
+        (10.0, 1, MINUTES_S, 100, 31, 0.25),
+        (4.0, 3, MINUTES_S, 20, 36, 0.25),
+    ],
 )
 def test_the_capacity_of_a_queue_is_within_the_interval(
-    served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float
+    served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float, most_wide: float
 ) -> None:
     """In at least 95 of 100 seeds; the interval is at most +-10 % wide, or the search says that it is not.
 
-    Windows of an hour have intervals of the score, and those of five minutes have none.
+    Windows from an hour on have intervals of the score: runs near the limit are undecided, and those of an hour often.
     """
     truth = capacity_of(served_per_s, servers)
     contained, lengths, wide = 0, 0, 0
@@ -491,7 +502,7 @@ def test_the_capacity_of_a_queue_is_within_the_interval(
         wide += not short
     assert contained >= 0.95 * seeds
     assert lengths <= most_steps * seeds
-    assert wide <= 0.25 * seeds
+    assert wide <= most_wide * seeds
 
 
 @pytest.mark.slow
