@@ -433,3 +433,27 @@ def test_a_finished_search_is_confirmed_later(tmp_path: Path) -> None:
     assert (confirmed.steps, confirmed.found, confirmed.confirmed) == (searched.steps, searched.found, True)
     assert [one.step.run for one in confirmed.confirming][-1] == "confirm/120-00024-1"
     assert find_capacity(reader(path), WANTED, out) == confirmed  # the runs are not lost
+
+
+def test_a_search_that_goes_on_is_confirmed_again(tmp_path: Path) -> None:
+    """A quick search with its confirmation, then its interval: the confirmation was before the further steps."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    for name, users in (("80-00016", 16), ("100-00020", 20), ("120-00024", 24)):
+        for number in (1, 2):
+            place = out / "confirm" / f"{name}-{number}"
+            place.mkdir(parents=True)
+            (place / "score.json").write_text(json.dumps(score(users, users <= 20)))
+    quick = find_capacity(reader(path), replace(WANTED, quick=True, confirm=True), out)
+    whole = find_capacity(reader(path), WANTED, out)
+    assert (quick.confirmed, whole.confirmed, whole.confirming) == (True, None, quick.confirming)
+    assert len(whole.steps) > len(quick.steps)
+    again = find_capacity(reader(path), replace(WANTED, confirm=True), out)
+    assert again.confirmed is True
+    assert [one.step.run for one in again.confirming[3:]] == [
+        "confirm/80-00016-2",
+        "confirm/100-00020-2",
+        "confirm/120-00024-2",
+    ]
+    assert find_capacity(reader(path), WANTED, out) == again
