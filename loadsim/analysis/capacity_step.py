@@ -34,7 +34,8 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends the search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. A missed criterion is a failure. If only the score is missed and its interval contains the limit, the run is
+    2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
+       not show if the server meets them. If only the score is missed and its interval contains the limit, the run is
        undecided.
     3. A run passes if it is valid, meets all criteria, and its score's interval does not contain the limit. A degraded
        run lacks load, so it might pass only for that: it is undecided.
@@ -45,9 +46,12 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
         if OF_GENERATOR in causes:
             return Judged(GENERATOR, reasons)
         return Judged(FAILED if server_failed(causes) else VOID, reasons)
+    unmeasured = [one for one in verdict["criteria"] if one["figure"] is None]
     unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
-    if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
+    if any(not one["passed"] and one not in unclear and one not in unmeasured for one in verdict["criteria"]):
         return Judged(FAILED, reasons)
+    if unmeasured:
+        return Judged(VOID, reasons)
     if unclear:
         return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
     if not verdict["passed"]:

@@ -41,7 +41,8 @@ def reader(path: Path) -> Overridden:
 
 def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
     """The part of a run's summary that a search reads."""
-    criteria = [{"name": "failed_share", "min": None, "max": 0.01, "below": None, "passed": passed}]
+    figure = 0.0 if passed else 0.05
+    criteria = [{"name": "failed_share", "min": None, "max": 0.01, "below": None, "figure": figure, "passed": passed}]
     reasons = [
         *(f"invalid: {cause}" for cause in causes),
         *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),

@@ -151,6 +151,13 @@ def test_slower_is_more_than_runs_differ(score_ms: float, is_confirmed: bool) ->
     )
 
 
+def test_runs_that_measured_nothing_do_not_make_slower_slower() -> None:
+    searched = scored(WIDE, *SCORES_MS)
+    beyond = [replace(searched.steps[0], result=result, score_ms=9000.0) for result in (GENERATOR, VOID)]
+    searched = replace(searched, steps=(*searched.steps, *beyond))
+    assert confirmed(lambda users, _: (PASSED, 520.0 if users == 1200 else 500.0), searched).confirmed is True
+
+
 def test_noise_is_seldom_slower() -> None:
     """Of runs that do not differ, the limit takes one of 20 for slower, however much they vary."""
     random = np.random.default_rng(1)

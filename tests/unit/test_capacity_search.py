@@ -343,7 +343,7 @@ def score(
     return {"verdict": verdict, "score_ms": score_ms, "score_interval_ms": interval_ms}
 
 
-def criterion(name: str, figure: float, passed: bool, **limits: float) -> dict[str, Any]:
+def criterion(name: str, figure: float | None, passed: bool, **limits: float) -> dict[str, Any]:
     found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it"}
     return found | {"min": None, "max": None, "below": None} | limits
 
@@ -373,6 +373,34 @@ def criterion(name: str, figure: float, passed: bool, **limits: float) -> dict[s
 )
 def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Result) -> None:
     assert judge_step(score(**facts)).result == result
+
+
+@pytest.mark.parametrize(
+    ("facts", "result"),
+    [
+        ({}, VOID),
+        ({"interval_ms": (999, 1300)}, VOID),
+        ({"score_ms": 999, "interval_ms": (900, 1100)}, VOID),
+        ({"validity": "degraded"}, VOID),
+        ({"failed_share": 0.02}, FAILED),
+        ({"validity": "degraded", "score_ms": 1100, "interval_ms": None}, FAILED),
+        ({"validity": "invalid", "causes": ["load"]}, FAILED),
+        ({"validity": "invalid", "causes": ["generator"]}, GENERATOR),
+    ],
+)
+def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[str, Any], result: Result) -> None:
+    """As of a probe that failed: with its figure, the run might have passed."""
+    found = score(**facts)
+    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
+    found["verdict"]["passed"] = False
+    assert judge_step(found) == Judged(result, ("why",))
+
+
+def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
+    """Not "none": nothing is known of the number of users."""
+    found = score()
+    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
+    assert searched(lambda _: judge_step(found), Settings(8, 64))[1] == NoAnswer(8)
 
 
 def test_the_scores_of_several_drivers_have_intervals_of_their_own() -> None:
