@@ -276,6 +276,51 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert 720 < found.low < 800 and 1400 < found.high < 1500
 
 
+def alternating(fails_from: int) -> Server:
+    """A server that fails every other run from this number of users on."""
+    runs = count()
+    return lambda users: PASSED if users < fails_from or next(runs) % 2 == 0 else FAILED
+
+
+@pytest.mark.parametrize(
+    ("settings", "fails_from", "found"),
+    [
+        (Settings(500, 1000), 1000, Found(875, None, "noise")),
+        (Settings(500, 1000, steps=(500, 1000)), 1000, Found(500, None, "noise")),
+        (Settings(1000, 2000, steps=(1000, 2000)), 1000, Found(None, None, "noise")),
+        (Settings(500, 1000), 1001, Found(1000, None, "limit")),
+        (Settings(500, 1000, steps=(500, 1000)), 1001, Found(1000, None, "limit")),
+    ],
+)
+def test_the_limit_is_reached_only_by_a_pass(settings: Settings, fails_from: int, found: Found) -> None:
+    """If the largest number is undecided, more accounts do not help."""
+    assert searched(alternating(fails_from), settings)[1] == found
+
+
+@given(st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
+def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
+    """`limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near."""
+    settings = Settings(100, 900, steps=(100, 300, 500, 700, 900) if listed else ())
+    given_results = iter(results)
+    steps, found = searched(lambda _: next(given_results), settings)
+    if isinstance(found, NoAnswer) or len(steps) == MOST_STEPS:
+        return
+    decided = {users: decision([step.result for step in steps if step.users == users]) for users in numbers(steps)}
+    undecided = [
+        users
+        for users, result in decided.items()
+        if result == UNDECIDED and (found.low or 0) < users < (found.high or settings.most + 1)
+    ]
+    if found.stopped_by == "limit":
+        assert (found.low, decided[settings.most]) == (settings.most, PASSED)
+    elif found.stopped_by == "criteria":
+        assert found.high is not None
+        near = found.low is not None and found.high - found.low <= 0.1 * (found.high + found.low)
+        assert not undecided or (near and not listed)
+    elif found.stopped_by == "generator":
+        assert GENERATOR in decided.values()
+
+
 @pytest.mark.parametrize(
     ("noise", "most_steps", "most_quick"),
     [(0.0, 18, 12), (0.01, 20, 13), (0.02, 22, 13), (0.05, 27, 15), (0.1, 41, 18), (0.2, 55, 21)],
