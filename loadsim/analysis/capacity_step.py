@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
@@ -23,7 +25,7 @@ SCORE = "score_ms"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a step, and the reasons for any other than a pass."""
+    """The result of a step, and the reasons for any other than a pass; missed criteria come first if they decided."""
 
     result: Result
     reasons: tuple[str, ...] = ()
@@ -49,7 +51,7 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
     unmeasured = [one for one in verdict["criteria"] if one["figure"] is None]
     unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
     if any(not one["passed"] and one not in unclear and one not in unmeasured for one in verdict["criteria"]):
-        return Judged(FAILED, reasons)
+        return Judged(FAILED, _missed_first(verdict))
     if unmeasured:
         return Judged(VOID, reasons)
     if unclear:
@@ -59,6 +61,21 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
     if verdict["validity"] != "valid":
         return Judged(UNDECIDED, reasons)
     return Judged(PASSED)
+
+
+def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the reasons of a verdict, which has the missed criteria last, with these first."""
+    missed = [
+        CriterionResult(one["name"], _limits(one), None, one["each"])
+        for one in verdict["criteria"]
+        if not one["passed"]
+    ]
+    first = len(verdict["reasons"]) - len(missed_texts(missed))
+    return (*verdict["reasons"][first:], *verdict["reasons"][:first])
+
+
+def _limits(criterion: Mapping[str, Any]) -> dict[str, float]:
+    return {limit: criterion[limit] for limit in ("min", "max", "below") if criterion[limit] is not None}
 
 
 Time = float | Literal["inf"]
@@ -137,8 +154,7 @@ def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | N
 def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[str, Any]) -> bool:
     if interval_ms is None:
         return False
-    limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
-    return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
+    return any(interval_ms[0] <= limit <= interval_ms[1] for limit in _limits(criterion).values())
 
 
 def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:

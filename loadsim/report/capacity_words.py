@@ -145,7 +145,10 @@ def missed(capacity: Capacity, reason: Callable[[str], str]) -> str:
     """Return the criteria that the last failure of the smallest failed number missed."""
     found = capacity.found
     failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
-    return "; ".join(reason(printable(each)) for each in failed[-1].reasons[:MOST_REASONS]) if failed else ""
+    reasons = failed[-1].reasons if failed else ()
+    more = len(reasons) - MOST_REASONS
+    shown = [reason(printable(each)) for each in reasons[:MOST_REASONS]]
+    return "; ".join([*shown, *([f"{more} more"] if more > 0 else [])])
 
 
 def doubts(capacity: Capacity) -> list[str]:

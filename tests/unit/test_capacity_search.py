@@ -40,6 +40,8 @@ from loadsim.analysis.capacity_search import (
     next_step,
 )
 from loadsim.analysis.capacity_step import Judged, judge_step
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.intervals import intervals
 from loadsim.model.terms import Window
 
@@ -389,7 +391,7 @@ def score(
 
 
 def criterion(name: str, figure: float | None, passed: bool, **limits: float) -> dict[str, Any]:
-    found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it"}
+    found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it", "each": False}
     return found | {"min": None, "max": None, "below": None} | limits
 
 
@@ -439,6 +441,32 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[st
     found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
     found["verdict"]["passed"] = False
     assert judge_step(found) == Judged(result, ("why",))
+
+
+def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
+    """By the real verdict, which has them last: two lines, of which one is that of two tasks."""
+    results = [
+        CriterionResult("failed_share", {"max": 0.01}, 0.05),
+        CriterionResult("done_share", {"min": 0.98}, 0.99),
+        *(CriterionResult(f"tasks.{task}.failed_share", {"max": 0.01}, 0.05, each=True) for task in ("READ", "SEND")),
+    ]
+    defects = ["the generator lost 1 of 8 users", "a log has no end", "97 % of the plan, at least 98 % wanted"]
+    found = score("degraded")
+    found["verdict"] |= {
+        "passed": False,
+        "reasons": [*defects, *missed_texts(results)],
+        "criteria": [
+            criterion(one.name, one.figure, one.passed, **one.limits) | {"wanted": one.wanted, "each": one.each}
+            for one in results
+        ],
+    }
+    judged = judge_step(found)
+    assert judged.result == FAILED
+    assert judged.reasons == (
+        "failed_share 5 %, at most 1 % wanted",
+        "failed_share of READ 5 %, SEND 5 %; at most 1 % wanted",
+        *defects,
+    )
 
 
 def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
