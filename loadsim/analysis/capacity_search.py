@@ -43,9 +43,6 @@ EVIDENCE_OF_MIXED = 8
 """The equal results of an end with one other result. Together, both rules err in at most 4.1 % of cases at each end:
 1/32 + 5/512."""
 
-BACKED = 3
-"""A result that intervals or wide margins back (see `Step`) counts as this number of results."""
-
 MOST_VOID = 2
 """The search fails after this number of void steps with one number."""
 
@@ -76,14 +73,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A measured step, as far as the search knows it.
-
-    `backed`: chance of a run like it would hardly give another result.
-    """
+    """A measured step, as far as the search knows it."""
 
     users: int
     result: Result
-    backed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +119,7 @@ def next_step(steps: Sequence[Step], settings: Settings) -> Measure | Found | No
     # 2. The next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, "noise")
-    wanted = _from_list(results, settings) if settings.steps else _between(state, settings)
+    wanted = _from_list(results, state, settings) if settings.steps else _between(state, settings)
     if isinstance(wanted, Measure):
         return wanted
 
@@ -157,7 +150,7 @@ def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bo
     result = decision([step.result for step in own])
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
-    return result in (PASSED, FAILED) and sum(BACKED if step.backed else 1 for step in equal) >= needed
+    return result in (PASSED, FAILED) and len(equal) >= needed
 
 
 def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:
@@ -191,6 +184,13 @@ class _State:
     wall: int | None
     doubtful: tuple[int, ...]
 
+    @property
+    def reached(self) -> StoppedBy:
+        """The end of the range of numbers that pass: `limit` only if the largest number passed."""
+        if self.wall:
+            return "generator"
+        return "noise" if self.doubtful else "criteria" if self.high else "limit"
+
     @classmethod
     def of(cls, results: Mapping[int, Sequence[Result]], settings: Settings) -> _State:
         decided = {users: decision(own) for users, own in results.items()}
@@ -207,17 +207,14 @@ class _State:
         return cls(low, high, wall, doubtful)
 
 
-def _from_list(results: Mapping[int, Sequence[Result]], settings: Settings) -> Measure | StoppedBy:
+def _from_list(results: Mapping[int, Sequence[Result]], state: _State, settings: Settings) -> Measure | StoppedBy:
     """Return the next of the listed numbers, or why there is none."""
     for users in settings.steps:
         if users not in results:
             return Measure(users, "the next step")
-        result = decision(results[users])
-        if result == FAILED:
-            return "criteria"
-        if result == GENERATOR:
-            return "generator"
-    return "limit"
+        if decision(results[users]) in (FAILED, GENERATOR):
+            break
+    return state.reached
 
 
 def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
@@ -236,13 +233,12 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
             rising = 2 * highest if not doubtful else max(highest + 1, round(highest * (1 + share)))
             return Measure(min(rising, settings.most), "a rising step")
         if not doubtful:
-            return "limit"
+            return state.reached
         top = settings.most  # it is undecided
-    reached: StoppedBy = "criteria" if state.high else "generator" if state.wall else "limit"
 
     # 2. Narrow the gap between the largest pass and the top, or the gaps around the undecided numbers.
     if _short_enough(low, top, settings.width):
-        return reached
+        return "criteria" if state.high else state.reached
     doubtful = tuple(users for users in doubtful if users < top)
     bottom = settings.least - 1 if low is None else low
     if doubtful and low is None:
@@ -252,9 +248,7 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
     begin, end = max(gaps, key=lambda gap: gap[1] - gap[0])
     finest = settings.width / FINEST * top if doubtful and low is not None else 0
     if end - begin <= max(1, finest):
-        if low is None and not doubtful:
-            return reached
-        return "noise" if state.high else reached
+        return state.reached
     if low is None:  # fall as fast as rising steps rise
         return Measure(max(settings.least, end // 2), "a falling step")
     return Measure((begin + end) // 2, "between a pass and a failure" if state.high else "below the top")

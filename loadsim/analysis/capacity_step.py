@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
@@ -18,23 +20,13 @@ from loadsim.errors import printable
 RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""
 
-SCORE = "score_ms"
-
-WIDE_MARGIN = 2
-"""The factor by which a figure without an interval must keep its limit. Of shares with a least value, it applies to the
-difference to 1. Runs differ by less than this factor in general."""
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a step, and the reasons for any other than a pass.
-
-    `backed`: an interval of the score supports the result, and wide margins do for the other criteria of a pass.
-    """
+    """The result of a step, and the reasons for any other than a pass; missed criteria come first if they decided."""
 
     result: Result
     reasons: tuple[str, ...] = ()
-    backed: bool = False
 
 
 def judge_step(score: Mapping[str, Any]) -> Judged:
@@ -42,10 +34,10 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends the search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. A missed criterion is a failure. If only the score is missed and its interval contains the limit, the run is
-       undecided.
-    3. A run passes if it is valid, meets all criteria, and its score's interval does not contain the limit. A degraded
-       run lacks load, so it might pass only for that: it is undecided.
+    2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
+       not show if the server meets them.
+    3. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
+       that: it is undecided.
     """
     verdict = score["verdict"]
     causes, reasons = set(verdict["causes"]), tuple(verdict["reasons"])
@@ -53,17 +45,31 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
         if OF_GENERATOR in causes:
             return Judged(GENERATOR, reasons)
         return Judged(FAILED if server_failed(causes) else VOID, reasons)
-    unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
-    clear = [one for one in verdict["criteria"] if one not in unclear and _interval_ms(score, one["name"])]
-    if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
-        return Judged(FAILED, reasons, backed=not all(one["passed"] for one in clear))
-    if unclear:
-        return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
+    missed = [one for one in verdict["criteria"] if not one["passed"]]
+    if any(one["figure"] is not None for one in missed):
+        return Judged(FAILED, _missed_first(verdict))
+    if missed:
+        return Judged(VOID, reasons)
     if not verdict["passed"]:
         return Judged(FAILED, reasons)
     if verdict["validity"] != "valid":
         return Judged(UNDECIDED, reasons)
-    return Judged(PASSED, backed=bool(clear) and all(one in clear or _is_far(one) for one in verdict["criteria"]))
+    return Judged(PASSED)
+
+
+def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the reasons of a verdict, which has the missed criteria last, with these first."""
+    missed = [
+        CriterionResult(one["name"], _limits(one), None, one["each"])
+        for one in verdict["criteria"]
+        if not one["passed"]
+    ]
+    first = len(verdict["reasons"]) - len(missed_texts(missed))
+    return (*verdict["reasons"][first:], *verdict["reasons"][:first])
+
+
+def _limits(criterion: Mapping[str, Any]) -> dict[str, float]:
+    return {limit: criterion[limit] for limit in ("min", "max", "below") if criterion[limit] is not None}
 
 
 Time = float | Literal["inf"]
@@ -74,8 +80,8 @@ Time = float | Literal["inf"]
 class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
-    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `backed` as in `Judged`. `resources` are
-    those of the server's machine, the nearest to saturation first; none without the probe `host`.
+    An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
+    the nearest to saturation first; none without the probe `host`.
     """
 
     users: int
@@ -87,7 +93,6 @@ class MeasuredStep:
     tasks_per_s: float
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
-    backed: bool
     resources: tuple[Resource, ...]
 
     @classmethod
@@ -99,12 +104,11 @@ class MeasuredStep:
             result=judged.result,
             score_ms=score["score_ms"],
             run=run,
-            score_interval_ms=_interval_ms(score, SCORE),
+            score_interval_ms=_interval_ms(score),
             response_score_ms=score["response_score_ms"],
             tasks_per_s=score["tasks_per_s"],
             load_equivalent_users=score["load_equivalent_users"],
             reasons=judged.reasons,
-            backed=judged.backed,
             resources=_RESOURCES.validate_python(score.get("resources") or ()),
         )
 
@@ -129,41 +133,6 @@ _STEP = TypeAdapter(MeasuredStep)
 _RESOURCES = TypeAdapter(tuple[Resource, ...])
 
 
-def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    """Return the interval of the score that a criterion names; None for another figure, or without an interval."""
-    *path, last = name.split(".")
-    if last != SCORE:
-        return None
-    found: Any = score
-    for key in path:
-        found = found.get(key, {})
-    interval = found.get("score_interval_ms")
+def _interval_ms(score: Mapping[str, Any]) -> tuple[float, float] | None:
+    interval = score.get("score_interval_ms")
     return None if interval is None else (float(interval[0]), float(interval[1]))
-
-
-def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[str, Any]) -> bool:
-    if interval_ms is None:
-        return False
-    limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
-    return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
-
-
-def _is_far(criterion: Mapping[str, Any]) -> bool:
-    """Return True if a figure keeps its limits by a wide margin."""
-    figure: object = criterion["figure"]
-    least: float | None = criterion["min"]
-    if not isinstance(figure, int | float):
-        return False
-    most = [criterion[limit] for limit in ("max", "below") if criterion[limit] is not None]
-    if any(figure > limit / WIDE_MARGIN for limit in most):
-        return False
-    if least is None:
-        return True
-    is_share = criterion["name"].endswith("_share")
-    return 1 - figure <= (1 - least) / WIDE_MARGIN if is_share else figure >= least * WIDE_MARGIN
-
-
-def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:
-    interval_ms = _interval_ms(score, criterion["name"])
-    assert interval_ms is not None
-    return f"{criterion['name']} from {interval_ms[0]:,.1f} to {interval_ms[1]:,.1f} ms, {criterion['wanted']} wanted"

@@ -45,7 +45,7 @@ def resumed(directory: Path, terms: Terms) -> Capacity:
         changed = _changed(before, terms.document)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
-    if changed and _any_run(directory):
+    if changed and (steps or confirming or _any_run(directory)):
         raise ConfigError(
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
@@ -58,10 +58,13 @@ def _steps(document: Mapping[str, Any]) -> tuple[MeasuredStep, ...]:
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
-    runs = [(one["percent"], MeasuredStep.read(one)) for one in document["confirming"]]
-    if not {percent for percent, _ in runs} <= set(PERCENTS):
+    runs = [
+        Confirming(one["percent"], MeasuredStep.read(one), _NUMBER.validate_python(one["after_steps"]))
+        for one in document["confirming"]
+    ]
+    if not {one.percent for one in runs} <= set(PERCENTS):
         raise ValueError(runs)
-    return tuple(Confirming(percent, step) for percent, step in runs)
+    return tuple(runs)
 
 
 def is_search(directory: Path) -> bool:
@@ -84,6 +87,7 @@ def read_capacity(directory: Path) -> Capacity:
     return Capacity(directory, terms, steps, Found(*found), confirming)
 
 
+_NUMBER = TypeAdapter(int)
 _TERMS = TypeAdapter(Terms)
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 

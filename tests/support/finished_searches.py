@@ -45,7 +45,6 @@ def capacity(
             tasks_per_s=users / 10,
             load_equivalent_users=users,
             reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
-            backed=False,
             resources=resources,
         )
         for users, result in results
