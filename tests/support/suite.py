@@ -31,7 +31,8 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 # A shell's background job ignores Ctrl-C, and one under nohup the hang-up: so would every process that a test starts.
-for number in (signal.SIGINT, signal.SIGHUP):
+SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+for number in SIGNALS:
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
@@ -86,9 +87,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Fail a test whose event loop ended before its connections did: it is a matter of luck whether they are missed."""
+    """Fail a test that leaves something behind, of which it is a matter of luck whether it is missed.
+
+    These are connections that an event loop did not outlive, and ignored signals: the processes of later tests would
+    ignore them, too.
+    """
     _left_open.clear()
     yield
+    ignored = [number.name for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+    for name in ignored:
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
+    if ignored:
+        pytest.fail(f"left ignored: {', '.join(ignored)}", pytrace=False)
     if _left_open:
         pytest.fail(f"left open when the event loop was closed: {', '.join(_left_open)}", pytrace=False)
 

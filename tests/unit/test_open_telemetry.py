@@ -9,6 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from kept_signals import kept_signals
 from live_snapshots import WORK
 from metrics_pages import fetched, samples
 from otlp_receiver import number, otlp_receiver, points
@@ -148,7 +149,10 @@ def test_a_collector_that_never_answers(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_signal_ends_the_last_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It raises nothing: the run has its exit status."""
     metrics = metrics_of(tmp_path, WORK)
-    with otlp_receiver(lambda: os.kill(os.getpid(), signal.SIGINT) if metrics.state.summary else None) as receiver:
+    with (
+        kept_signals(),
+        otlp_receiver(lambda: os.kill(os.getpid(), signal.SIGINT) if metrics.state.summary else None) as receiver,
+    ):
         with (
             ended_by_signals(),
             sent_metrics(receiver.url, lambda: metrics.state, interval_s=NEVER_S, timeout_s=NEVER_S),
@@ -157,7 +161,6 @@ def test_a_signal_ends_the_last_export(tmp_path: Path, capsys: pytest.CaptureFix
             receiver.silent = True
             metrics.done(summary_of(tmp_path))
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     assert "loadsim: --otel: 1 of 2 exports" in capsys.readouterr().err
 
 

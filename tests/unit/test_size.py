@@ -451,9 +451,10 @@ def test_other_targets_are_one_line(share: str, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_hostile_name_reaches_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The names of disks come from a log."""
+    """The names of disks come from a log: such a log is refused."""
     main(["size", str(busy_run(tmp_path, **{"disk_\x1b[31m_busy_share": 0.9}))])
-    text = capsys.readouterr().out
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
     assert "\x1b" not in text
     assert "[31m" in text
 
