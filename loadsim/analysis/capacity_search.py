@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
@@ -44,7 +45,7 @@ EVIDENCE_OF_MIXED = 8
 1/32 + 5/512."""
 
 MOST_VOID = 2
-"""The search fails after this number of void steps with one number."""
+"""The search stops after this number of void steps with one number since its last other result."""
 
 MOST_STEPS = 100
 """The most steps of a search. Without noise, one over ten million users needs at most 60."""
@@ -98,7 +99,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The end of a search without an answer: two steps with this number are void."""
+    """The end of a search without an answer: the last two steps with this number are void."""
 
     users: int
 
@@ -107,9 +108,9 @@ def next_step(steps: Sequence[Step], settings: Settings) -> Measure | Found | No
     """Return the next number to measure, or the end."""
     # 1. A number that is not decided yet.
     results = _by_users(steps)
-    for step in steps:
-        if results[step.users].count(VOID) >= MOST_VOID:
-            return NoAnswer(step.users)
+    for users, own in results.items():
+        if _last_void(own) >= MOST_VOID:
+            return NoAnswer(users)
     state = _State.of(results, settings)
     full = len(steps) >= settings.most_steps
     again = next((users for users, own in results.items() if decision(own) is None), None)
@@ -151,6 +152,11 @@ def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bo
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
     return result in (PASSED, FAILED) and len(equal) >= needed
+
+
+def _last_void(results: Sequence[Result]) -> int:
+    """Return the number of void results after the last other one."""
+    return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 
 def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from loadsim.analysis.capacity_confirmation import Confirming, next_level
 from loadsim.analysis.capacity_search import (
     AGREEING,
     EVIDENCE,
+    VOID,
     Found,
     Measure,
     NoAnswer,
@@ -96,8 +99,9 @@ def find_capacity(
     `runner` makes the runs; None makes them on this machine. `begun` receives the search with the steps that it already
     has, before the first step; `began_step` and `ended_step` are called around each step.
 
-    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number are invalid for other
-    reasons than server or generator, and `Interrupted`, also after a step that had done its work when a signal came.
+    Raises `ConfigError` for a fault found before a step, and `RunInvalid` if two runs with one number are invalid for
+    other reasons than server or generator; resumed, the search repeats them. Raises `Interrupted`, also after a step
+    that had done its work when a signal came.
     """
     signalled = noticed_signals()
     scenario = read(())
@@ -111,7 +115,7 @@ def find_capacity(
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
     with own_directory(out, FILE_NAME, "search"):
-        capacity = resumed(out, terms)
+        capacity = _without_last_void(resumed(out, terms))
         write(capacity)
         begun(capacity)
         while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
@@ -227,11 +231,29 @@ def shared(users: int, sizes: Sequence[int]) -> list[int]:
     return [1 + each for each in whole]
 
 
+def _without_last_void(capacity: Capacity) -> Capacity:
+    """Return a search that void steps had ended without them, so that it goes on. Their directories are renamed.
+
+    Raises `ConfigError` if one cannot be renamed.
+    """
+    while isinstance(end := next_step(capacity.measured, capacity.terms.settings), NoAnswer):
+        own = [step for step in reversed(capacity.steps) if step.users == end.users]
+        void = {step.run for step in takewhile(lambda step: step.result == VOID, own)}
+        for run in sorted(void):
+            if (capacity.directory / run).exists():  # a crash may have come after it was renamed
+                set_aside(capacity.directory / run)
+        capacity = replace(capacity, steps=tuple(step for step in capacity.steps if step.run not in void))
+    return capacity
+
+
 def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
     last = [one for one in capacity.steps if one.users == step.users][-1]
     reasons = "; ".join(last.reasons)
     place = capacity.directory / last.run
-    return RunInvalid(f"the search ends without a capacity: {step.users} users were invalid twice: {reasons} ({place})")
+    return RunInvalid(
+        f"the search stops without a capacity: {step.users} users were invalid twice: {reasons} ({place}); the same"
+        f" command with --out {shlex.quote(str(capacity.directory))} measures them again"
+    )
 
 
 @dataclass(frozen=True, slots=True)

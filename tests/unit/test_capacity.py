@@ -244,9 +244,39 @@ def test_numbers_that_are_invalid_twice_end_the_search(tmp_path: Path) -> None:
     begun(path, out)
     for number in (1, 2):
         finished(out, f"00004-{number}", score(4, passed=True, causes=["fault"]))
-    with pytest.raises(RunInvalid, match="4 users were invalid twice: invalid: fault"):
+    with pytest.raises(RunInvalid, match=r"4 users were invalid twice: invalid: fault.* measures them again"):
         find_capacity(reader(path), WANTED, out)
     assert json.loads((out / "capacity.json").read_text())["stopped_by"] is None
+
+
+def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
+    """As after a full disk. Void runs are kept under other names; the other steps are not repeated."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    begun(path, out)
+    all_finished(out, capacity=20)
+    place = out / "steps"
+    for number in (2, 4, 5):  # the second is void, and the third passes: that ends nothing
+        rmtree(place / f"00020-{number}")
+        finished(out, f"00020-{number}", score(20, passed=True, causes=["fault"]))
+    with pytest.raises(RunInvalid, match="20 users were invalid twice"):
+        find_capacity(reader(path), WANTED, out)
+    before = json.loads((out / "capacity.json").read_text())["steps"]
+    assert [step["result"] for step in before if step["users"] == 20] == ["pass", "void", "pass", "void", "void"]
+
+    def mended(_: Capacity) -> None:
+        for number in range(4, 8):
+            finished(out, f"00020-{number}", score(20, passed=True))
+
+    ended: list[MeasuredStep] = []
+    whole = find_capacity(reader(path), WANTED, out, begun=mended, ended_step=ended.append)
+    assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
+    assert [step.run for step in ended] == [
+        *(f"steps/00020-{at}" for at in (4, 5, 6)),
+        *(f"steps/00024-{at}" for at in (3, 4, 5)),
+    ]
+    void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
+    assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
+    assert find_capacity(reader(path), WANTED, out) == whole
 
 
 @pytest.mark.parametrize(
