@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +25,13 @@ from small_runs import written
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
+from loadsim.runs.capacity_file import read_capacity
 
 WANTED = Wanted(first=4, most=64)
 
@@ -323,6 +327,124 @@ def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp
     path = written(tmp_path / "small.yaml", limits={"window": "60s"})
     with pytest.raises(ConfigError, match="4 users: this run cannot become valid"):
         find_capacity(reader(path), WANTED, tmp_path / "out")
+
+
+@pytest.mark.slow  # plans in other processes
+def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_path: Path) -> None:
+    """A hundred users fail, and fewer have too few hits: the answer states both. No other number is measured."""
+    path, out = written(tmp_path / "small.yaml", limits={"hits": 100_000}), tmp_path / "out"
+    wanted = Wanted(first=100, most=100)
+    begun(path, out, wanted)
+    for number in range(1, 6):
+        finished(out, f"00100-{number}", score(100, passed=False))
+    found = find_capacity(reader(path), wanted, out)
+    assert (found.found, found.exit_status) == (Found(None, 100, "refused"), 4)
+    assert found.refused[0].users == 50 and "limits.hits" in found.refused[0].why
+    text = capacity_text(found, 500)
+    assert text.startswith("Capacity: none from 100 users on, which miss the criteria; fewer cannot be measured\n")
+    assert "\n50, 75, 87, 93, 96, 98, 99 users cannot be measured: this run cannot become valid" in text
+    assert "(this is of 99)" in text
+    assert read_capacity(out) == found
+    assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
+    assert "98, 99 users cannot be measured" in (tmp_path / "report.md").read_text()
+    assert find_capacity(reader(path), wanted, out) == found
+
+
+@pytest.mark.slow  # plans in other processes
+def test_a_level_that_is_refused_leaves_the_answer_and_is_not_confirmed(tmp_path: Path) -> None:
+    """Also if the search is resumed without the confirmation later."""
+    path, out = written(tmp_path / "small.yaml", limits={"hits": 100_000}), tmp_path / "out"
+    wanted = Wanted(steps=(100, 200))
+    begun(path, out, wanted)
+    for number in range(1, 6):
+        finished(out, f"00100-{number}", score(100, passed=True))
+        finished(out, f"00200-{number}", score(200, passed=False))
+    for name in ("100-00100-1", "120-00120-1"):
+        (out / "confirm" / name).mkdir(parents=True)
+        users = int(name.split("-")[1])
+        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 100)))
+    for confirm in (True, False):
+        found = find_capacity(reader(path), replace(wanted, confirm=confirm), out)
+        assert (found.found, found.confirmed, found.exit_status) == (Found(100, 200, "criteria"), False, 4)
+        assert [(one.percent, one.users) for one in found.refused] == [(80, 80)]
+        assert len(found.confirming) == 2
+        text = capacity_text(found, 500)
+        assert "Not confirmed: 80 % of the capacity, 80 users, cannot be measured: this run cannot become" in text
+    assert read_capacity(out) == found
+
+
+@pytest.mark.slow  # in a process with a limit of its own
+def test_open_files_that_do_not_suffice_are_named_before_the_first_step(tmp_path: Path) -> None:
+    """A search that has steps answers with them."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+
+    def limited(*options: str) -> subprocess.CompletedProcess[str]:
+        command = ("prlimit", "--nofile=120", sys.executable, "-m", "loadsim", "capacity")
+        return subprocess.run(
+            [*command, str(path), "--out", str(out), *options], capture_output=True, text=True, check=False
+        )
+
+    steps = ("--steps", "4,8,500", "--engines", "1", "--quick", "--quiet")
+    refused = limited(*steps)
+    assert (refused.returncode, refused.stderr.count("\n"), out.exists()) == (2, 1, False)
+    assert "for 500 users an engine, found 120: take more --engines" in refused.stderr
+
+    begun(path, out, Wanted(steps=(4, 8, 500), engines=1, quick=True))
+    for name in ("00004-1", "00008-1", "00008-2"):
+        finished(out, name, score(int(name[:5]), passed=True))
+    state = json.loads((out / "capacity.json").read_text())
+    step = MeasuredStep.of(4, "steps/00004-1", score(4, passed=True))
+    (out / "capacity.json").write_text(json.dumps(state | {"steps": [to_json(step)]}))
+    ended = limited(*steps)
+    assert ended.returncode == 4, ended.stderr
+    assert "Capacity: at least 8 users; more cannot be measured here\n" in ended.stdout
+    assert "500 users cannot be measured: open files: expected" in " ".join(ended.stdout.split())
+
+
+def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a server that does not answer any more: in a search what is known, after it the answer."""
+    path = written(
+        tmp_path / "small.yaml",
+        server={"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 1}},
+        accounts={"user": "user{index:05d}", "password": "secret"},
+        limits={"hits": 0},
+    )
+    out = tmp_path / "out"
+    wanted = Wanted(steps=(4, 8), quick=True)
+    begun(path, out, wanted)
+    for number in (1, 2):
+        finished(out, f"00004-{number}", score(4, passed=True))
+    command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
+    begun_anew = json.loads((out / "capacity.json").read_text())
+    begun_anew["terms"]["pause_s"] = 0.0
+    (out / "capacity.json").write_text(json.dumps(begun_anew))
+    assert main([*command]) == 2
+    captured = capsys.readouterr()
+    assert "so far 4 users passed, no larger one failed; the same command with --out" in captured.err
+    assert "Capacity" not in captured.out
+    for number in (1, 2):
+        finished(out, f"00008-{number}", score(8, passed=False))
+    assert main([*command, "--confirm"]) == 2
+    assert "Capacity: 4 users\n" in capsys.readouterr().out
+
+
+def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
+    """A search with four engines does not fall to three users."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    wanted = Wanted(first=6, most=64, engines=4)
+    begun(path, out, wanted)
+    all_finished(out, capacity=0)
+    found = find_capacity(reader(path), wanted, out)
+    assert (found.found, found.exit_status) == (Found(None, 4, "criteria"), 1)
+    with pytest.raises(ConfigError, match=r"--most: expected .* from 4 .*one for each of 4 --engines\), found 3"):
+        find_capacity(reader(path), replace(wanted, first=3, most=3), tmp_path / "other")
+
+
+def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.yaml")
+    with pytest.raises(ConfigError, match="--engines: expected a number from 1 to 64, found 0"):
+        find_capacity(reader(path), replace(WANTED, engines=0), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # --- answers ---
