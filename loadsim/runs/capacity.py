@@ -184,6 +184,8 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             raise ConfigError(f"--steps: expected rising numbers, found {','.join(map(str, wanted.steps))}")
     most = wanted.steps[-1] if wanted.steps else scenario.users if wanted.most is None else wanted.most
     first = wanted.steps[0] if wanted.steps else max(least, most // COARSE) if wanted.first is None else wanted.first
+    if wanted.engines is not None and wanted.engines > most:
+        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {wanted.engines}")
     for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
         if not least <= value <= highest:
             name = "--steps" if wanted.steps else option
