@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -18,6 +19,8 @@ from loadsim.errors import ConfigError, printable
 from loadsim.files import read_text
 from loadsim.model.terms import MOST_USERS
 from loadsim.runs.resumable import INCOMPLETE, write_state
+
+T = TypeVar("T")
 
 FILE_NAME = "capacity.json"
 
@@ -81,11 +84,30 @@ def _number(text: str) -> float:
 
 
 def _steps(document: Mapping[str, Any]) -> tuple[MeasuredStep, ...]:
-    return tuple(map(MeasuredStep.read, document["steps"]))
+    return tuple(map(_step, document["steps"]))
+
+
+def _step(document: Mapping[str, Any]) -> MeasuredStep:
+    """Return a step. Raises one of `DAMAGED`, also for numbers of which none can be computed."""
+    step = MeasuredStep.read(document)
+    if not 1 <= step.users <= MOST_USERS or any(resource.full <= 0 for resource in step.resources):
+        raise ValueError(step)
+    return _finite(step)
+
+
+def _finite(read: T) -> T:
+    """Return a dataclass. Raises `ValueError` for a number that is not finite, which a text such as "nan" becomes."""
+    values: list[Any] = [asdict(read)]  # type: ignore[call-overload]
+    while values:
+        value = values.pop()
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(value)
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return read
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
-    runs = [(one["percent"], MeasuredStep.read(one)) for one in document["confirming"]]
+    runs = [(one["percent"], _step(one)) for one in document["confirming"]]
     if not {percent for percent, _ in runs} <= set(PERCENTS):
         raise ValueError(runs)
     return tuple(Confirming(percent, step) for percent, step in runs)
@@ -106,7 +128,8 @@ def read_capacity(directory: Path) -> Capacity:
     path = directory / FILE_NAME
     try:
         document = _document(path)
-        terms, steps, confirming = _TERMS.validate_python(document["terms"]), _steps(document), _confirming(document)
+        steps, confirming = _steps(document), _confirming(document)
+        terms = _finite(_TERMS.validate_python(document["terms"]))
         terms = replace(terms, name=printable(terms.name), software=printable(terms.software))
         refused = _refused(document)
         ends = [document["users"], document["failed_users"], document["stopped_by"]]

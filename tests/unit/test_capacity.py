@@ -23,17 +23,21 @@ from hypothesis import strategies as st
 from small_runs import written
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found
+from loadsim.analysis.capacity_search import Found, Settings
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.report.capacity_words import what_next
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
 from loadsim.runs.capacity_file import read_capacity
+from loadsim.runs.resumable import finished_score
 
 WANTED = Wanted(first=4, most=64)
+RESOURCE = ("machine", "server_here", "mean", "p95", "share")
+"""The keys of a resource that may be `null`."""
 
 
 def reader(path: Path) -> Overridden:
@@ -45,7 +49,9 @@ def reader(path: Path) -> Overridden:
 
 def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
     """The part of a run's summary that a search reads."""
-    criteria = [{"name": "failed_share", "min": None, "max": 0.01, "below": None, "passed": passed}]
+    criteria = [
+        {"name": "failed_share", "wanted": "at most 1 %", "min": None, "max": 0.01, "below": None, "passed": passed}
+    ]
     reasons = [
         *(f"invalid: {cause}" for cause in causes),
         *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),
@@ -134,6 +140,25 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     ]
     assert {file: file.read_bytes() for file in out.rglob("score.json")} == before
     assert find_capacity(reader(path), WANTED, out) == capacity
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"resources": [{"name": "processor", "full": 0}]},
+        {"resources": [dict.fromkeys(("name", "probe", "figure"), "x") | dict.fromkeys(RESOURCE) | {"full": 0}]},
+        {"tasks_per_s": None},
+        {"score_interval_ms": [1]},
+        {"score_interval_ms": [1, "nan"]},
+        {"by_protocol": {"imap": {"covers": {"scored": []}, "score_interval_ms": [None, 1]}}},
+        {"verdict": score(4, passed=True)["verdict"] | {"criteria": [{"name": "score_ms", "passed": True}]}},
+    ],
+)
+def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
+    finished(tmp_path, "00004-1", score(4, passed=True))
+    assert finished_score(tmp_path / "steps" / "00004-1") == score(4, passed=True)
+    finished(tmp_path, "00004-2", score(4, passed=True) | damage)
+    assert finished_score(tmp_path / "steps" / "00004-2") is None
 
 
 def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
@@ -436,8 +461,8 @@ def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
     all_finished(out, capacity=0)
     found = find_capacity(reader(path), wanted, out)
     assert (found.found, found.exit_status) == (Found(None, 4, "criteria"), 1)
-    with pytest.raises(ConfigError, match=r"--most: expected .* from 4 .*one for each of 4 --engines\), found 3"):
-        find_capacity(reader(path), replace(wanted, first=3, most=3), tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"--from: expected .* from 4 .*one for each of 4 --engines\), found 3"):
+        find_capacity(reader(path), replace(wanted, first=3), tmp_path / "other")
 
 
 def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_step(tmp_path: Path) -> None:
@@ -492,6 +517,32 @@ def test_an_end_with_another_result_says_so() -> None:
     mixed = replace(mixed, steps=(*mixed.steps, *other))
     assert (mixed.exit_status, mixed.certain) == (0, True)
     assert "1,000 users passed 8 of 9 times" in capacity_text(mixed, 200)
+
+
+def test_a_mixed_end_without_enough_results_says_what_is_missing() -> None:
+    """Five equal results are there; the other one asks for more."""
+    mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    mixed = replace(mixed, steps=(*mixed.steps, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).steps))
+    text = capacity_text(mixed, 200)
+    assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; evidence are 5 equal results" in text
+    assert "without another, or 8 of 9" in text
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "shown"), [(0.001, "0.001 ms"), (1000.0, "1,000 ms"), (12_345.678, "12,345.678 ms")]
+)
+def test_the_limits_have_all_their_digits(limit_ms: float, shown: str) -> None:
+    """They are those of `max` or of `below`."""
+    ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    ended = replace(ended, terms=replace(ended.terms, score_limit_ms=limit_ms))
+    assert f"Limits: score {shown}, response score 5,000 ms; all other criteria" in capacity_text(ended, 200)
+
+
+def test_what_to_do_next_names_the_option_of_the_search() -> None:
+    ended = capacity(Found(4000, None, "limit"), (4000, "pass"))
+    assert "--most above 4,000" in what_next(ended)
+    listed = replace(ended, terms=replace(ended.terms, settings=Settings(2000, 4000, steps=(2000, 4000))))
+    assert "larger --steps than 4,000" in what_next(listed)
 
 
 def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
