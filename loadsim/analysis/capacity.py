@@ -113,9 +113,7 @@ class Capacity:
     @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that confirm the capacity; none without a capacity."""
-        if self.users is None:
-            return ()
-        return levels(self.confirming, self.users, self.terms.settings.least, self.terms.settings.most)
+        return levels(self.confirming, self.steps, self.found, self.terms.settings) if self.found else ()
 
     @property
     def refused_levels(self) -> Sequence[Refused]:
@@ -156,7 +154,9 @@ class Capacity:
             "load_equivalent_users": self.load_equivalent_users,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
             "confirmed": self.confirmed,
-            "confirming": [{"percent": one.percent, **to_json(one.step)} for one in self.confirming],
+            "confirming": [
+                {"percent": one.percent, "after_steps": one.after_steps, **to_json(one.step)} for one in self.confirming
+            ],
             "refused": to_json(self.refused),
             "terms": self.terms.document,
             "steps": [to_json(step) for step in self.steps],

@@ -121,7 +121,7 @@ def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int
     # 2. The next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, "noise")
-    wanted = _from_list(results, settings, refused) if settings.steps else _between(state, settings)
+    wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
     if isinstance(wanted, Measure):
         return wanted
 
@@ -200,6 +200,15 @@ class _State:
     floor: int | None
     refused: bool
 
+    @property
+    def reached(self) -> StoppedBy:
+        """The end of the range of numbers that pass: `limit` only if the largest number passed."""
+        if self.refused:
+            return "refused"
+        if self.wall:
+            return "generator"
+        return "noise" if self.doubtful else "criteria" if self.high else "limit"
+
     @classmethod
     def of(cls, results: Mapping[int, Sequence[Result]], settings: Settings, refused: Collection[int] = ()) -> _State:
         decided = {users: decision(own) for users, own in results.items()}
@@ -216,12 +225,12 @@ class _State:
             wall = min((users for users in walls if users > max(passes, default=0)), default=None)
         top = high or wall or settings.most + 1
         doubtful = tuple(sorted(users for users in (*decided, *skipped) if (low or 0) < users < top))
-        at_refused = wall in skipped or (low is None and floor is not None)
+        at_refused = wall in skipped or (low is None and floor is not None and not doubtful)
         return cls(low, high, wall, doubtful, floor, at_refused)
 
 
 def _from_list(
-    results: Mapping[int, Sequence[Result]], settings: Settings, refused: Collection[int]
+    results: Mapping[int, Sequence[Result]], state: _State, settings: Settings, refused: Collection[int]
 ) -> Measure | StoppedBy:
     """Return the next of the listed numbers, or why there is none."""
     for users in settings.steps:
@@ -229,12 +238,9 @@ def _from_list(
             return "refused"
         if users not in results:
             return Measure(users, "the next step")
-        result = decision(results[users])
-        if result == FAILED:
-            return "criteria"
-        if result == GENERATOR:
-            return "generator"
-    return "limit"
+        if decision(results[users]) in (FAILED, GENERATOR):
+            break
+    return state.reached
 
 
 def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
@@ -253,15 +259,12 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
             rising = 2 * highest if not doubtful else max(highest + 1, round(highest * (1 + share)))
             return Measure(min(rising, settings.most), "a rising step")
         if not doubtful:
-            return "limit"
+            return state.reached
         top = settings.most  # it is undecided
-    reached: StoppedBy = (
-        "refused" if state.refused else "criteria" if state.high else "generator" if state.wall else "limit"
-    )
 
     # 2. Narrow the gap between the largest pass and the top, or the gaps around the undecided numbers.
     if _short_enough(low, top, settings.width):
-        return reached
+        return "criteria" if state.high else state.reached
     doubtful = tuple(users for users in doubtful if users < top)
     bottom = low or state.floor or settings.least - 1
     if doubtful and low is None:
@@ -271,9 +274,7 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
     begin, end = max(gaps, key=lambda gap: gap[1] - gap[0])
     finest = settings.width / FINEST * top if doubtful and low is not None else 0
     if end - begin <= max(1, finest):
-        if low is None and not doubtful:
-            return reached
-        return "noise" if state.high else reached
+        return state.reached
     if low is None:  # fall as fast as rising steps rise
         falling = max(settings.least, end // 2)
         return Measure(falling if falling > begin else (begin + end) // 2, "a falling step")

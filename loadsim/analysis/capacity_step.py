@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
@@ -18,12 +20,10 @@ from loadsim.errors import printable
 RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""
 
-SCORE = "score_ms"
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a step, and the reasons for any other than a pass."""
+    """The result of a step, and the reasons for any other than a pass; missed criteria come first if they decided."""
 
     result: Result
     reasons: tuple[str, ...] = ()
@@ -34,10 +34,10 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
 
     1. An invalid run is void, with two exceptions. A generator beyond its limits says nothing about the server, but
        ends the search. Load that the server did not take is a failure, as is a run that was aborted as hopeless.
-    2. A missed criterion is a failure. If only the score is missed and its interval contains the limit, the run is
-       undecided.
-    3. A run passes if it is valid, meets all criteria, and its score's interval does not contain the limit. A degraded
-       run lacks load, so it might pass only for that: it is undecided.
+    2. A missed criterion is a failure if it has a figure. If all that are missed have none, the run is void: it does
+       not show if the server meets them.
+    3. A run passes if it is valid and meets all criteria. A degraded run lacks load, so it might meet them only for
+       that: it is undecided.
     """
     verdict = score["verdict"]
     causes, reasons = set(verdict["causes"]), tuple(verdict["reasons"])
@@ -45,16 +45,31 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
         if OF_GENERATOR in causes:
             return Judged(GENERATOR, reasons)
         return Judged(FAILED if server_failed(causes) else VOID, reasons)
-    unclear = [one for one in verdict["criteria"] if _contains_limit(_interval_ms(score, one["name"]), one)]
-    if any(not one["passed"] and one not in unclear for one in verdict["criteria"]):
-        return Judged(FAILED, reasons)
-    if unclear:
-        return Judged(UNDECIDED, tuple(_in_words(score, one) for one in unclear))
+    missed = [one for one in verdict["criteria"] if not one["passed"]]
+    if any(one["figure"] is not None for one in missed):
+        return Judged(FAILED, _missed_first(verdict))
+    if missed:
+        return Judged(VOID, reasons)
     if not verdict["passed"]:
         return Judged(FAILED, reasons)
     if verdict["validity"] != "valid":
         return Judged(UNDECIDED, reasons)
     return Judged(PASSED)
+
+
+def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the reasons of a verdict, which has the missed criteria last, with these first."""
+    missed = [
+        CriterionResult(one["name"], _limits(one), None, one["each"])
+        for one in verdict["criteria"]
+        if not one["passed"]
+    ]
+    first = len(verdict["reasons"]) - len(missed_texts(missed))
+    return (*verdict["reasons"][first:], *verdict["reasons"][:first])
+
+
+def _limits(criterion: Mapping[str, Any]) -> dict[str, float]:
+    return {limit: criterion[limit] for limit in ("min", "max", "below") if criterion[limit] is not None}
 
 
 Time = float | Literal["inf"]
@@ -89,7 +104,7 @@ class MeasuredStep:
             result=judged.result,
             score_ms=score["score_ms"],
             run=run,
-            score_interval_ms=_interval_ms(score, SCORE),
+            score_interval_ms=_interval_ms(score),
             response_score_ms=score["response_score_ms"],
             tasks_per_s=score["tasks_per_s"],
             load_equivalent_users=score["load_equivalent_users"],
@@ -118,26 +133,6 @@ _STEP = TypeAdapter(MeasuredStep)
 _RESOURCES = TypeAdapter(tuple[Resource, ...])
 
 
-def _interval_ms(score: Mapping[str, Any], name: str) -> tuple[float, float] | None:
-    """Return the interval of the score that a criterion names; None for another figure, or without an interval."""
-    *path, last = name.split(".")
-    if last != SCORE:
-        return None
-    found: Any = score
-    for key in path:
-        found = found.get(key, {})
-    interval = found.get("score_interval_ms")
+def _interval_ms(score: Mapping[str, Any]) -> tuple[float, float] | None:
+    interval = score.get("score_interval_ms")
     return None if interval is None else (float(interval[0]), float(interval[1]))
-
-
-def _contains_limit(interval_ms: tuple[float, float] | None, criterion: Mapping[str, Any]) -> bool:
-    if interval_ms is None:
-        return False
-    limits = [criterion[limit] for limit in ("min", "max", "below") if criterion.get(limit) is not None]
-    return any(interval_ms[0] <= limit <= interval_ms[1] for limit in limits)
-
-
-def _in_words(score: Mapping[str, Any], criterion: Mapping[str, Any]) -> str:
-    interval_ms = _interval_ms(score, criterion["name"])
-    assert interval_ms is not None
-    return f"{criterion['name']} from {interval_ms[0]:,.1f} to {interval_ms[1]:,.1f} ms, {criterion['wanted']} wanted"

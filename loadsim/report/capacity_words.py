@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
-from loadsim.analysis.capacity_search import EVIDENCE, EVIDENCE_OF_MIXED, FAILED, PASSED, VOID, Result, ends_so_far
+from loadsim.analysis.capacity_search import (
+    EVIDENCE,
+    EVIDENCE_OF_MIXED,
+    FAILED,
+    GENERATOR,
+    PASSED,
+    UNDECIDED,
+    VOID,
+    Result,
+    ends_so_far,
+)
 from loadsim.errors import printable
 from loadsim.report.resources import resource_lines
 
@@ -83,31 +93,45 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
 def _level(level: Level) -> str:
     """Return a level with its result, such as "80 % (1,000 users) passed"."""
     as_expected, not_so = ("passed", "did not pass") if level.percent <= 100 else ("was worse", "was no worse")
-    found = {PASSED: as_expected, FAILED: not_so, None: "is to be repeated"}.get(level.result, "was undecided")
-    return f"{level.percent} % ({level.users:,} users) {found}"
+    found = {
+        PASSED: as_expected,
+        FAILED: not_so,
+        GENERATOR: "could not be generated",
+        UNDECIDED: "was undecided",
+        None: "is to be repeated",
+    }
+    return f"{level.percent} % ({level.users:,} users) {found[level.result]}"
 
 
-def _unconfirmed(capacity: Capacity) -> list[str]:
-    """Return what it means that a confirmation failed."""
-    lines = [
-        f"Not confirmed: {one.percent} % of the capacity, {one.users:,} users, cannot be measured: {printable(one.why)}"
-        for one in capacity.refused_levels
-    ]
-    lower = [level for level in capacity.levels if level.percent <= 100 and level.result not in (PASSED, None)]
-    upper = [level for level in capacity.levels if level.percent > 100 and level.result not in (PASSED, None)]
-    if lower:
-        lines.append(
-            f"Not confirmed: {lower[0].users or 0:,} users must pass after the search, and did not. The server, its"
-            " data or its machine changed: find out what, and search again."
+def _unconfirmed(capacity: Capacity, level: Level) -> str:
+    """Return what it means that a level did not confirm the capacity."""
+    failed_users = capacity.found.high if capacity.found else None
+    if level.users is None:
+        return f"{level.percent} % are more than the {capacity.terms.settings.most:,} users that this search allows."
+    users = f"{level.users:,} users"
+    if why := next((one.why for one in capacity.refused_levels if one.percent == level.percent), ""):
+        return f"{level.percent} % of the capacity, {users}, cannot be measured: {printable(why)}"
+    if level.result == GENERATOR:
+        return f"the load generator was too slow for {users}. Find out what else its machine did, and search again."
+    if level.result != FAILED:
+        return f"the runs with {users} do not decide: {_why_undecided(level)}."
+    if level.percent <= 100:
+        return (
+            f"{users} must pass after the search, and did not. The server, its data or its machine changed: find out"
+            " what, and search again."
         )
-    if upper and upper[0].users is None:
-        lines.append("Not confirmed: 120 % are more than --most allows.")
-    elif upper:
-        lines.append(
-            f"Not confirmed: {upper[0].users or 0:,} users are no worse than the capacity, so it may be higher. Search"
-            " again with longer windows."
+    if failed_users is not None and level.users >= failed_users:
+        return (
+            f"{users} must fail after the search, as {failed_users:,} users did in it, and passed. The server, its data"
+            " or its machine changed: find out what, and search again."
         )
-    return lines
+    return f"{users} are no worse than the capacity, so it may be higher. Search again with longer windows."
+
+
+def _why_undecided(level: Level) -> str:
+    """Return the reason of the last run that has one. A pass has none, and is undecided only above the capacity."""
+    reasons = [step.reasons[0] for step in level.runs if step.reasons]
+    return printable(reasons[-1]) if reasons else "they passed, and have no score to compare with that of the capacity"
 
 
 def interval(capacity: Capacity) -> str:
@@ -143,7 +167,10 @@ def missed(capacity: Capacity, reason: Callable[[str], str]) -> str:
     """Return the criteria that the last failure of the smallest failed number missed."""
     found = capacity.found
     failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
-    return "; ".join(reason(printable(each)) for each in failed[-1].reasons[:MOST_REASONS]) if failed else ""
+    reasons = failed[-1].reasons if failed else ()
+    more = len(reasons) - MOST_REASONS
+    shown = [reason(printable(each)) for each in reasons[:MOST_REASONS]]
+    return "; ".join([*shown, *([f"{more} more"] if more > 0 else [])])
 
 
 def doubts(capacity: Capacity) -> list[str]:
@@ -158,7 +185,11 @@ def doubts(capacity: Capacity) -> list[str]:
         with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
         lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
     if capacity.confirmed is False:
-        lines += _unconfirmed(capacity)
+        lines += [
+            f"Not confirmed: {_unconfirmed(capacity, level)}"
+            for level in capacity.levels
+            if level.result not in (PASSED, None) or level.percent in {one.percent for one in capacity.refused_levels}
+        ]
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")
     return lines

@@ -154,14 +154,16 @@ def find_capacity(
             if signalled():
                 raise Interrupted(kept=True)
             began_step(Measure(level.users, f"{level.percent} % of the capacity"))
-            name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(level.runs)}"
+            runs = [one for one in capacity.confirming if (one.percent, one.step.users) == (level.percent, level.users)]
+            name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(runs)}"
             measured = measure(level.users, name)
             if isinstance(measured, str):
                 refused = Refused(level.users, measured, level.percent)
                 capacity = replace(capacity, refused=(*capacity.refused, refused))
                 write(capacity)
                 continue
-            capacity = replace(capacity, confirming=(*capacity.confirming, Confirming(level.percent, measured)))
+            confirming = Confirming(level.percent, measured, len(capacity.steps))
+            capacity = replace(capacity, confirming=(*capacity.confirming, confirming))
             write(capacity)
             ended_step(measured)
         hand_over(out)

@@ -107,10 +107,13 @@ def _finite(read: T) -> T:
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
-    runs = [(one["percent"], _step(one)) for one in document["confirming"]]
-    if not {percent for percent, _ in runs} <= set(PERCENTS):
+    runs = [
+        Confirming(one["percent"], _step(one), _NUMBER.validate_python(one["after_steps"]))
+        for one in document["confirming"]
+    ]
+    if not {one.percent for one in runs} <= set(PERCENTS):
         raise ValueError(runs)
-    return tuple(Confirming(percent, step) for percent, step in runs)
+    return tuple(runs)
 
 
 def _refused(document: Mapping[str, Any]) -> tuple[Refused, ...]:
@@ -153,6 +156,7 @@ def _found(values: Any, steps: Sequence[MeasuredStep]) -> Found:
 
 
 _REFUSED = TypeAdapter(tuple[Refused, ...])
+_NUMBER = TypeAdapter(int)
 _TERMS = TypeAdapter(Terms)
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])
 

@@ -49,9 +49,10 @@ def reader(path: Path) -> Overridden:
 
 def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any]:
     """The part of a run's summary that a search reads."""
-    criteria = [
-        {"name": "failed_share", "wanted": "at most 1 %", "min": None, "max": 0.01, "below": None, "passed": passed}
-    ]
+    limits = {"min": None, "max": 0.01, "below": None}
+    figure = 0.0 if passed else 0.05
+    wanted = "at most 1 %"
+    criteria = [{"name": "failed_share", **limits, "figure": figure, "wanted": wanted, "passed": passed, "each": False}]
     reasons = [
         *(f"invalid: {cause}" for cause in causes),
         *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),
@@ -506,7 +507,8 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     text = capacity_text(ended, 80)
     assert "Chance may have decided" in text and "confidence" not in text
     if found.low:
-        assert "Interval: not stated: 1,000 users passed 2 times, 1,200 users failed 2 times;" in text
+        seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
+        assert f"Interval: not stated: {seen}; evidence are 5 equal results of each" in " ".join(text.split())
 
 
 def test_an_end_with_another_result_says_so() -> None:
@@ -555,6 +557,14 @@ def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
     assert rows["1,200"][limit:].startswith("|##")
     assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
     assert "Missed with 1,200 users: score_ms 1100.0 ms, below 1000 ms wanted" in text
+
+
+def test_the_answer_says_that_more_was_missed() -> None:
+    ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    reasons = ("score_ms 1100.0 ms, below 1000 ms wanted", "a log has no end", "b", "c", "d")
+    ended = replace(ended, steps=tuple(replace(step, reasons=step.reasons and reasons) for step in ended.steps))
+    missed = "score_ms 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more\n"
+    assert f"Missed with 1,200 users: {missed}" in capacity_text(ended, 200)
 
 
 def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
@@ -635,3 +645,27 @@ def test_a_finished_search_is_confirmed_later(tmp_path: Path) -> None:
     assert (confirmed.steps, confirmed.found, confirmed.confirmed) == (searched.steps, searched.found, True)
     assert [one.step.run for one in confirmed.confirming][-1] == "confirm/120-00024-1"
     assert find_capacity(reader(path), WANTED, out) == confirmed  # the runs are not lost
+
+
+def test_a_search_that_goes_on_is_confirmed_again(tmp_path: Path) -> None:
+    """A quick search with its confirmation, then its interval: the confirmation was before the further steps."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    all_finished(out, capacity=20)
+    for name, users in (("80-00016", 16), ("100-00020", 20), ("120-00024", 24)):
+        for number in (1, 2):
+            place = out / "confirm" / f"{name}-{number}"
+            place.mkdir(parents=True)
+            (place / "score.json").write_text(json.dumps(score(users, users <= 20)))
+    quick = find_capacity(reader(path), replace(WANTED, quick=True, confirm=True), out)
+    whole = find_capacity(reader(path), WANTED, out)
+    assert (quick.confirmed, whole.confirmed, whole.confirming) == (True, None, quick.confirming)
+    assert len(whole.steps) > len(quick.steps)
+    again = find_capacity(reader(path), replace(WANTED, confirm=True), out)
+    assert again.confirmed is True
+    assert [one.step.run for one in again.confirming[3:]] == [
+        "confirm/80-00016-2",
+        "confirm/100-00020-2",
+        "confirm/120-00024-2",
+    ]
+    assert find_capacity(reader(path), WANTED, out) == again

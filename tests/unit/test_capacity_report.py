@@ -57,7 +57,7 @@ OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0
 CONFIRMED = replace(
     capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0)),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
-    confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1")),),
+    confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
 )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hit_series import hits_of
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -40,7 +39,8 @@ from loadsim.analysis.capacity_search import (
     next_step,
 )
 from loadsim.analysis.capacity_step import Judged, judge_step
-from loadsim.analysis.intervals import intervals
+from loadsim.analysis.criteria import Result as CriterionResult
+from loadsim.analysis.criteria import missed_texts
 from loadsim.model.terms import Window
 
 Server = Callable[[int], Result | Judged]
@@ -346,10 +346,58 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert 720 < found.low < 800 and 1400 < found.high < 1500
 
 
-@pytest.mark.parametrize(("noise", "most_steps"), [(0.01, 20), (0.02, 22), (0.05, 27), (0.1, 41), (0.2, 55)])
-def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float) -> None:
+def alternating(fails_from: int) -> Server:
+    """A server that fails every other run from this number of users on."""
+    runs = count()
+    return lambda users: PASSED if users < fails_from or next(runs) % 2 == 0 else FAILED
+
+
+@pytest.mark.parametrize(
+    ("settings", "fails_from", "found"),
+    [
+        (Settings(500, 1000), 1000, Found(875, None, "noise")),
+        (Settings(500, 1000, steps=(500, 1000)), 1000, Found(500, None, "noise")),
+        (Settings(1000, 2000, steps=(1000, 2000)), 1000, Found(None, None, "noise")),
+        (Settings(500, 1000), 1001, Found(1000, None, "limit")),
+        (Settings(500, 1000, steps=(500, 1000)), 1001, Found(1000, None, "limit")),
+    ],
+)
+def test_the_limit_is_reached_only_by_a_pass(settings: Settings, fails_from: int, found: Found) -> None:
+    """If the largest number is undecided, more accounts do not help."""
+    assert searched(alternating(fails_from), settings)[1] == found
+
+
+@given(st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
+def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
+    """`limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near."""
+    settings = Settings(100, 900, steps=(100, 300, 500, 700, 900) if listed else ())
+    given_results = iter(results)
+    steps, found = searched(lambda _: next(given_results), settings)
+    if isinstance(found, NoAnswer) or len(steps) == MOST_STEPS:
+        return
+    decided = {users: decision([step.result for step in steps if step.users == users]) for users in numbers(steps)}
+    undecided = [
+        users
+        for users, result in decided.items()
+        if result == UNDECIDED and (found.low or 0) < users < (found.high or settings.most + 1)
+    ]
+    if found.stopped_by == "limit":
+        assert (found.low, decided[settings.most]) == (settings.most, PASSED)
+    elif found.stopped_by == "criteria":
+        assert found.high is not None
+        near = found.low is not None and found.high - found.low <= 0.1 * (found.high + found.low)
+        assert not undecided or (near and not listed)
+    elif found.stopped_by == "generator":
+        assert GENERATOR in decided.values()
+
+
+@pytest.mark.parametrize(
+    ("noise", "most_steps", "most_quick"),
+    [(0.0, 18, 12), (0.01, 20, 13), (0.02, 22, 13), (0.05, 27, 15), (0.1, 41, 18), (0.2, 55, 21)],
+)
+def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float, most_quick: float) -> None:
     """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures."""
-    contained, length, searches = 0, 0, 300
+    contained, length, quick, searches = 0, 0, 0, 300
     for seed in range(searches):
         random = np.random.default_rng(seed)
         truth = int(random.integers(300, 5000))
@@ -361,28 +409,10 @@ def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_s
         assert isinstance(found, Found) and found.low is not None and found.high is not None
         contained += found.low <= truth < found.high
         length += len(steps)
+        quick += len(searched(server, Settings(100, 10_000, evidence=AGREEING))[0])
     assert contained >= 0.94 * searches
     assert length <= most_steps * searches
-
-
-@pytest.mark.parametrize("noise", [0.05, 0.1, 0.2])
-def test_an_interval_of_the_score_does_not_replace_repetitions(noise: float) -> None:
-    """Blocks of a window show none of what varies between runs: each run counts once, however narrow its interval."""
-    contained, stated = 0, 0
-    for seed in range(200):
-        random = np.random.default_rng(seed)
-        truth = int(random.integers(300, 5000))
-
-        def server(users: int, random: np.random.Generator = random, truth: int = truth) -> Judged:
-            score_ms = 1000 * users / (truth * math.exp(random.normal(0, noise)))
-            return judge_step(score(score_ms=score_ms, interval_ms=(0.97 * score_ms, 1.03 * score_ms)))
-
-        steps, found = searched(server, Settings(100, 10_000))
-        assert isinstance(found, Found) and found.low is not None and found.high is not None
-        if established(steps, found.low) and established(steps, found.high):
-            stated += 1
-            contained += found.low <= truth < found.high
-    assert stated >= 100 and contained >= 0.9 * stated
+    assert quick <= most_quick * searches
 
 
 # --- the judgement of a step ---
@@ -408,8 +438,8 @@ def score(
     return {"verdict": verdict, "score_ms": score_ms, "score_interval_ms": interval_ms}
 
 
-def criterion(name: str, figure: float, passed: bool, **limits: float) -> dict[str, Any]:
-    found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it"}
+def criterion(name: str, figure: float | None, passed: bool, **limits: float) -> dict[str, Any]:
+    found = {"name": name, "figure": figure, "passed": passed, "wanted": "below it", "each": False}
     return found | {"min": None, "max": None, "below": None} | limits
 
 
@@ -418,12 +448,11 @@ def criterion(name: str, figure: float, passed: bool, **limits: float) -> dict[s
     [
         ({}, PASSED),
         ({"interval_ms": None}, PASSED),
-        ({"interval_ms": (400, 1001)}, UNDECIDED),
-        ({"score_ms": 1100, "interval_ms": (999, 1300)}, UNDECIDED),
+        ({"interval_ms": (400, 1001)}, PASSED),
+        ({"score_ms": 1100, "interval_ms": (999, 1300)}, FAILED),
         ({"score_ms": 1100, "interval_ms": (1001, 1300)}, FAILED),
         ({"score_ms": 1100, "interval_ms": None}, FAILED),
         ({"failed_share": 0.02}, FAILED),
-        ({"score_ms": 1100, "interval_ms": (999, 1300), "failed_share": 0.02}, FAILED),
         ({"validity": "degraded"}, UNDECIDED),
         ({"validity": "degraded", "failed_share": 0.02}, FAILED),
         ({"validity": "invalid", "causes": ["load"]}, FAILED),
@@ -440,19 +469,63 @@ def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Re
     assert judge_step(score(**facts)).result == result
 
 
-def test_the_scores_of_several_drivers_have_intervals_of_their_own() -> None:
+@pytest.mark.parametrize(
+    ("facts", "result"),
+    [
+        ({}, VOID),
+        ({"score_ms": 1100, "interval_ms": (999, 1300)}, FAILED),
+        ({"validity": "degraded"}, VOID),
+        ({"failed_share": 0.02}, FAILED),
+        ({"validity": "degraded", "score_ms": 1100, "interval_ms": None}, FAILED),
+        ({"validity": "invalid", "causes": ["load"]}, FAILED),
+        ({"validity": "invalid", "causes": ["generator"]}, GENERATOR),
+    ],
+)
+def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[str, Any], result: Result) -> None:
+    """As of a probe that failed: with its figure, the run might have passed."""
+    found = score(**facts)
+    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
+    found["verdict"]["passed"] = False
+    assert judge_step(found) == Judged(result, ("why",))
+
+
+def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
+    """By the real verdict, which has them last: two lines, of which one is that of two tasks."""
+    results = [
+        CriterionResult("failed_share", {"max": 0.01}, 0.05),
+        CriterionResult("done_share", {"min": 0.98}, 0.99),
+        *(CriterionResult(f"tasks.{task}.failed_share", {"max": 0.01}, 0.05, each=True) for task in ("READ", "SEND")),
+    ]
+    defects = ["the generator lost 1 of 8 users", "a log has no end", "97 % of the plan, at least 98 % wanted"]
+    found = score("degraded")
+    found["verdict"] |= {
+        "passed": False,
+        "reasons": [*defects, *missed_texts(results)],
+        "criteria": [
+            criterion(one.name, one.figure, one.passed, **one.limits) | {"wanted": one.wanted, "each": one.each}
+            for one in results
+        ],
+    }
+    judged = judge_step(found)
+    assert judged.result == FAILED
+    assert judged.reasons == (
+        "failed_share 5 %, at most 1 % wanted",
+        "failed_share of READ 5 %, SEND 5 %; at most 1 % wanted",
+        *defects,
+    )
+
+
+def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
+    """Not "none": nothing is known of the number of users."""
     found = score()
-    found["verdict"]["criteria"] = [criterion("by_protocol.imap.score_ms", 950, True, below=1000)]
-    found["by_protocol"] = {"imap": {"score_interval_ms": (900, 1100)}}
-    assert judge_step(found).result == UNDECIDED
-    found["by_protocol"] = {"imap": {"score_interval_ms": (900, 990)}}
-    assert judge_step(found).result == PASSED
+    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
+    assert searched(lambda _: judge_step(found), Settings(8, 64))[1] == NoAnswer(8)
 
 
 # --- queues whose capacity theory gives ---
 
-HOUR_S, MINUTES_S = Window(600, 4200), Window(600, 900)
-"""An hour, and five minutes, after ten minutes of warm-up; all in virtual time."""
+HOURS_S, HOUR_S, MINUTES_S = Window(600, 15_000), Window(600, 4200), Window(600, 900)
+"""Windows of four hours, an hour, and five minutes, after ten minutes of warm-up; all in virtual time."""
 
 LIMIT_MS = 1000.0
 RATE_PER_S = 0.01
@@ -467,8 +540,8 @@ def lindley(came: NDArray[np.float64], service: NDArray[np.float64]) -> NDArray[
 
 def sojourns_us(
     random: np.random.Generator, per_s: float, served_per_s: float, servers: int, window_s: Window
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Arrivals and sojourn times of a queue with Poisson arrivals and exponential service: M/M/c."""
+) -> NDArray[np.int64]:
+    """Sojourn times of a queue with Poisson arrivals and exponential service: M/M/c."""
     arrivals = int(window_s.end_s * per_s) + 1
     came = np.cumsum(random.exponential(1 / per_s, arrivals))
     service = random.exponential(1 / served_per_s, arrivals)
@@ -482,21 +555,17 @@ def sojourns_us(
             heapq.heappush(free, end)
             took[at] = end - begin
     within = (came >= window_s.begin_s) & (came < window_s.end_s)
-    return (came[within] * 1e6).astype(np.int64), (took[within] * 1e6).astype(np.int64)
+    return (took[within] * 1e6).astype(np.int64)
 
 
 def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Server:
-    """A queueing server: each step has draws of its own, is measured by the sample, and judged by the real interval."""
+    """A queueing server: each step has draws of its own, and is measured by the 95th percentile of the sample."""
     number = count()
 
     def measure(users: int) -> Judged:
         random = np.random.default_rng((seed, next(number)))
-        due_us, took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
-        hits = hits_of("READ", 1, due_us, took_us, window_s)
-        interval = intervals([hits], window_s).score
-        bounds = None if interval.low_ms is None or interval.high_ms is None else (interval.low_ms, interval.high_ms)
-        measured = score(score_ms=float(np.percentile(took_us, 95)) / 1000, interval_ms=bounds, limit_ms=LIMIT_MS)
-        return judge_step(measured)
+        took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
+        return judge_step(score(score_ms=float(np.percentile(took_us, 95)) / 1000, limit_ms=LIMIT_MS))
 
     return measure
 
@@ -539,16 +608,19 @@ def test_theory_agrees_with_itself() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("served_per_s", "servers", "window_s", "seeds", "most_steps"),
-    [(10.0, 1, HOUR_S, 100, 16), (4.0, 3, HOUR_S, 20, 20), (10.0, 1, MINUTES_S, 100, 31), (4.0, 3, MINUTES_S, 20, 36)],
+    ("served_per_s", "servers", "window_s", "seeds", "most_steps", "most_wide"),
+    [
+        (10.0, 1, HOURS_S, 20, 23, 0.0),
+        (10.0, 1, HOUR_S, 100, 23, 0.0),
+        (4.0, 3, HOUR_S, 20, 26, 0.0),
+        (10.0, 1, MINUTES_S, 100, 31, 0.25),
+        (4.0, 3, MINUTES_S, 20, 36, 0.25),
+    ],
 )
 def test_the_capacity_of_a_queue_is_within_the_interval(
-    served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float
+    served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float, most_wide: float
 ) -> None:
-    """In at least 95 of 100 seeds; the interval is at most +-10 % wide, or the search says that it is not.
-
-    Windows of an hour have intervals of the score, and those of five minutes have none.
-    """
+    """In at least 95 of 100 seeds; the interval is at most +-10 % wide, or the search says that it is not."""
     truth = capacity_of(served_per_s, servers)
     contained, lengths, wide = 0, 0, 0
     for seed in range(seeds):
@@ -561,7 +633,7 @@ def test_the_capacity_of_a_queue_is_within_the_interval(
         wide += not short
     assert contained >= 0.95 * seeds
     assert lengths <= most_steps * seeds
-    assert wide <= 0.25 * seeds
+    assert wide <= most_wide * seeds
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path
     """With intervals, missed criteria, and runs that confirm it."""
     found = Found(1000, 1200, "criteria")
     searched = capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), interval_ms=(400.0, 1300.0))
-    confirming = tuple(Confirming(percent, searched.steps[0]) for percent in (80, 100, 120))
+    confirming = tuple(Confirming(percent, searched.steps[0], len(searched.steps)) for percent in (80, 100, 120))
     page = to_html(describe_capacity(replace(searched, confirming=confirming), (), {}))
     assert faults(page) == []
     assert browsed(page, tmp_path / "browsed") == ([], [])
