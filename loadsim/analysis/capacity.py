@@ -44,10 +44,22 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A number of users with which no run can be made here. `percent` is that of a confirming level, None in a search.
+
+    A resumed search tries it again: more hits of a task, memory or open files may be allowed then.
+    """
+
+    users: int
+    why: str
+    percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """A capacity search, with the steps so far. `found` is None until it ends.
 
-    `confirming` are the runs after it, if they were wanted.
+    `confirming` are the runs after it, if they were wanted. `refused` were to be measured, and could not be.
     """
 
     directory: Path
@@ -55,6 +67,7 @@ class Capacity:
     steps: tuple[MeasuredStep, ...]
     found: Found | None = None
     confirming: tuple[Confirming, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     @property
     def measured(self) -> Sequence[Step]:
@@ -103,8 +116,16 @@ class Capacity:
         return levels(self.confirming, self.steps, self.found, self.terms.settings) if self.found else ()
 
     @property
+    def refused_levels(self) -> Sequence[Refused]:
+        """The levels of this capacity that could not be measured."""
+        own = {(level.percent, level.users) for level in self.levels if level.result is None}
+        return [one for one in self.refused if (one.percent, one.users) in own]
+
+    @property
     def confirmed(self) -> bool | None:
-        """True if all levels are as expected, None if none was measured, or not all yet."""
+        """True if all levels are as expected, None if none was measured, or not all yet. A refused one never is."""
+        if self.refused_levels:
+            return False
         if not any(level.runs for level in self.levels) or next_level(self.levels):
             return None
         return all(level.result == PASSED for level in self.levels)
@@ -136,6 +157,7 @@ class Capacity:
             "confirming": [
                 {"percent": one.percent, "after_steps": one.after_steps, **to_json(one.step)} for one in self.confirming
             ],
+            "refused": to_json(self.refused),
             "terms": self.terms.document,
             "steps": [to_json(step) for step in self.steps],
         }

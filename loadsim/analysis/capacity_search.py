@@ -8,8 +8,9 @@ repeated until the results are evidence, or contradict each other: then the inte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
@@ -23,8 +24,9 @@ VOID: Result = "void"
 
 RESULTS = (PASSED, FAILED, UNDECIDED, GENERATOR, VOID)
 
-StoppedBy = Literal["criteria", "generator", "limit", "noise"]
+StoppedBy = Literal["criteria", "generator", "limit", "noise", "refused"]
 """The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
+`refused`: no run with the next number can be made, such as one of too few hits; also below a number that failed.
 `noise`: results contradict each other, or do not decide, so the interval is wider than wanted."""
 
 AGREEING = 2
@@ -44,7 +46,7 @@ EVIDENCE_OF_MIXED = 8
 1/32 + 5/512."""
 
 MOST_VOID = 2
-"""The search fails after this number of void steps with one number."""
+"""The search stops after this number of void steps with one number since its last other result."""
 
 MOST_STEPS = 100
 """The most steps of a search. Without noise, one over ten million users needs at most 60."""
@@ -98,19 +100,19 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The end of a search without an answer: two steps with this number are void."""
+    """The end of a search without an answer: the last two steps with this number are void."""
 
     users: int
 
 
-def next_step(steps: Sequence[Step], settings: Settings) -> Measure | Found | NoAnswer:
-    """Return the next number to measure, or the end."""
+def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int] = ()) -> Measure | Found | NoAnswer:
+    """Return the next number to measure, or the end. No runs can be made with the numbers `refused`."""
     # 1. A number that is not decided yet.
     results = _by_users(steps)
-    for step in steps:
-        if results[step.users].count(VOID) >= MOST_VOID:
-            return NoAnswer(step.users)
-    state = _State.of(results, settings)
+    for users, own in results.items():
+        if _last_void(own) >= MOST_VOID:
+            return NoAnswer(users)
+    state = _State.of(results, settings, refused)
     full = len(steps) >= settings.most_steps
     again = next((users for users, own in results.items() if decision(own) is None), None)
     if again is not None and not full:
@@ -119,17 +121,23 @@ def next_step(steps: Sequence[Step], settings: Settings) -> Measure | Found | No
     # 2. The next number, unless the interval is as short as wanted.
     if full:
         return Found(state.low, state.high, "noise")
-    wanted = _from_list(results, state, settings) if settings.steps else _between(state, settings)
+    wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
     if isinstance(wanted, Measure):
         return wanted
 
     # 3. Both ends of the interval need evidence before the answer.
-    high = state.high if wanted in ("criteria", "noise") else None
+    high = state.high if wanted in ("criteria", "noise", "refused") else None
     if state.low is not None and not established(steps, state.low, settings.evidence):
         return Measure(state.low, "the largest number that passed, again")
     if high is not None and not established(steps, high, settings.evidence):
         return Measure(high, "the smallest number that failed, again")
     return Found(state.low, high, wanted)
+
+
+def ends_so_far(steps: Sequence[Step], settings: Settings) -> tuple[int | None, int | None]:
+    """Return the largest number that has passed so far, and the smallest that has failed above it."""
+    state = _State.of(_by_users(steps), settings)
+    return state.low, state.high
 
 
 def decision(results: Sequence[Result]) -> Result | None:
@@ -151,6 +159,11 @@ def established(steps: Sequence[Step], users: int, wanted: int = EVIDENCE) -> bo
     equal = [step for step in own if step.result == result]
     needed = wanted if len(equal) == len(own) else wanted + EVIDENCE_OF_MIXED - EVIDENCE
     return result in (PASSED, FAILED) and len(equal) >= needed
+
+
+def _last_void(results: Sequence[Result]) -> int:
+    """Return the number of void results after the last other one."""
+    return sum(1 for _ in takewhile(lambda result: result == VOID, reversed(results)))
 
 
 def _by_users(steps: Sequence[Step]) -> dict[int, list[Result]]:
@@ -175,41 +188,54 @@ def _why_again(results: Sequence[Result]) -> str:
 class _State:
     """The decided numbers. `low` is the largest pass below all failures, `high` the smallest failure above all passes.
 
-    `wall` is the smallest number above `low` that could not be generated, if there is no `high`. `doubtful` are the
-    measured numbers between `low` and the top that decide nothing, in rising order.
+    `wall` is the smallest number above `low` that could not be generated or is refused, if there is no `high`.
+    `doubtful` are the numbers between `low` and the top that decide nothing, in rising order. `floor` is the largest
+    refused number below all measured ones. `refused` is True if the search is between it and `high`, or at such a wall.
     """
 
     low: int | None
     high: int | None
     wall: int | None
     doubtful: tuple[int, ...]
+    floor: int | None
+    refused: bool
 
     @property
     def reached(self) -> StoppedBy:
         """The end of the range of numbers that pass: `limit` only if the largest number passed."""
+        if self.refused:
+            return "refused"
         if self.wall:
             return "generator"
         return "noise" if self.doubtful else "criteria" if self.high else "limit"
 
     @classmethod
-    def of(cls, results: Mapping[int, Sequence[Result]], settings: Settings) -> _State:
+    def of(cls, results: Mapping[int, Sequence[Result]], settings: Settings, refused: Collection[int] = ()) -> _State:
         decided = {users: decision(own) for users, own in results.items()}
         passes = [users for users, result in decided.items() if result == PASSED]
         fails = [users for users, result in decided.items() if result == FAILED]
         low = max((users for users in passes if users < min(fails, default=users + 1)), default=None)
         high = min((users for users in fails if users > max(passes, default=0)), default=None)
+        least = min(results, default=settings.most + 1)
+        floor = max((users for users in refused if users < least), default=None)
+        skipped = [users for users in refused if users > least]
         wall = None
         if high is None:
-            above = max(passes, default=0)
-            wall = min((users for users, one in decided.items() if one == GENERATOR and users > above), default=None)
+            walls = [*(users for users, one in decided.items() if one == GENERATOR), *skipped]
+            wall = min((users for users in walls if users > max(passes, default=0)), default=None)
         top = high or wall or settings.most + 1
-        doubtful = tuple(sorted(users for users in decided if (low or 0) < users < top))
-        return cls(low, high, wall, doubtful)
+        doubtful = tuple(sorted(users for users in (*decided, *skipped) if (low or 0) < users < top))
+        at_refused = wall in skipped or (low is None and floor is not None and not doubtful)
+        return cls(low, high, wall, doubtful, floor, at_refused)
 
 
-def _from_list(results: Mapping[int, Sequence[Result]], state: _State, settings: Settings) -> Measure | StoppedBy:
+def _from_list(
+    results: Mapping[int, Sequence[Result]], state: _State, settings: Settings, refused: Collection[int]
+) -> Measure | StoppedBy:
     """Return the next of the listed numbers, or why there is none."""
     for users in settings.steps:
+        if users in refused:
+            return "refused"
         if users not in results:
             return Measure(users, "the next step")
         if decision(results[users]) in (FAILED, GENERATOR):
@@ -240,7 +266,7 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
     if _short_enough(low, top, settings.width):
         return "criteria" if state.high else state.reached
     doubtful = tuple(users for users in doubtful if users < top)
-    bottom = settings.least - 1 if low is None else low
+    bottom = low or state.floor or settings.least - 1
     if doubtful and low is None:
         gaps = [(bottom, doubtful[0])]  # without a pass there is no interval
     else:
@@ -250,7 +276,8 @@ def _between(state: _State, settings: Settings) -> Measure | StoppedBy:
     if end - begin <= max(1, finest):
         return state.reached
     if low is None:  # fall as fast as rising steps rise
-        return Measure(max(settings.least, end // 2), "a falling step")
+        falling = max(settings.least, end // 2)
+        return Measure(falling if falling > begin else (begin + end) // 2, "a falling step")
     return Measure((begin + end) // 2, "between a pass and a failure" if state.high else "below the top")
 
 

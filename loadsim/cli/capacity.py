@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
@@ -24,11 +25,13 @@ from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.cli.web.view import PageView
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.report.capacity_words import so_far
 from loadsim.runs.capacity import PAUSE_S, Runner, Wanted, find_capacity
+from loadsim.runs.capacity_file import read_capacity
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import Watcher, Watchers
@@ -174,6 +177,9 @@ def _search(args: argparse.Namespace, runner: Runner | None, shown: _Shown) -> C
         if shown.resume:
             print_line(f"loadsim: {shown.resume} resumes this search")
         raise
+    except (ConfigError, RunInvalid):
+        shown.stopped()
+        raise
 
 
 def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
@@ -199,8 +205,10 @@ class _Shown:
         self._page = page
         self._width = width_and_colours()[0]
         self.resume = ""
+        self._capacity: Capacity | None = None
 
     def begun(self, capacity: Capacity) -> None:
+        self._capacity = capacity
         settings = capacity.terms.settings
         self.resume = f"the same command with --out {shlex.quote(str(capacity.directory))}"
         numbers = f"from {settings.first:,} to at most {settings.most:,} users"
@@ -214,11 +222,23 @@ class _Shown:
         self._progress(f"Step: {step.users:,} users, {step.why}")
 
     def ended_step(self, step: MeasuredStep) -> None:
+        assert self._capacity is not None
+        self._capacity = replace(self._capacity, steps=(*self._capacity.steps, step))
         self._show_ended(step)
         self._print(step_text(step, self._width), sys.stderr if self._args.json else sys.stdout)
 
     def _show_ended(self, step: MeasuredStep) -> None:
         self._page.ended(" ".join(step_text(step, PAGE_WIDTH).split()), TONES.get(step.result, "doubtful"))
+
+    def stopped(self) -> None:
+        """Print what an error in a step leaves: the answer, unless the error came before it, or else what is known."""
+        if self._capacity is None:
+            return
+        with suppress(ConfigError):  # unfinished
+            self.answer(read_capacity(self._capacity.directory))
+            return
+        if self._capacity.steps:
+            print_line(f"loadsim: {so_far(self._capacity)}; {self.resume} goes on")
 
     def answer(self, capacity: Capacity) -> None:
         verdict = capacity_text(capacity, PAGE_WIDTH).partition("\n")[0]

@@ -115,7 +115,7 @@ def _curve(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]
         return median, *of_results
 
     def limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
-        return () if limit_ms is None else (Limit(f"limit of the {name}: {duration(limit_ms)}", limit_ms),)
+        return () if limit_ms is None else (Limit(f"limit of the {name}: {words.in_full(limit_ms)}", limit_ms),)
 
     ends = (found.low, found.high) if found and capacity.certain else (None, None)
     response = (

@@ -6,9 +6,18 @@ from collections.abc import Callable
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
-from loadsim.analysis.capacity_search import EVIDENCE, FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
+from loadsim.analysis.capacity_search import (
+    EVIDENCE,
+    EVIDENCE_OF_MIXED,
+    FAILED,
+    GENERATOR,
+    PASSED,
+    UNDECIDED,
+    VOID,
+    Result,
+    ends_so_far,
+)
 from loadsim.errors import printable
-from loadsim.report.digits import duration
 from loadsim.report.resources import resource_lines
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
@@ -29,8 +38,18 @@ def verdict(capacity: Capacity) -> str:
     why = {
         "generator": "the load generator was too slow for more",
         "limit": f"{settings.most:,} are the most of this search",
+        "refused": "more cannot be measured here",
     }
+    if found.low is None and found.high is not None:
+        return f"none from {found.high:,} users on, which miss the criteria; fewer cannot be measured"
     return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
+
+
+def so_far(capacity: Capacity) -> str:
+    """Return what the steps of an unfinished search have found."""
+    low, high = ends_so_far(capacity.measured, capacity.terms.settings)
+    passed = "no number passed" if low is None else f"{low:,} users passed"
+    return f"so far {passed}, {'no larger one' if high is None else f'{high:,} users'} failed"
 
 
 def sentence(capacity: Capacity) -> str:
@@ -90,6 +109,8 @@ def _unconfirmed(capacity: Capacity, level: Level) -> str:
     if level.users is None:
         return f"{level.percent} % are more than the {capacity.terms.settings.most:,} users that this search allows."
     users = f"{level.users:,} users"
+    if why := next((one.why for one in capacity.refused_levels if one.percent == level.percent), ""):
+        return f"{level.percent} % of the capacity, {users}, cannot be measured: {printable(why)}"
     if level.result == GENERATOR:
         return f"the load generator was too slow for {users}. Find out what else its machine did, and search again."
     if level.result != FAILED:
@@ -124,7 +145,8 @@ def interval(capacity: Capacity) -> str:
     ]
     seen = ", ".join(ends)
     if not capacity.certain:
-        return f"not stated: {seen}; {EVIDENCE} equal results of each are evidence"
+        mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
+        return f"not stated: {seen}; evidence are {EVIDENCE} equal results of each without another, or {mixed}"
     if found.high is None:
         return f"{seen}; its upper end is not known"
     if found.low is None:
@@ -158,9 +180,15 @@ def doubts(capacity: Capacity) -> list[str]:
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
     if capacity.found is not None and not capacity.certain:
         lines.append("Chance may have decided: too few results agree at the ends of the search.")
+    if refused := [one for one in capacity.refused if one.percent is None]:
+        numbers = ", ".join(f"{one.users:,}" for one in refused)
+        with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
+        lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
     if capacity.confirmed is False:
         lines += [
-            f"Not confirmed: {_unconfirmed(capacity, level)}" for level in capacity.levels if level.result != PASSED
+            f"Not confirmed: {_unconfirmed(capacity, level)}"
+            for level in capacity.levels
+            if level.result not in (PASSED, None) or level.percent in {one.percent for one in capacity.refused_levels}
         ]
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")
@@ -177,8 +205,14 @@ def what_next(capacity: Capacity) -> str:
         return "do not quote this number: it was not confirmed. The doubts say why."
     if found.stopped_by == "generator":
         return "take --pin, more cores, or another machine for the load: the server may take more."
+    if found.stopped_by == "refused":
+        return (
+            "the doubts say what the other numbers need. Resume this search on a machine that has it, or search again"
+            " with a scenario that has it."
+        )
     if found.stopped_by == "limit":
-        return f"create more accounts, and search again with --most above {settings.most:,}."
+        option = "larger --steps than" if settings.steps else "--most above"
+        return f"create more accounts, and search again with {option} {settings.most:,}."
     if found.stopped_by == "noise":
         return "search again with longer windows, or accept the wider interval."
     if found.low is None:
@@ -189,11 +223,16 @@ def what_next(capacity: Capacity) -> str:
 
 
 def limits(capacity: Capacity) -> str:
-    """Return the limits of the scores in words; "" without any."""
+    """Return the limits of the scores in words; "" without any. A limit may be of `max` or of `below`."""
     terms = capacity.terms
     each = [
-        f"{name} below {duration(limit)}"
+        f"{name} {in_full(limit)}"
         for name, limit in (("score", terms.score_limit_ms), ("response score", terms.response_score_limit_ms))
         if limit is not None
     ]
-    return f"Criteria: {', '.join(each)}, and all others of the scenario." if each else ""
+    return f"Limits: {', '.join(each)}; all other criteria of the scenario decide, too." if each else ""
+
+
+def in_full(limit_ms: float) -> str:
+    """Return a limit with all digits that a scenario may state."""
+    return f"{limit_ms:,.10g} ms"

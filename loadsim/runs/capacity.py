@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,14 +10,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_confirmation import Confirming, next_level
+from loadsim.analysis.capacity import Capacity, Refused, Terms
+from loadsim.analysis.capacity_confirmation import Confirming, Level
 from loadsim.analysis.capacity_search import (
     AGREEING,
     EVIDENCE,
+    VOID,
     Found,
     Measure,
     NoAnswer,
@@ -36,7 +39,7 @@ from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.directory import hand_over, path_component
-from loadsim.runs.local import run_locally
+from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
@@ -96,8 +99,9 @@ def find_capacity(
     `runner` makes the runs; None makes them on this machine. `begun` receives the search with the steps that it already
     has, before the first step; `began_step` and `ended_step` are called around each step.
 
-    Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number are invalid for other
-    reasons than server or generator, and `Interrupted`, also after a step that had done its work when a signal came.
+    Raises `ConfigError` for a fault found before a step, and `RunInvalid` if two runs with one number are invalid for
+    other reasons than server or generator; resumed, the search repeats them. Raises `Interrupted`, also after a step
+    that had done its work when a signal came.
     """
     signalled = noticed_signals()
     scenario = read(())
@@ -107,20 +111,34 @@ def find_capacity(
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
     make = runner or partial(_run_here, terms)
+    check = partial(check_machine, engines=terms.engines, pin=terms.pin) if runner is None else _of_clients
     sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
+
+    def measure(users: int, name: str) -> MeasuredStep | str:
+        return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, sleep).step()
+
     with own_directory(out, FILE_NAME, "search"):
-        capacity = resumed(out, terms)
+        capacity = _without_last_void(resumed(out, terms))
+        if not capacity.steps:
+            check(sized.scenario(terms.settings.most))  # rather than after hours
+        if wanted.confirm:
+            capacity = replace(capacity, refused=())
         write(capacity)
         begun(capacity)
-        while isinstance(step := next_step(capacity.measured, terms.settings), Measure):
+
+        # 1. Search.
+        while isinstance(step := _next_step(capacity), Measure):
             if signalled():
                 raise Interrupted(kept=True)
             began_step(step)
             number = 1 + sum(each.users == step.users for each in capacity.steps)
             name = f"{STEPS}/{step.users:05d}-{number}"
-            measured = _Measurement(sized.scenario(step.users), capacity, step.users, name, make, watch, sleep).step()
+            measured = measure(step.users, name)
+            if isinstance(measured, str):
+                capacity = _with_refused(capacity, Refused(step.users, measured))
+                continue
             capacity = replace(capacity, steps=(*capacity.steps, measured))
             write(capacity)
             ended_step(measured)
@@ -129,14 +147,21 @@ def find_capacity(
         assert isinstance(step, Found)
         capacity = replace(capacity, found=step)
         write(capacity)
-        while wanted.confirm and (level := next_level(capacity.levels)):
+
+        # 2. Confirm.
+        while wanted.confirm and (level := _next_level(capacity)):
             assert level.users is not None
             if signalled():
                 raise Interrupted(kept=True)
             began_step(Measure(level.users, f"{level.percent} % of the capacity"))
             runs = [one for one in capacity.confirming if (one.percent, one.step.users) == (level.percent, level.users)]
             name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(runs)}"
-            measured = _Measurement(sized.scenario(level.users), capacity, level.users, name, make, watch, sleep).step()
+            measured = measure(level.users, name)
+            if isinstance(measured, str):
+                refused = Refused(level.users, measured, level.percent)
+                capacity = replace(capacity, refused=(*capacity.refused, refused))
+                write(capacity)
+                continue
             confirming = Confirming(level.percent, measured, len(capacity.steps))
             capacity = replace(capacity, confirming=(*capacity.confirming, confirming))
             write(capacity)
@@ -151,8 +176,8 @@ def _run_here(terms: Terms, scenario: Scenario, directory: Path, watcher: Watche
 
 def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
     """Return the terms of a search with their defaults. Raises `ConfigError` for numbers that do not fit."""
-    # Mail needs two users, and each group one.
-    least = max(2, len(scenario.topology))
+    # Mail needs two users, and each group and each engine one.
+    least = max(2, len(scenario.topology), wanted.engines or 1)
     if wanted.steps:
         for option, value in (("--from", wanted.first), ("--most", wanted.most)):
             if value is not None:
@@ -161,10 +186,13 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             raise ConfigError(f"--steps: expected rising numbers, found {','.join(map(str, wanted.steps))}")
     most = wanted.steps[-1] if wanted.steps else scenario.users if wanted.most is None else wanted.most
     first = wanted.steps[0] if wanted.steps else max(least, most // COARSE) if wanted.first is None else wanted.first
+    if wanted.engines is not None and wanted.engines > most:
+        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {wanted.engines}")
     for option, value, highest in (("--most", most, MOST_USERS), ("--from", first, most)):
         if not least <= value <= highest:
             name = "--steps" if wanted.steps else option
-            raise ConfigError(f"{name}: expected a number from {least} to {highest} users, found {value}")
+            each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
+            raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return Terms(
         software=f"loadsim {__version__}",
@@ -229,54 +257,106 @@ def shared(users: int, sizes: Sequence[int]) -> list[int]:
     return [1 + each for each in whole]
 
 
+def _of_clients(_: Scenario) -> None:
+    """Leave the check of machines to the runs that other machines make."""
+
+
+def _next_step(capacity: Capacity) -> Measure | Found | NoAnswer:
+    refused = [one.users for one in capacity.refused if one.percent is None]
+    return next_step(capacity.measured, capacity.terms.settings, refused)
+
+
+def _next_level(capacity: Capacity) -> Level | None:
+    """Return the level to measure next, which was not refused; None if there is none."""
+    refused = [one.percent for one in capacity.refused_levels]
+    return next((level for level in capacity.levels if level.result is None and level.percent not in refused), None)
+
+
+def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:
+    """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
+    if not capacity.steps or any(step.users == refused.users for step in capacity.steps):
+        raise ConfigError(f"{refused.users} users: {refused.why}")
+    return replace(capacity, refused=(*capacity.refused, refused))
+
+
+def _without_last_void(capacity: Capacity) -> Capacity:
+    """Return a search that void steps had ended without them, so that it goes on. Their directories are renamed.
+
+    Raises `ConfigError` if one cannot be renamed.
+    """
+    while isinstance(end := next_step(capacity.measured, capacity.terms.settings), NoAnswer):
+        own = [step for step in reversed(capacity.steps) if step.users == end.users]
+        void = {step.run for step in takewhile(lambda step: step.result == VOID, own)}
+        for run in sorted(void):
+            if (capacity.directory / run).exists():  # a crash may have come after it was renamed
+                set_aside(capacity.directory / run)
+        capacity = replace(capacity, steps=tuple(step for step in capacity.steps if step.run not in void))
+    return capacity
+
+
 def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
     last = [one for one in capacity.steps if one.users == step.users][-1]
     reasons = "; ".join(last.reasons)
     place = capacity.directory / last.run
-    return RunInvalid(f"the search ends without a capacity: {step.users} users were invalid twice: {reasons} ({place})")
+    return RunInvalid(
+        f"the search stops without a capacity: {step.users} users were invalid twice: {reasons} ({place}); the same"
+        f" command with --out {shlex.quote(str(capacity.directory))} measures them again"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """The measurement of one step, which may have been made before a crash. `name` is that of its run directory."""
+    """The measurement of one step, which may have been made before a crash. `name` is that of its run directory.
+
+    `check` raises `ConfigError` for a scenario that this machine cannot run.
+    """
 
     scenario: Scenario
     capacity: Capacity
     users: int
     name: str
+    check: Callable[[Scenario], None]
     runner: Runner
     watch: Watch
     sleep: Callable[[float], None]
 
-    def step(self) -> MeasuredStep:
-        """Return the step of a finished run in its directory, or else run. Raises `Interrupted`."""
+    def step(self) -> MeasuredStep | str:
+        """Return the step of a finished run in its directory, or else run; or why no run can be made.
+
+        Raises `Interrupted`, and what the runner raises.
+        """
         directory = self.capacity.directory / self.name
         score = finished_score(directory) if directory.exists() else None
         if score is None:
             if directory.exists():
                 set_aside(directory)
-            score = self._run(directory)
+            found = self._run(directory)
+            if isinstance(found, str):
+                return found
+            score = found
         if ENDED in score["verdict"]["causes"]:
             set_aside(directory)
             raise Interrupted
         return MeasuredStep.of(self.users, self.name, score)
 
-    def _run(self, directory: Path) -> Mapping[str, Any]:
-        """Wait until the server is quiet, and run. Return the content of score.json."""
+    def _run(self, directory: Path) -> Mapping[str, Any] | str:
+        """Wait until the server is quiet, and run. Return the content of score.json, or why no run can be made."""
         terms = self.capacity.terms
         with self.watch(self.scenario) as watcher:
-            self._check(watcher)
+            if why := self._refusal(watcher):
+                return why
             if self.capacity.steps and terms.pause_s and isinstance(self.scenario.server, Server):
                 watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
                 self.sleep(terms.pause_s)
             return self.runner(self.scenario, directory, watcher).summary.score
 
-    def _check(self, watcher: Watcher) -> None:
-        """Check that a run can be valid by its plan. Raises `ConfigError` before the first step, else `RunInvalid`."""
+    def _refusal(self, watcher: Watcher) -> str:
+        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""
+        try:
+            self.check(self.scenario)
+        except ConfigError as error:
+            return str(error)
         watcher.stage("plan")
         software, limit_s = build_fingerprint(), None
         load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
-        reasons = forecast(self.scenario, load, users=False)  # the search sets them
-        if reasons:
-            error = RunInvalid if self.capacity.steps else ConfigError
-            raise error(f"{self.users} users: {'; '.join(reasons)}")
+        return "; ".join(forecast(self.scenario, load, users=False))  # the search sets them

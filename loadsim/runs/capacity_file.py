@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from loadsim.analysis.capacity import Capacity, Terms
+from loadsim.analysis.capacity import Capacity, Refused, Terms
 from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
-from loadsim.analysis.capacity_search import Found, StoppedBy
+from loadsim.analysis.capacity_search import FAILED, PASSED, Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, printable
 from loadsim.files import read_text
+from loadsim.model.terms import MOST_USERS
 from loadsim.runs.resumable import INCOMPLETE, write_state
+
+T = TypeVar("T")
 
 FILE_NAME = "capacity.json"
 
@@ -40,31 +45,80 @@ def resumed(directory: Path, terms: Terms) -> Capacity:
     if not path.exists():
         return Capacity(directory, terms, ())
     try:
-        document = json.loads(read_text(path, str(path)))
+        document = _document(path)
         before, steps, confirming = document["terms"], _steps(document), _confirming(document)
+        refused = tuple(one for one in _refused(document) if one.percent is not None)  # a search tries the others again
         changed = _changed(before, terms.document)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
     if changed and (steps or confirming or _any_run(directory)):
         raise ConfigError(
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return Capacity(directory, terms, steps, confirming=confirming)
+    return Capacity(directory, terms, steps, confirming=confirming, refused=refused)
+
+
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""The errors of a reader whose document is not as expected."""
+
+GREATEST = 1e15
+"""No number of a search is greater: users and times of a thousand years in ms."""
+
+
+def _document(path: Path) -> Any:
+    """Return the content of a file. Raises one of `DAMAGED`, also for numbers that are not finite."""
+    return json.loads(
+        read_text(path, str(path)),
+        parse_constant=_number,
+        parse_float=_number,
+        parse_int=lambda text: int(text) if _number(text) else 0,
+    )
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not abs(found) <= GREATEST:  # NaN is not, either
+        raise ValueError(text)
+    return found
 
 
 def _steps(document: Mapping[str, Any]) -> tuple[MeasuredStep, ...]:
-    return tuple(map(MeasuredStep.read, document["steps"]))
+    return tuple(map(_step, document["steps"]))
+
+
+def _step(document: Mapping[str, Any]) -> MeasuredStep:
+    """Return a step. Raises one of `DAMAGED`, also for numbers of which none can be computed."""
+    step = MeasuredStep.read(document)
+    if not 1 <= step.users <= MOST_USERS or any(resource.full <= 0 for resource in step.resources):
+        raise ValueError(step)
+    return _finite(step)
+
+
+def _finite(read: T) -> T:
+    """Return a dataclass. Raises `ValueError` for a number that is not finite, which a text such as "nan" becomes."""
+    values: list[Any] = [asdict(read)]  # type: ignore[call-overload]
+    while values:
+        value = values.pop()
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(value)
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return read
 
 
 def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
     runs = [
-        Confirming(one["percent"], MeasuredStep.read(one), _NUMBER.validate_python(one["after_steps"]))
+        Confirming(one["percent"], _step(one), _NUMBER.validate_python(one["after_steps"]))
         for one in document["confirming"]
     ]
     if not {one.percent for one in runs} <= set(PERCENTS):
         raise ValueError(runs)
     return tuple(runs)
+
+
+def _refused(document: Mapping[str, Any]) -> tuple[Refused, ...]:
+    found = _REFUSED.validate_python(document.get("refused", ()))
+    return tuple(replace(one, why=printable(one.why)) for one in found)
 
 
 def is_search(directory: Path) -> bool:
@@ -76,17 +130,32 @@ def read_capacity(directory: Path) -> Capacity:
     """Return a search from its directory. Raises `ConfigError` for a damaged file and an unfinished search."""
     path = directory / FILE_NAME
     try:
-        document = json.loads(read_text(path, str(path)))
-        terms, steps, confirming = _TERMS.validate_python(document["terms"]), _steps(document), _confirming(document)
+        document = _document(path)
+        steps, confirming = _steps(document), _confirming(document)
+        terms = _finite(_TERMS.validate_python(document["terms"]))
+        terms = replace(terms, name=printable(terms.name), software=printable(terms.software))
+        refused = _refused(document)
         ends = [document["users"], document["failed_users"], document["stopped_by"]]
-        found = None if ends[-1] is None else _FOUND.validate_python(ends)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = None if ends[-1] is None else _found(ends, steps)
+    except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
     if found is None:
         raise ConfigError(f"{path}: expected a finished search, found {len(steps)} steps of one (resume it)")
-    return Capacity(directory, terms, steps, Found(*found), confirming)
+    return Capacity(directory, terms, steps, found, confirming, refused)
 
 
+def _found(values: Any, steps: Sequence[MeasuredStep]) -> Found:
+    """Return the end of a search. Raises `ValueError` for one that its steps do not have."""
+    found = Found(*_FOUND.validate_python(values))
+    for end, result in ((found.low, PASSED), (found.high, FAILED)):
+        if end is not None and not any((step.users, step.result) == (end, result) for step in steps):
+            raise ValueError(values)
+    if (found.high is None and found.stopped_by == "criteria") or (found.low or 0) >= (found.high or MOST_USERS + 1):
+        raise ValueError(values)
+    return found
+
+
+_REFUSED = TypeAdapter(tuple[Refused, ...])
 _NUMBER = TypeAdapter(int)
 _TERMS = TypeAdapter(Terms)
 _FOUND = TypeAdapter(tuple[int | None, int | None, StoppedBy])

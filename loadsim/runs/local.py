@@ -95,12 +95,9 @@ def run_locally(
     if FIRST_USER in users:
         with plugins_print():
             check_probes(scenario)
-    engines = engine_count(scenario, len(users), engines, pin)
-    check_memory(*compared_needs(workload, None, users, engines))
+    engines = _fitting_engines(workload, users, engines, pin)
     check_sources(scenario)
     check_ports(scenario, users)
-    for each in users.cut([1] * engines):
-        raise_open_file_limit(len(each), further_connections(scenario, each))
 
     # Run.
     with (
@@ -130,6 +127,24 @@ def run_locally(
             watcher=watcher,
         )
         return run(local_run.execute(), fastest_loop())
+
+
+def check_machine(scenario: Scenario, engines: int | None, pin: bool) -> None:
+    """Check that this machine has the memory and the open files for all users. Raises `ConfigError`.
+
+    `engines` and `pin` are those of `run_locally`, and are checked, too.
+    """
+    _fitting_engines(Workload(scenario), all_users(scenario.users), engines, pin)
+
+
+def _fitting_engines(workload: Workload, users: Assignment, wanted: int | None, pin: bool) -> int:
+    """Return how many engines run these users, with enough open files allowed. Raises `ConfigError` if they cannot."""
+    scenario = workload.scenario
+    engines = engine_count(scenario, len(users), wanted, pin)
+    check_memory(*compared_needs(workload, None, users, engines))
+    for each in users.cut([1] * engines):
+        raise_open_file_limit(len(each), further_connections(scenario, each))
+    return engines
 
 
 def compared_needs(

@@ -32,7 +32,23 @@ def _time_ms(value: Any) -> str | None:
     return None if value == INFINITE else _NUMBER(value)
 
 
-_CRITERION = having({"name": text, "passed": or_none(switch), "min": _NUMBER, "max": _NUMBER, "below": _NUMBER})
+def _interval_ms(value: Any) -> str | None:
+    return "two times" if not isinstance(value, list) or len(value) != 2 or None in value else each_of(_time_ms)(value)
+
+
+_CRITERION = having(
+    {"name": text, "wanted": text, "passed": or_none(switch), "min": _NUMBER, "max": _NUMBER, "below": _NUMBER}
+)
+_INTERVAL = {"score_interval_ms": or_none(_interval_ms)}
+_RESOURCE = having(
+    {
+        **dict.fromkeys(("name", "probe", "figure"), text),
+        "machine": or_none(text),
+        "server_here": or_none(switch),
+        **dict.fromkeys(("mean", "p95", "share"), _NUMBER),
+        "full": number(0, 1e15, above=True),
+    }
+)
 _SCORE = having(
     {
         "verdict": having(
@@ -46,11 +62,11 @@ _SCORE = having(
         ),
         "score_ms": _time_ms,
         "response_score_ms": _time_ms,
-        "tasks_per_s": _NUMBER,
+        "tasks_per_s": number(-1e15, 1e15),
         "load_equivalent_users": _NUMBER,
-        "by_protocol": each_in(having({"covers": having({"scored": each_of(text)})})),
+        "by_protocol": each_in(having({"covers": having({"scored": each_of(text)})}, _INTERVAL)),
     },
-    {"resources": or_none(each_of(having({})))},
+    {"resources": or_none(each_of(_RESOURCE)), **_INTERVAL},
 )
 """The check of the part of score.json that suites and searches read."""
 

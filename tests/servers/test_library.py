@@ -187,6 +187,15 @@ def test_an_event_loop_is_not_blocked(function: Any) -> None:
         ({"pause_s": -1}, "pause_s: expected a number from 0 to inf, found -1"),
         ({"first": 1}, "--from: expected a number from 3 to 6 users, found 1"),
         ({"steps": [6, 4]}, "--steps: expected rising numbers, found 6,4"),
+        ({"engines": 7}, "--engines: expected a number from 1 to 6, found 7"),
+        ({"first": "4"}, "first: expected a whole number, found '4'"),
+        ({"most": 8.5}, "most: expected a whole number, found 8.5"),
+        ({"most": True}, "most: expected a whole number, found True"),
+        ({"engines": "2"}, "engines: expected a whole number, found '2'"),
+        ({"steps": (4, 8.5)}, "steps: expected whole numbers, found (4, 8.5)"),
+        ({"steps": 8}, "steps: expected whole numbers, found 8"),
+        ({"steps": "48"}, "steps: expected whole numbers, found '48'"),
+        ({"width": "0.2"}, "width: expected a number from 0.01 to 1, found '0.2'"),
     ],
 )
 def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -202,12 +211,17 @@ def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.Cap
     verdict = {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []}
     figures = {"score_ms": 5.0, "score_interval_ms": None, "response_score_ms": 6.0, "tasks_per_s": 1.0}
     score = {"verdict": verdict, **figures, "load_equivalent_users": 9}
-    with pytest.raises(loadsim.ConfigError):
-        loadsim.find_capacity(scenario, out, first=4, most=6, engines=99)  # makes the directory, and no step
+
+    class Stopping(loadsim.Watcher):
+        def message(self, line: str) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # before the first step
+        loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, watcher=Stopping())
     for name in ("00004-1", "00006-1", "00006-2"):
         (out / "steps" / name).mkdir(parents=True)
         (out / "steps" / name / "score.json").write_text(json.dumps(score))
-    found = loadsim.find_capacity(scenario, out, first=4, most=6, engines=99, quick=True, overrides={"run.seed": 1})
+    found = loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, quick=True, overrides={"run.seed": 1})
     assert isinstance(found, loadsim.Capacity)
     assert (found.users, found.exit_status, found.document["stopped_by"]) == (6, 4, "limit")
     assert capfd.readouterr() == ("", "")

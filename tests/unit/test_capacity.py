@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +23,21 @@ from hypothesis import strategies as st
 from small_runs import written
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found
+from loadsim.analysis.capacity_search import Found, Settings
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.report.capacity_words import what_next
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
+from loadsim.runs.capacity_file import read_capacity
+from loadsim.runs.resumable import finished_score
 
 WANTED = Wanted(first=4, most=64)
+RESOURCE = ("machine", "server_here", "mean", "p95", "share")
+"""The keys of a resource that may be `null`."""
 
 
 def reader(path: Path) -> Overridden:
@@ -43,7 +51,8 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
     """The part of a run's summary that a search reads."""
     limits = {"min": None, "max": 0.01, "below": None}
     figure = 0.0 if passed else 0.05
-    criteria = [{"name": "failed_share", **limits, "figure": figure, "passed": passed, "each": False}]
+    wanted = "at most 1 %"
+    criteria = [{"name": "failed_share", **limits, "figure": figure, "wanted": wanted, "passed": passed, "each": False}]
     reasons = [
         *(f"invalid: {cause}" for cause in causes),
         *([] if passed else ["failed_share 5 %, at most 1 % wanted"]),
@@ -132,6 +141,25 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     ]
     assert {file: file.read_bytes() for file in out.rglob("score.json")} == before
     assert find_capacity(reader(path), WANTED, out) == capacity
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"resources": [{"name": "processor", "full": 0}]},
+        {"resources": [dict.fromkeys(("name", "probe", "figure"), "x") | dict.fromkeys(RESOURCE) | {"full": 0}]},
+        {"tasks_per_s": None},
+        {"score_interval_ms": [1]},
+        {"score_interval_ms": [1, "nan"]},
+        {"by_protocol": {"imap": {"covers": {"scored": []}, "score_interval_ms": [None, 1]}}},
+        {"verdict": score(4, passed=True)["verdict"] | {"criteria": [{"name": "score_ms", "passed": True}]}},
+    ],
+)
+def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
+    finished(tmp_path, "00004-1", score(4, passed=True))
+    assert finished_score(tmp_path / "steps" / "00004-1") == score(4, passed=True)
+    finished(tmp_path, "00004-2", score(4, passed=True) | damage)
+    assert finished_score(tmp_path / "steps" / "00004-2") is None
 
 
 def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
@@ -246,9 +274,39 @@ def test_numbers_that_are_invalid_twice_end_the_search(tmp_path: Path) -> None:
     begun(path, out)
     for number in (1, 2):
         finished(out, f"00004-{number}", score(4, passed=True, causes=["fault"]))
-    with pytest.raises(RunInvalid, match="4 users were invalid twice: invalid: fault"):
+    with pytest.raises(RunInvalid, match=r"4 users were invalid twice: invalid: fault.* measures them again"):
         find_capacity(reader(path), WANTED, out)
     assert json.loads((out / "capacity.json").read_text())["stopped_by"] is None
+
+
+def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
+    """As after a full disk. Void runs are kept under other names; the other steps are not repeated."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    begun(path, out)
+    all_finished(out, capacity=20)
+    place = out / "steps"
+    for number in (2, 4, 5):  # the second is void, and the third passes: that ends nothing
+        rmtree(place / f"00020-{number}")
+        finished(out, f"00020-{number}", score(20, passed=True, causes=["fault"]))
+    with pytest.raises(RunInvalid, match="20 users were invalid twice"):
+        find_capacity(reader(path), WANTED, out)
+    before = json.loads((out / "capacity.json").read_text())["steps"]
+    assert [step["result"] for step in before if step["users"] == 20] == ["pass", "void", "pass", "void", "void"]
+
+    def mended(_: Capacity) -> None:
+        for number in range(4, 8):
+            finished(out, f"00020-{number}", score(20, passed=True))
+
+    ended: list[MeasuredStep] = []
+    whole = find_capacity(reader(path), WANTED, out, begun=mended, ended_step=ended.append)
+    assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
+    assert [step.run for step in ended] == [
+        *(f"steps/00020-{at}" for at in (4, 5, 6)),
+        *(f"steps/00024-{at}" for at in (3, 4, 5)),
+    ]
+    void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
+    assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
+    assert find_capacity(reader(path), WANTED, out) == whole
 
 
 @pytest.mark.parametrize(
@@ -297,6 +355,124 @@ def test_a_number_whose_runs_cannot_be_valid_is_refused_before_the_first_run(tmp
         find_capacity(reader(path), WANTED, tmp_path / "out")
 
 
+@pytest.mark.slow  # plans in other processes
+def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_path: Path) -> None:
+    """A hundred users fail, and fewer have too few hits: the answer states both. No other number is measured."""
+    path, out = written(tmp_path / "small.yaml", limits={"hits": 100_000}), tmp_path / "out"
+    wanted = Wanted(first=100, most=100)
+    begun(path, out, wanted)
+    for number in range(1, 6):
+        finished(out, f"00100-{number}", score(100, passed=False))
+    found = find_capacity(reader(path), wanted, out)
+    assert (found.found, found.exit_status) == (Found(None, 100, "refused"), 4)
+    assert found.refused[0].users == 50 and "limits.hits" in found.refused[0].why
+    text = capacity_text(found, 500)
+    assert text.startswith("Capacity: none from 100 users on, which miss the criteria; fewer cannot be measured\n")
+    assert "\n50, 75, 87, 93, 96, 98, 99 users cannot be measured: this run cannot become valid" in text
+    assert "(this is of 99)" in text
+    assert read_capacity(out) == found
+    assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
+    assert "98, 99 users cannot be measured" in (tmp_path / "report.md").read_text()
+    assert find_capacity(reader(path), wanted, out) == found
+
+
+@pytest.mark.slow  # plans in other processes
+def test_a_level_that_is_refused_leaves_the_answer_and_is_not_confirmed(tmp_path: Path) -> None:
+    """Also if the search is resumed without the confirmation later."""
+    path, out = written(tmp_path / "small.yaml", limits={"hits": 100_000}), tmp_path / "out"
+    wanted = Wanted(steps=(100, 200))
+    begun(path, out, wanted)
+    for number in range(1, 6):
+        finished(out, f"00100-{number}", score(100, passed=True))
+        finished(out, f"00200-{number}", score(200, passed=False))
+    for name in ("100-00100-1", "120-00120-1"):
+        (out / "confirm" / name).mkdir(parents=True)
+        users = int(name.split("-")[1])
+        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 100)))
+    for confirm in (True, False):
+        found = find_capacity(reader(path), replace(wanted, confirm=confirm), out)
+        assert (found.found, found.confirmed, found.exit_status) == (Found(100, 200, "criteria"), False, 4)
+        assert [(one.percent, one.users) for one in found.refused] == [(80, 80)]
+        assert len(found.confirming) == 2
+        text = capacity_text(found, 500)
+        assert "Not confirmed: 80 % of the capacity, 80 users, cannot be measured: this run cannot become" in text
+    assert read_capacity(out) == found
+
+
+@pytest.mark.slow  # in a process with a limit of its own
+def test_open_files_that_do_not_suffice_are_named_before_the_first_step(tmp_path: Path) -> None:
+    """A search that has steps answers with them."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+
+    def limited(*options: str) -> subprocess.CompletedProcess[str]:
+        command = ("prlimit", "--nofile=120", sys.executable, "-m", "loadsim", "capacity")
+        return subprocess.run(
+            [*command, str(path), "--out", str(out), *options], capture_output=True, text=True, check=False
+        )
+
+    steps = ("--steps", "4,8,500", "--engines", "1", "--quick", "--quiet")
+    refused = limited(*steps)
+    assert (refused.returncode, refused.stderr.count("\n"), out.exists()) == (2, 1, False)
+    assert "for 500 users an engine, found 120: take more --engines" in refused.stderr
+
+    begun(path, out, Wanted(steps=(4, 8, 500), engines=1, quick=True))
+    for name in ("00004-1", "00008-1", "00008-2"):
+        finished(out, name, score(int(name[:5]), passed=True))
+    state = json.loads((out / "capacity.json").read_text())
+    step = MeasuredStep.of(4, "steps/00004-1", score(4, passed=True))
+    (out / "capacity.json").write_text(json.dumps(state | {"steps": [to_json(step)]}))
+    ended = limited(*steps)
+    assert ended.returncode == 4, ended.stderr
+    assert "Capacity: at least 8 users; more cannot be measured here\n" in ended.stdout
+    assert "500 users cannot be measured: open files: expected" in " ".join(ended.stdout.split())
+
+
+def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a server that does not answer any more: in a search what is known, after it the answer."""
+    path = written(
+        tmp_path / "small.yaml",
+        server={"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 1}},
+        accounts={"user": "user{index:05d}", "password": "secret"},
+        limits={"hits": 0},
+    )
+    out = tmp_path / "out"
+    wanted = Wanted(steps=(4, 8), quick=True)
+    begun(path, out, wanted)
+    for number in (1, 2):
+        finished(out, f"00004-{number}", score(4, passed=True))
+    command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
+    begun_anew = json.loads((out / "capacity.json").read_text())
+    begun_anew["terms"]["pause_s"] = 0.0
+    (out / "capacity.json").write_text(json.dumps(begun_anew))
+    assert main([*command]) == 2
+    captured = capsys.readouterr()
+    assert "so far 4 users passed, no larger one failed; the same command with --out" in captured.err
+    assert "Capacity" not in captured.out
+    for number in (1, 2):
+        finished(out, f"00008-{number}", score(8, passed=False))
+    assert main([*command, "--confirm"]) == 2
+    assert "Capacity: 4 users\n" in capsys.readouterr().out
+
+
+def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
+    """A search with four engines does not fall to three users."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    wanted = Wanted(first=6, most=64, engines=4)
+    begun(path, out, wanted)
+    all_finished(out, capacity=0)
+    found = find_capacity(reader(path), wanted, out)
+    assert (found.found, found.exit_status) == (Found(None, 4, "criteria"), 1)
+    with pytest.raises(ConfigError, match=r"--from: expected .* from 4 .*one for each of 4 --engines\), found 3"):
+        find_capacity(reader(path), replace(wanted, first=3), tmp_path / "other")
+
+
+def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    path = written(tmp_path / "small.yaml")
+    with pytest.raises(ConfigError, match="--engines: expected a number from 1 to 64, found 0"):
+        find_capacity(reader(path), replace(WANTED, engines=0), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 # --- answers ---
 
 
@@ -332,7 +508,7 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     assert "Chance may have decided" in text and "confidence" not in text
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
-        assert f"Interval: not stated: {seen}; 5 equal results of each are evidence" in " ".join(text.split())
+        assert f"Interval: not stated: {seen}; evidence are 5 equal results of each" in " ".join(text.split())
 
 
 def test_an_end_with_another_result_says_so() -> None:
@@ -343,6 +519,32 @@ def test_an_end_with_another_result_says_so() -> None:
     mixed = replace(mixed, steps=(*mixed.steps, *other))
     assert (mixed.exit_status, mixed.certain) == (0, True)
     assert "1,000 users passed 8 of 9 times" in capacity_text(mixed, 200)
+
+
+def test_a_mixed_end_without_enough_results_says_what_is_missing() -> None:
+    """Five equal results are there; the other one asks for more."""
+    mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    mixed = replace(mixed, steps=(*mixed.steps, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).steps))
+    text = capacity_text(mixed, 200)
+    assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; evidence are 5 equal results" in text
+    assert "without another, or 8 of 9" in text
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "shown"), [(0.001, "0.001 ms"), (1000.0, "1,000 ms"), (12_345.678, "12,345.678 ms")]
+)
+def test_the_limits_have_all_their_digits(limit_ms: float, shown: str) -> None:
+    """They are those of `max` or of `below`."""
+    ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    ended = replace(ended, terms=replace(ended.terms, score_limit_ms=limit_ms))
+    assert f"Limits: score {shown}, response score 5,000 ms; all other criteria" in capacity_text(ended, 200)
+
+
+def test_what_to_do_next_names_the_option_of_the_search() -> None:
+    ended = capacity(Found(4000, None, "limit"), (4000, "pass"))
+    assert "--most above 4,000" in what_next(ended)
+    listed = replace(ended, terms=replace(ended.terms, settings=Settings(2000, 4000, steps=(2000, 4000))))
+    assert "larger --steps than 4,000" in what_next(listed)
 
 
 def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:

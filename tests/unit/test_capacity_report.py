@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from finished_searches import capacity
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity import Capacity, Refused
+from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.resources import Resource
 from loadsim.cli import main
@@ -27,7 +32,7 @@ from loadsim.report.document import Chart, Document, Link, Table, tables, to_jso
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.runs.capacity_file import read_capacity, write
+from loadsim.runs.capacity_file import read_capacity, resumed, write
 
 FOUND = Found(1000, 1200, "criteria")
 
@@ -44,6 +49,107 @@ def table(document: Document, caption: str) -> Table:
     blocks = [block for section in document.sections for block in section.blocks]
     (found,) = (one for one in tables(blocks) if one.caption.startswith(caption))
     return found
+
+
+# --- files of others ---
+
+OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
+CONFIRMED = replace(
+    capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0)),
+    refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
+    confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value of a document."""
+    yield path
+    for key, below in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(below, (*path, key))
+
+
+PLACES = list(places(json.loads(json.dumps(CONFIRMED.document))))
+NUMBERS = (0, -1, 1, 2**70, 10**400, 0.0, -0.5, 1e-320, 1e308, *(float(each) for each in ("nan", "inf", "-inf")))
+TEXTS = ("", "inf", "nan", "pass", "\x1b]0;x\x07")
+ANYTHING = st.sampled_from([None, True, *NUMBERS, *TEXTS, [], {}, [None], [1, 2, 3], [[]], {"users": 1}])
+
+
+def damaged(place: tuple[Any, ...], value: Any) -> str:
+    """The text of a file in which one value is another."""
+    document: Any = {"": json.loads(json.dumps(CONFIRMED.document))}
+    *above, last = ("", *place)
+    holder = document
+    for key in above:
+        holder = holder[key]
+    holder[last] = value
+    return json.dumps(document[""])
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(PLACES), ANYTHING)
+def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
+    tmp_path: Path, place: tuple[Any, ...], value: Any
+) -> None:
+    (tmp_path / "capacity.json").write_text(damaged(place, value))
+    try:
+        found = read_capacity(tmp_path)
+    except ConfigError as error:
+        assert len(error.lines) == 1
+    else:
+        document = describe_capacity(found, (), {})
+        for text in (to_markdown(document), to_html(document), capacity_text(found, 80), json.dumps(to_json(document))):
+            assert "\x1b" not in text and "\x07" not in text
+    with suppress(ConfigError):
+        resumed(tmp_path, CONFIRMED.terms)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("steps", 0, "score_ms"), float("nan")),
+        (("steps", 0, "tasks_per_s"), float("inf")),
+        (("steps", 0, "score_ms"), "nan"),
+        (("steps", 0, "score_interval_ms", 1), "inf"),
+        (("steps", 0, "resources", 0, "full"), 0),
+        (("steps", 0, "users"), 2**70),
+        (("users",), None),
+        (("users",), 1200),
+        (("users",), 900),
+        (("failed_users",), None),
+        (("failed_users",), 1000),
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
+    text = damaged(place, value)
+    if place == ("users",) and value is None:  # neither end
+        text = json.dumps(json.loads(text) | {"failed_users": None})
+    (tmp_path / "capacity.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"expected a file of loadsim capacity, found something else"):
+        read_capacity(tmp_path)
+    if place[0] == "steps":
+        with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+            resumed(tmp_path, CONFIRMED.terms)
+
+
+def test_a_file_of_many_levels_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "capacity.json").write_text("[" * 100_000)
+    for read in (read_capacity, lambda directory: resumed(directory, CONFIRMED.terms)):
+        with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["name", "software"])
+def test_terminal_controls_of_a_file_reach_no_report(
+    tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "capacity.json").write_text(damaged(("terms", key), "a\x1b]0;owned\x07\u202eb"))
+    assert main(["report", str(tmp_path), "--format", "md"]) == 0
+    shown = capsys.readouterr().out
+    assert "owned" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+# --- the report ---
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,73 @@ def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: 
             assert wall - found.low <= max(1, 0.4 * wall)
 
 
+# --- numbers with which no run can be made ---
+
+
+def searched_without(refused: Callable[[int], bool], server: Server, settings: Settings) -> Found | NoAnswer:
+    """Search to the end, as `searched` does; no refused number is asked for twice."""
+    steps: list[Step] = []
+    without: list[int] = []
+    for _ in range(settings.most_steps + 200):
+        found = next_step(steps, settings, without)
+        if not isinstance(found, Measure):
+            assert len(without) <= 40
+            return found
+        assert settings.least <= found.users <= settings.most and found.users not in without
+        if steps and refused(found.users):
+            assert all(step.users != found.users for step in steps)
+            without.append(found.users)
+            continue
+        judged = server(found.users)
+        assert not isinstance(judged, Judged)
+        steps.append(Step(found.users, judged))
+    pytest.fail(f"no end after {len(steps)} steps")
+
+
+@given(st.integers(2, 5000), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000))
+def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewest: int, greatest: int) -> None:
+    """Runs of fewer than `fewest` users have too few hits, and more than `greatest` do not fit the machine."""
+    fewest, first, greatest = sorted((fewest, first, greatest))
+
+    def refused(users: int) -> bool:
+        return not fewest <= users <= greatest
+
+    found = searched_without(refused, exact(capacity), Settings(first, 5000))
+    assert isinstance(found, Found)
+    for end in (found.low, found.high):
+        assert end is None or fewest <= end <= greatest
+    assert found.low is None or found.low <= capacity
+    assert found.high is None or found.high > capacity
+    if capacity < fewest:
+        assert found == Found(None, fewest, "criteria" if fewest == 1 else "refused")
+        return
+    assert found.low is not None
+    if found.high is None:
+        assert found.stopped_by == ("refused" if greatest < 5000 else "limit")
+        assert greatest - found.low <= max(1, 0.3 * greatest)
+    else:
+        assert found.stopped_by == "criteria"
+        assert found.high - found.low <= max(1, 0.1 * (found.high + found.low))
+
+
+@given(
+    st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS),
+    st.integers(2, 7),
+    st.integers(1, 100),
+    st.booleans(),
+)
+def test_any_refused_numbers_end_in_an_answer(results: list[Result], every: int, first: int, listed: bool) -> None:
+    given_results = iter(results)
+    settings = Settings(first, 500, steps=tuple(range(first, 501, 50)) if listed else ())
+    searched_without(lambda users: users % every == 0 and users != first, lambda _: next(given_results), settings)
+
+
+def test_a_refused_step_of_the_papers_ends_them() -> None:
+    settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
+    assert searched_without(lambda users: users > 1000, exact(1300), settings) == Found(1000, None, "refused")
+    assert searched_without(lambda users: users > 1500, exact(1300), settings) == Found(1000, 1500, "criteria")
+
+
 # --- noise ---
 
 
@@ -148,7 +215,7 @@ def test_any_results_end_in_an_interval_that_they_allow(
         again = next_step(steps[:length], settings)
         assert isinstance(again, Measure) and again.users == step.users
     if isinstance(found, NoAnswer):
-        assert [step.result for step in steps if step.users == found.users].count(VOID) == 2
+        assert [step.result for step in steps if step.users == found.users][-2:] == [VOID, VOID]
         return
     for end, result in ((found.low, PASSED), (found.high, FAILED)):
         if end is not None and len(steps) < MOST_STEPS:
@@ -254,13 +321,16 @@ def test_a_last_pass_that_was_luck_is_withdrawn() -> None:
 
 
 def test_void_steps_are_repeated_once() -> None:
-    """Also those that measure the last pass again, after its first step was not void."""
+    """Also those that measure the last pass again, after its first step was not void. Another result begins anew."""
     late = iter([PASSED])
     steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps), found) == ([10, 11, 11, 10, 10], NoAnswer(10))
     late = iter([PASSED] * 5)
     steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps), found) == ([10, 11, 11, *[10] * 4, *[11] * 3], Found(10, 11, "criteria"))
+    in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
+    steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
+    assert (numbers(steps).count(10), found) == (7, Found(10, 11, "criteria"))
     assert searched(lambda _: VOID, Settings(10, 100)) == ([Step(10, VOID), Step(10, VOID)], NoAnswer(10))
 
 
