@@ -37,7 +37,13 @@ def _interval_ms(value: Any) -> str | None:
 
 
 _CRITERION = having(
-    {"name": text, "wanted": text, "passed": or_none(switch), "min": _NUMBER, "max": _NUMBER, "below": _NUMBER}
+    {
+        **dict.fromkeys(("name", "wanted"), text),
+        "each": switch,
+        "figure": _time_ms,
+        "passed": or_none(switch),
+        **dict.fromkeys(("min", "max", "below"), _NUMBER),
+    }
 )
 _INTERVAL = {"score_interval_ms": or_none(_interval_ms)}
 _RESOURCE = having(

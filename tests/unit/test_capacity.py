@@ -143,6 +143,14 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     assert find_capacity(reader(path), WANTED, out) == capacity
 
 
+VERDICT = score(4, passed=True)["verdict"]
+CRITERION = VERDICT["criteria"][0]
+
+
+def without(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -152,7 +160,9 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
         {"score_interval_ms": [1]},
         {"score_interval_ms": [1, "nan"]},
         {"by_protocol": {"imap": {"covers": {"scored": []}, "score_interval_ms": [None, 1]}}},
-        {"verdict": score(4, passed=True)["verdict"] | {"criteria": [{"name": "score_ms", "passed": True}]}},
+        {"verdict": VERDICT | {"criteria": [{"name": "score_ms", "passed": True}]}},
+        *({"verdict": VERDICT | {"criteria": [without(CRITERION, key)]}} for key in CRITERION),
+        {"verdict": VERDICT | {"criteria": [CRITERION | {"figure": "nan"}]}},
     ],
 )
 def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
