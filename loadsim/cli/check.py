@@ -50,8 +50,7 @@ def run_check(args: argparse.Namespace) -> int:
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning") as planning:
-        reasons, lacks = quick_forecast(scenario, planning)
-    notes = [*lacks, *scenario.little_mail]
+        reasons, notes = quick_forecast(scenario, planning)
     not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
     verdict = report.verdict
     if report.can_run and not_valid:

@@ -197,7 +197,7 @@ def run_new(args: argparse.Namespace) -> int:
     sys.stdout.flush()
     for reason in reasons:
         print_line(f"loadsim: warning: {reason}")
-    for note in (*notes, *scenario.little_mail):
+    for note in notes:
         print_line(f"loadsim: note: {note}")
     return 0
 

@@ -50,7 +50,7 @@ Planned = Callable[[Scenario], PlannedLoad]
 
 def plan_of(scenario: Scenario) -> PlannedLoad:
     """Return the planned load of a scenario, which this process plans."""
-    return make_plan(scenario).tally.load()
+    return make_plan(scenario).load()
 
 
 def scored_in_window(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:

@@ -99,7 +99,7 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     planned = make_plan(scenario, engines, progress)
-    load = planned.tally.load()
+    load = planned.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)
     not_valid, lacks = tuple(forecast(scenario, load)), tuple(notes(scenario, load))

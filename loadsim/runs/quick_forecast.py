@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import forecast, notes
+from loadsim.dryrun.forecast import forecast, little_mail, notes
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep
 from loadsim.dryrun.rounds import Progress
@@ -16,13 +16,13 @@ MOST_PLANNED_USER_DAYS = 1000
 
 
 def quick_forecast(scenario: Scenario, progress: Progress | None = None) -> tuple[list[str], list[str]]:
-    """Return why a run cannot become valid, and what its score will lack (`dryrun.forecast`).
+    """Return why a run cannot become valid, and notes: what its score and its mail will lack (`dryrun.forecast`).
 
     Without a plan in the cache, tasks are counted for scenarios of at most `MOST_PLANNED_USER_DAYS`; `progress`
     receives the finished share of the scenario's own plan, not of those that try remedies.
     """
     load = quick_load(scenario, progress)
-    return forecast(scenario, load), notes(scenario, load)
+    return forecast(scenario, load), [*notes(scenario, load), *little_mail(scenario, load)]
 
 
 def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedLoad | None:
@@ -32,6 +32,6 @@ def quick_load(scenario: Scenario, progress: Progress | None = None) -> PlannedL
     software = build_fingerprint()
     load = cached(scenario, software)
     if load is None and scenario.users * scenario.run.days <= MOST_PLANNED_USER_DAYS:
-        load = make_plan(scenario, progress=progress).tally.load()
+        load = make_plan(scenario, progress=progress).load()
         keep(scenario, software, load)
     return load

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadsim.cli import main
-from loadsim.dryrun.forecast import NOT_VALID, forecast, not_valid, notes
+from loadsim.dryrun.forecast import NOT_VALID, forecast, little_mail, not_valid, notes
 from loadsim.errors import ConfigError
 from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
@@ -108,6 +109,17 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
     assert notes(scenario("run.window=3599s", "run.duration=2h"), None) != []
     assert notes(scenario("limits.window=41s"), None) == []  # it cannot become valid
     assert notes(scenario("run.mode=stress"), even(READ=1)) == []
+
+
+def test_mail_without_lists_is_noted_with_its_share() -> None:
+    """From 90 % on, and without a plan, the note has no figure; with lists, there is none."""
+    without, load = scenario("lists.count=0"), even(READ=1)
+    assert little_mail(without, replace(load, received_share=0.3412)) == (
+        "users receive 34 % of the published mail, because the scenario has no distribution lists (lists.count: 0)",
+    )
+    assert little_mail(without, load) == little_mail(without, None) == without.little_mail != ()
+    assert little_mail(without, replace(load, received_share=0.95)) == without.little_mail
+    assert little_mail(scenario(), replace(load, received_share=0.3412)) == ()
 
 
 def test_durations_are_in_words() -> None:

@@ -49,9 +49,7 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
         "  loadsim run own.yaml --set run.days=1 --set run.day_length=5m\n"
     )
     told = re.findall("loadsim: .*", printed.err)  # the score is neither provisional nor without an interval
-    assert [line.partition(",")[0] for line in told] == [
-        "loadsim: note: users receive less mail than their profile states"
-    ]
+    assert [line.partition(",")[0] for line in told] == ["loadsim: note: users receive 34 % of the published mail"]
 
 
 def test_options_are_in_the_scenario() -> None:
