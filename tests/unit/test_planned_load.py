@@ -24,6 +24,7 @@ from virtual_runs import live, scenario_of
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import INTERRUPTED, main
 from loadsim.cli.report import document_of
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun import plan_cache
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
@@ -246,8 +247,7 @@ def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, caps
     """So whoever has no time before a common start plans beforehand."""
     scenario = virtual(tmp_path)
     assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
-    (file,) = cache.iterdir()
-    assert cached(scenario, json.loads(file.read_text())["software"]) == make_plan(scenario).tally.load()
+    assert cached(scenario, build_fingerprint()) == make_plan(scenario).load()
 
 
 def test_a_plan_reports_its_progress(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
