@@ -193,7 +193,9 @@ def _weighted(module: DriverFigures, keys: Sequence[str], *, invalid: bool) -> t
     """Return the row of the scores, which are not shown if the run is invalid."""
     scored = [task for task in module.tasks if task.weight and task.hits]
     averages: dict[str, Cell] = {"p95_ms": module.score_ms, "response_p95_ms": finite(module.response_score_ms)}
-    times = ("" if invalid else averages.get(key, "") for key in keys)
+    if invalid:
+        averages = dict.fromkeys(averages, "-")
+    times = (averages.get(key, "") for key in keys)
     weight = f"{sum(task.weight for task in scored):g}"
     failed = sum(task.failed for task in module.tasks if task.weight)
     return ("Weighted average", weight, sum(task.hits for task in scored), *times, failed)
