@@ -227,6 +227,7 @@ class Figures:
     window_factor: float
     compression: float
     load_equivalent_users: float | None
+    received_share: float | None
     offered_per_s: float | None
     achieved_per_s: float
     tasks_per_s: float

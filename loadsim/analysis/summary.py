@@ -48,7 +48,17 @@ from loadsim.model.ports import ALL_TASKS
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
-from loadsim.timinglog.merge import check_one_start, check_window, find_logs, merge, mode_of, of_run, window_of
+from loadsim.timinglog.merge import (
+    PLANNED_LOAD,
+    check_one_start,
+    check_window,
+    find_logs,
+    merge,
+    mode_of,
+    of_run,
+    window_of,
+)
+from loadsim.timinglog.planned_load import read_planned_load
 from loadsim.timinglog.reader import TimingLog, read_each
 
 Tone = Literal["good", "doubtful", "bad"]
@@ -290,6 +300,7 @@ def _figures(
         window_factor=window_factor,
         compression=compression,
         load_equivalent_users=None if facts.stress else round(facts.users * FULL_DAY_S / day_s * made * window_factor),
+        received_share=read_planned_load(header[PLANNED_LOAD]).received_share if header.get(PLANNED_LOAD) else None,
         offered_per_s=None if facts.stress else totals.planned / length_s,
         achieved_per_s=totals.hits / length_s,
         tasks_per_s=totals.hits / length_s,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.cli.options import duration, whole
-from loadsim.cli.progress import shown_share
+from loadsim.cli.progress import shown_share, shown_tries
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.forecast import not_valid
@@ -25,7 +25,7 @@ from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS, is_loopback
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS
 from loadsim.model.yaml_reader import known
-from loadsim.runs.quick_forecast import quick_forecast, quick_load
+from loadsim.runs.quick_forecast import kept_plan, quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
 
@@ -191,13 +191,13 @@ def run_new(args: argparse.Namespace) -> int:
     for step in steps:
         print(f"  {step}")
     with shown_share("Planning") as planning:
-        reasons, notes = quick_forecast(scenario, planning)
+        reasons, notes = quick_forecast(scenario, planning, shown_tries)
     for line in _duration(scenario, file):
         print(line)
     sys.stdout.flush()
     for reason in reasons:
         print_line(f"loadsim: warning: {reason}")
-    for note in (*notes, *scenario.little_mail):
+    for note in notes:
         print_line(f"loadsim: note: {note}")
     return 0
 
@@ -206,9 +206,10 @@ def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
     """Yield how long a run takes, and the command of the shortest first try that can become valid, if there is one."""
     yield f"The run takes about {in_words(scenario.duration_s)}."
     shortest = load_scenario(str(file), FIRST_TRY, passwords=False)
-    load = quick_load(shortest) if shortest.duration_s < scenario.duration_s else None
-    invalid = not_valid(shortest, load)
-    tried = next(remedies(shortest, load, shortest.limits.hits, users=False), None) if invalid else shortest
+    with shown_tries():
+        load = quick_load(shortest) if shortest.duration_s < scenario.duration_s else None
+        sufficient = remedies(shortest, load, shortest.limits.hits, users=False, planned=kept_plan)
+        tried = next(sufficient, None) if not_valid(shortest, load) else shortest
     if tried and tried.duration_s < scenario.duration_s:
         yield f"A first try of {in_words(tried.duration_s)}, with a provisional score:"
         yield f"  loadsim run {file} {options(scenario, tried)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from threading import Timer
 
@@ -81,13 +81,15 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
             nonlocal bar, tenths, first
             at_s = now_s()
             first = first or (at_s, share)
-            if at_s - began_s < SILENT_S:
+            if at_s - began_s < SILENT_S or (console is not None and bar is None and share >= 1):
                 return
             if console is not None:
                 if bar is None:
                     bar = shown.enter_context(Progress(*columns, console=console, transient=True))
                     bar.add_task(title, total=1.0)
                 bar.update(bar.task_ids[0], completed=share)
+                if share >= 1:  # what follows may show progress of its own
+                    shown.close()
             elif share >= FIRST_SHARE and int(10 * share) > tenths:
                 percent = int(100 * share) if tenths < 0 else 10 * int(10 * share)
                 tenths = int(10 * share)
@@ -98,27 +100,37 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
 
 
 @contextmanager
-def shown_work(title: str) -> Iterator[None]:
+def shown_work(title: str, *, everywhere: bool = False) -> Iterator[None]:
     """Show on a terminal, with the time taken so far, that the block is still at work after `SILENT_S`.
 
-    Nothing may be printed in the block.
+    With `everywhere`, standard error has the title as a line elsewhere. Nothing may be printed in the block.
     """
     console = watched_terminal()
-    if console is None:
-        yield
-        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    shown = Progress(*columns, console=console, transient=True)
-    shown.add_task(title, total=None)
-    after = Timer(SILENT_S, shown.start)
-    after.start()
-    try:
-        yield
-    finally:
-        after.cancel()
-        after.join()
-        if shown.live.is_started:
-            shown.stop()
+    with ExitStack() as shown:
+
+        def show() -> None:
+            if console is None:
+                print(title, file=sys.stderr, flush=True)
+            else:
+                bar = shown.enter_context(Progress(*columns, console=console, transient=True))
+                bar.add_task(title, total=None)
+
+        if console is None and not everywhere:
+            yield
+            return
+        after = Timer(SILENT_S, show)
+        after.start()
+        try:
+            yield
+        finally:
+            after.cancel()
+            after.join()
+
+
+def shown_tries() -> AbstractContextManager[None]:
+    """Show that plans of other settings are made, which takes seconds on a busy machine."""
+    return shown_work("Planning other settings, for advice", everywhere=True)
 
 
 class Lines:

@@ -10,7 +10,7 @@ from loadsim.dryrun.remedy import Planned, in_text, plan_of, remedies, scored_in
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
-from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.timinglog.planned_load import PlannedLoad, received_of_published
 
 NOT_VALID = "this run cannot become valid: "
 """The begin of each reason."""
@@ -83,6 +83,14 @@ def notes(scenario: Scenario, load: PlannedLoad | None, *, planned: Planned = pl
             f" {in_words(SHORTEST_WINDOW_S)} needed (run.window{'' if run.night_length_s else ', run.days'})"
         )
     return found
+
+
+def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]:
+    """Return a note if users receive less mail than published for want of lists; with the share, if it is planned."""
+    received = received_of_published(None if load is None else load.received_share)
+    if not (received and scenario.little_mail):
+        return scenario.little_mail
+    return (f"users receive {received}, because the scenario has no distribution lists (lists.count: 0)",)
 
 
 def _with_remedy(why: str, scenario: Scenario, found: Iterator[Scenario]) -> str:

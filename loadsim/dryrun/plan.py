@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from loadsim.dryrun.plan_engine import Planned, empty_tally, plan_users
@@ -17,6 +17,7 @@ from loadsim.model.profile import Calculated
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload, combine_digests
+from loadsim.timinglog.planned_load import PlannedLoad
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
 """The ways to send by their names in the published calculated load, with their tasks."""
@@ -50,6 +51,21 @@ class Plan:
     whole: UserLoad
     by_profile: dict[str, UserLoad]
     stored_bytes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def received_share(self) -> float | None:
+        """The mail that users receive divided by that of the published load; None if no profile has one."""
+        known = [
+            (load.users * load.per_user["received"], load.users * load.calculated.received)
+            for load in self.by_profile.values()
+            if load.calculated is not None
+        ]
+        published = sum(each for _, each in known)
+        return sum(each for each, _ in known) / published if published else None
+
+    def load(self) -> PlannedLoad:
+        """Return the due tasks by part of the run, and the share of the published mail."""
+        return replace(self.tally.load(), received_share=self.received_share)
 
 
 def engines_for(users: int, cores: int) -> int:
@@ -139,6 +155,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "compression": scenario.compression,
         "totals": totals,
         "per_user": plan.whole.per_user,
+        "received_share": plan.received_share,
         "tasks": {task: sum(by_user) for task, by_user in tally.tasks.items()},
         "plan_digest": plan.digest,
         "by_profile": {

@@ -175,7 +175,7 @@ def main() -> int:
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with uncollected():
         try:
-            made: PlannedLoad | str = make_plan(scenario, engines, _reported(parent)).tally.load()
+            made: PlannedLoad | str = make_plan(scenario, engines, _reported(parent)).load()
         except RunInvalid as failure:
             made = str(failure)
         with suppress(OSError):

@@ -56,10 +56,32 @@ BUSIEST_S = 10.0
 """The length of the busiest stretch: a shorter peak passes before anything is late for long."""
 
 LONGER_DAY = 1.1
-"""The margin of a longer day: `BUSIEST_S` are a smaller part of it, so the busiest rate falls by less than the mean."""
+"""The margin of a longer day for chance: its busiest rate is lower by this factor than what the machine keeps pace
+with."""
+
+DAY_STEP = 1.02
+"""The growth from one longer day to the next, until one suffices."""
 
 SAMPLED_USERS = 500
 """The most users whose mailboxes are counted; the rest are taken to be like them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The planned tasks in each of many equal parts of a run, which together take `duration_s`."""
+
+    tasks: tuple[float, ...]
+    duration_s: float
+
+    def busiest_per_s(self, times_longer: float = 1.0) -> float:
+        """Return the tasks per second of the busiest `BUSIEST_S`, or of the whole run if that is shorter.
+
+        The run may be `times_longer`: its days have the same tasks in more time.
+        """
+        part_s = self.duration_s * times_longer / len(self.tasks)
+        parts = min(ceil(BUSIEST_S / part_s), len(self.tasks))
+        most = max(sum(self.tasks[at : at + parts]) for at in range(len(self.tasks) - parts + 1))
+        return float(most / (parts * part_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +97,14 @@ class Needs:
     open_files: int
     memory_bytes: int
     log_bytes: int | None
-    busiest_tasks_per_s: float | None
+    pace: Pace | None
     messages: int
     day_s: float
+
+    @property
+    def busiest_tasks_per_s(self) -> float | None:
+        """The tasks per second of the busiest `BUSIEST_S`."""
+        return None if self.pace is None else self.pace.busiest_per_s()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +134,17 @@ def needs_of(workload: Workload, users: Collection[int], engines: int, load: Pla
     stands_for = len(users) / len(each)
     if scenario.server == EMBEDDED:
         memory += round(EMBEDDED_COPIES * stands_for * sum(mailbox_bytes(workload, user) for user in each))
-    planned = None if load is None or scenario.run.mode == STRESS else sum(map(sum, load.tasks.values())) * share
+    pace = None
+    if load is not None and scenario.run.mode != STRESS:
+        together = (sum(part) * share for part in zip(*load.tasks.values(), strict=True))
+        pace = Pace(tuple(together), load.duration_s)
     return Needs(
         users=len(users),
         engines=engines,
         open_files=open_files_needed(ceil(len(users) / engines), ceil(further / engines)),
         memory_bytes=memory,
-        log_bytes=None if planned is None else round(planned * LOG_BYTES_PER_TASK) + RESULT_BYTES,
-        busiest_tasks_per_s=None if planned is None or load is None else _busiest_per_s(load) * share,
+        log_bytes=None if pace is None else round(sum(pace.tasks) * LOG_BYTES_PER_TASK) + RESULT_BYTES,
+        pace=pace,
         messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
         day_s=scenario.run.day_length_s,
     )
@@ -122,15 +152,6 @@ def needs_of(workload: Workload, users: Collection[int], engines: int, load: Pla
 
 def _has_tls(scenario: Scenario) -> bool:
     return isinstance(scenario.server, Server) and scenario.server.imap.tls != "none"
-
-
-def _busiest_per_s(load: PlannedLoad) -> float:
-    """Return the tasks per second of the busiest `BUSIEST_S`, or of the whole run if that is shorter."""
-    together = [sum(part) for part in zip(*load.tasks.values(), strict=True)]
-    part_s = load.duration_s / len(together)
-    parts = min(ceil(BUSIEST_S / part_s), len(together))
-    most = max(sum(together[at : at + parts]) for at in range(len(together) - parts + 1))
-    return float(most / (parts * part_s))
 
 
 def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resources:
@@ -196,14 +217,14 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
         found.append(
             f"the embedded server may be slow: in its busiest {BUSIEST_S:g} s this run plans {busiest:,.0f} tasks per"
             f" second, and that server keeps pace with about {resources.tasks_per_s:,.0f}; take"
-            f" {_slower(needs, busiest / resources.tasks_per_s)}"
+            f" {_slower(needs, resources.tasks_per_s)}"
         )
     elif busiest is not None and busiest > resources.tasks_per_s:
         found.append(
             f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
             f" this machine ({_counted(resources.cores, 'core')}{' with --pin' if pin else ''},"
             f" {_counted(needs.engines, 'engine')}) keeps pace with"
-            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, busiest / resources.tasks_per_s)}, or more"
+            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, resources.tasks_per_s)}, or more"
             " machines"
         )
     present = resources.memory_available_bytes
@@ -222,12 +243,16 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
     return found
 
 
-def _slower(needs: Needs, factor: float) -> str:
-    """Return the day or the users with which the busiest rate is this factor lower, rounded to the safe side."""
+def _slower(needs: Needs, tasks_per_s: float) -> str:
+    """Return the day or the users with which the busiest rate is at most this one, rounded to the safe side."""
+    assert needs.pace is not None
+    factor = needs.pace.busiest_per_s() / tasks_per_s
     users = int(needs.users / factor)
     unit = int(10 ** max(len(str(users)) - 2, 0))
     fewer = f"about {users // unit * unit:,} users" if users >= 2 else "fewer users"
     day_s = rounded_up(needs.day_s * factor * LONGER_DAY)
+    while LONGER_DAY * needs.pace.busiest_per_s(day_s / needs.day_s) > tasks_per_s:
+        day_s = rounded_up(day_s * DAY_STEP)
     return f"a day of about {at_least(day_s)} (--set run.day_length={typed(day_s)}), or {fewer}"
 
 

@@ -23,7 +23,7 @@ from loadsim.report.answer_tables import (
     score_rows,
     stress_table,
 )
-from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
+from loadsim.report.criterion_words import NOT_SHOWN, SCORES, found_words, judged, missed_in_words, wanted
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.table import table, text_table
@@ -31,7 +31,7 @@ from loadsim.report.table import table, text_table
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
 
-DO_NOT_QUOTE = "The run is invalid: do not quote its times."
+DO_NOT_QUOTE = "The run is invalid: its score is not shown. Do not quote its times."
 
 NOT_JUDGED = "Criteria not judged, as the run ended early and did not wait for its last mail"
 """The heading of misses that may come from the early end alone."""
@@ -48,7 +48,7 @@ def full_answer(summary: Summary) -> str:
         if figures.throughput:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
-            rows = score_rows(module, percentile)
+            rows = score_rows(module, percentile, invalid=is_invalid(summary))
             lines += [
                 *table(rows),
                 *legend(rows),
@@ -59,7 +59,7 @@ def full_answer(summary: Summary) -> str:
                 "",
             ]
             lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
-    lines += _asked_for(figures)
+    lines += _asked_for(figures, invalid=is_invalid(summary))
     return (
         "\n".join(
             [
@@ -90,11 +90,11 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
         if figures.throughput:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
         else:
-            rows = score_rows(module, percentile)
+            rows = score_rows(module, percentile, invalid=is_invalid(summary))
             notes = [*legend(rows), *of_whole_run(module), *_quotable(summary)]
             notes += [*covers(module.covers), *_certainty(summary, name)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
-    lines += _asked_for(figures)
+    lines += _asked_for(figures, invalid=is_invalid(summary))
     lines += [
         *wrapped(facts(figures, summary.verdict.ended_early), width),
         *wrapped(clients_text(figures.per_client, width), width),
@@ -107,11 +107,17 @@ def _shown(summary: Summary) -> Figures:
 
 
 def _certainty(summary: Summary, driver: str) -> list[str]:
+    if is_invalid(summary):
+        return []  # it is of the score, which is not shown
     return certainty(summary.figures.by_protocol[driver], summary.figures.runs)
 
 
 def _quotable(summary: Summary) -> list[str]:
-    return [DO_NOT_QUOTE] if summary.verdict.validity == "invalid" else []
+    return [DO_NOT_QUOTE] if is_invalid(summary) else []
+
+
+def is_invalid(summary: Summary) -> bool:
+    return summary.verdict.validity == "invalid"
 
 
 def _driver(figures: Figures, name: str) -> list[str]:
@@ -122,9 +128,9 @@ def _driver(figures: Figures, name: str) -> list[str]:
     return [f"Driver {name}, {users} (not to be mixed with another's score)"]
 
 
-def _asked_for(figures: Figures) -> list[str]:
+def _asked_for(figures: Figures, *, invalid: bool) -> list[str]:
     """Return the tables that were asked for: by a property of tasks, and of commands."""
-    lines = breakdown_text(figures.by, ordinal(figures.percentile)) if figures.by else []
+    lines = breakdown_text(figures.by, ordinal(figures.percentile), invalid=invalid) if figures.by else []
     return [*lines, *text_table(command_table(figures.commands)), ""] if figures.commands else lines
 
 
@@ -181,8 +187,7 @@ def _criteria(summary: Summary) -> list[str]:
 
     What an invalid run does not miss is not judged.
     """
-    results, early = summary.criteria, summary.verdict.ended_early
-    invalid = summary.verdict.validity == "invalid"
+    results, early, invalid = summary.criteria, summary.verdict.ended_early, is_invalid(summary)
     kept, kept_of_tasks = ("not judged", "not missed") if invalid else ("met", "met")
     if not results:
         return []
@@ -190,7 +195,7 @@ def _criteria(summary: Summary) -> list[str]:
     rows = [
         (
             one.name,
-            found_words(one),
+            NOT_SHOWN if invalid and one.passed and one.name in SCORES else found_words(one),
             wanted(one),
             kept if one.passed else "missed" if judged(one, early) else "not judged",
         )

@@ -11,7 +11,7 @@ from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import duration, percent
 from loadsim.report.resources import resource_lines
 from loadsim.timinglog.header_words import length, shape_words
-from loadsim.timinglog.planned_load import LEFT_OUT
+from loadsim.timinglog.planned_load import LEFT_OUT, received_of_published
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
 """A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
@@ -87,7 +87,13 @@ def _day(figures: Figures) -> str:
         words += f"; {shape_words(figures.day_shape)}; {figures.window_factor:.3g} times in the window"
     if figures.load_equivalent_users == figures.users:
         return words
-    return f"{words}; same task rate as {figures.load_equivalent_users:,} users with a day of 8 h"
+    return f"{words}; same task rate as {same_task_rate_as(figures)}"
+
+
+def same_task_rate_as(figures: Figures) -> str:
+    """Return the load-equivalent in words, and the share of the published mail if it is small: it makes less load."""
+    received = received_of_published(figures.received_share)
+    return f"{figures.load_equivalent_users:,} users with a day of 8 h{f', who receive {received}' if received else ''}"
 
 
 def night_words(figures: Figures) -> str:

@@ -18,8 +18,10 @@ from loadsim.report.table import shown_rows, table, text_table
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 
 
-def score_rows(module: DriverFigures, percentile: str) -> list[Sequence[str]]:
-    return _rows(module.tasks, module.score_ms, module.response_score_ms, percentile, _decimals(module))
+def score_rows(module: DriverFigures, percentile: str, *, invalid: bool = False) -> list[Sequence[str]]:
+    """Return the table of a driver's tasks and its scores; those of an invalid run are left out, as in the report."""
+    scores = (None, None) if invalid else (module.score_ms, module.response_score_ms)
+    return _rows(module.tasks, *scores, percentile, _decimals(module))
 
 
 def _rows(
@@ -113,7 +115,8 @@ def beyond_legend(percentile: str) -> list[str]:
     ]
 
 
-def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
+def breakdown_text(found: Breakdown, percentile: str, *, invalid: bool) -> list[str]:
+    """Return a table for each part; the scores of an invalid run are left out."""
     lines = []
     modules = {one.module for one in found.tables}
     for one in found.tables:
@@ -122,7 +125,8 @@ def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
         if isinstance(one, OutcomeTable):
             lines += [*text_table(_outcome_table(one.tasks, percentile)), ""]
         else:
-            lines += [*table(_rows(one.tasks, one.score_ms, one.response_score_ms, percentile)), ""]
+            scores = (None, None) if invalid else (one.score_ms, one.response_score_ms)
+            lines += [*table(_rows(one.tasks, *scores, percentile)), ""]
     return lines
 
 

@@ -15,6 +15,7 @@ from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, 
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
 from loadsim.timinglog.header_words import length
+from loadsim.timinglog.planned_load import received_of_published
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
@@ -62,9 +63,11 @@ def what_was_tested(run: RecordedRun) -> str:
         else ""
     )
     begin_s, end_s = figures.window_s
+    received = received_of_published(figures.received_share)
+    less_mail = f", with {received}" if received else ""
     return (
-        f"{users} did a day's mail{server}: a day of {day}{faster}{night_words(figures)}. The figures are of the"
-        f" window, which is {length(end_s - begin_s)} of it."
+        f"{users} did a day's mail{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
+        f" the window, which is {length(end_s - begin_s)} of it."
     )
 
 

@@ -177,8 +177,9 @@ def _task_table(run: RecordedRun, name: str, module: DriverFigures) -> Table:
         lies_in = (interval_words(task.interval_ms),) if certain else ()
         rows.append((task.task, *weight, task.hits, *(_time(task, key) for key, _ in times), task.failed, *lies_in))
     if not run.figures.stress:
-        lies_in = (interval_words(module.score_interval_ms),) if certain else ()
-        rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
+        invalid = run.summary.verdict.validity == "invalid"
+        lies_in = (None if invalid else interval_words(module.score_interval_ms),) if certain else ()
+        rows.append((*_weighted(module, [key for key, _ in times], invalid=invalid), *lies_in))
     caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
@@ -188,9 +189,12 @@ def _time(task: TaskFigures, key: str) -> Cell:
     return finite(getattr(task.service if own == key else task.response, own))
 
 
-def _weighted(module: DriverFigures, keys: Sequence[str]) -> tuple[Cell, ...]:
+def _weighted(module: DriverFigures, keys: Sequence[str], *, invalid: bool) -> tuple[Cell, ...]:
+    """Return the row of the scores, which are not shown if the run is invalid."""
     scored = [task for task in module.tasks if task.weight and task.hits]
     averages: dict[str, Cell] = {"p95_ms": module.score_ms, "response_p95_ms": finite(module.response_score_ms)}
+    if invalid:
+        averages = dict.fromkeys(averages, "-")
     times = (averages.get(key, "") for key in keys)
     weight = f"{sum(task.weight for task in scored):g}"
     failed = sum(task.failed for task in module.tasks if task.weight)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loadsim.report.table import table
+from loadsim.timinglog.planned_load import received_of_published
 
 PER_USER = {
     "sent": "sent",
@@ -58,10 +59,6 @@ HOURS_ACROSS = 8
 """The most hours in a row of the table."""
 
 
-LITTLE_MAIL = 0.9
-"""The share of the published mail below which a plan without lists says so."""
-
-
 def plan_text(
     figures: Mapping[str, Any],
     needs: Sequence[str] = (),
@@ -89,9 +86,8 @@ def plan_text(
         f" {_mb(storage, 'saved'):+,.1f}, other copies {_mb(storage, 'copied'):+,.1f}, schedules"
         f" {_mb(storage, 'schedules'):+,.1f}, emptied at log-off {_mb(storage, 'emptied'):+,.1f}",
     ]
-    share = None if lists else _received_share(figures)
-    if share is not None and share < LITTLE_MAIL:
-        lines.insert(2, f"Without lists, users receive {share:.0%} of the published mail.".replace("%", " %"))
+    if received := received_of_published(None if lists else figures["received_share"]):
+        lines.insert(2, f"Without lists, users receive {received}.")
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
     lines += [*needs, "", *_rates(figures)]
@@ -166,13 +162,6 @@ def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
         cells = [_rate(_mean_per_s(part, rate, active_s), unit) for rate, (_, unit) in shown.items()]
         rows.append([str(number + 1), *cells])
     return ["", *table(rows)]
-
-
-def _received_share(figures: Mapping[str, Any]) -> float | None:
-    """Return the planned share of the published received mail; None without published figures."""
-    known = [each for each in figures["by_profile"].values() if each["calculated"] is not None]
-    published = sum(each["users"] * each["calculated"]["received"] for each in known)
-    return sum(each["users"] * each["per_user"]["received"] for each in known) / published if published else None
 
 
 def _headline(figures: Mapping[str, Any]) -> str:

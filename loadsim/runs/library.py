@@ -21,7 +21,6 @@ from loadsim.analysis.score import METHODS
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.control_groups import usable_cores
-from loadsim.dryrun.forecast import forecast, notes
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
@@ -34,6 +33,7 @@ from loadsim.protocols.registry import check_protocols
 from loadsim.runs.capacity import PAUSE_S, Wanted
 from loadsim.runs.capacity import find_capacity as search_capacity
 from loadsim.runs.local import compared_needs, run_locally
+from loadsim.runs.quick_forecast import Trying, forecasts
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import SILENT, Watcher
@@ -81,11 +81,17 @@ def _settings(overrides: Mapping[str, Any] | None) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
 
 
-def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[float], None] | None = None) -> Plan:
+def plan(
+    scenario: Source,
+    *,
+    engines: int | None = None,
+    progress: Callable[[float], None] | None = None,
+    trying: Trying = nullcontext,
+) -> Plan:
     """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
 
     The figures do not depend on `engines`. `run` finds them in a cache in the home directory, and does not plan again.
-    `progress` receives the finished share, from 0 to 1.
+    `progress` receives the finished share, from 0 to 1. `trying` is entered while further plans try remedies.
     Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
     """
     _check_no_event_loop("plan")
@@ -99,11 +105,12 @@ def plan(scenario: Source, *, engines: int | None = None, progress: Callable[[fl
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     planned = make_plan(scenario, engines, progress)
-    load = planned.tally.load()
+    load = planned.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)
-    not_valid, lacks = tuple(forecast(scenario, load)), tuple(notes(scenario, load))
-    return Plan(scenario, to_json(planned), needs, resources, not_valid, lacks)
+    with trying():
+        not_valid, lacks = forecasts(scenario, load)
+    return Plan(scenario, to_json(planned), needs, resources, tuple(not_valid), tuple(lacks))
 
 
 def run(

@@ -10,6 +10,7 @@ from typing import Any
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import forecast, not_valid
 from loadsim.dryrun.plan_cache import planned_load
+from loadsim.dryrun.remedy import options
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
@@ -18,6 +19,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.runs.common_start import planning_limit_s, utc_text
+from loadsim.runs.quick_forecast import kept_plan
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
@@ -41,7 +43,12 @@ def load_of_plan(
         if why := not_valid(scenario, load):
             watcher.warning(f"warning: {why}")
         return load
-    for reason in forecast(scenario, load):
+
+    def tried(changed: Scenario) -> PlannedLoad:
+        watcher.message(f"This run cannot become valid; planning one with {options(scenario, changed)}")
+        return kept_plan(changed)
+
+    for reason in forecast(scenario, load, planned=tried):
         takes = in_words(scenario.duration_s)
         raise ConfigError(f"{scenario.name}: {reason}; --even-invalid makes it all the same, and takes {takes}")
     return load

@@ -391,6 +391,15 @@ def validity(figures: Figures, invalid: bool) -> str:
     return "invalid" if invalid else "degraded" if attempted < 0.995 or made < 0.98 else "valid"
 
 
+def received_share(plan: Mapping[str, Any] | None) -> float | None:
+    """Return the received mail of a plan divided by the published one; None if no profile has one."""
+    groups = [each for each in plan["by_profile"].values() if each["calculated"]] if plan else []
+    received, published = (
+        sum(each["users"] * each[load]["received"] for each in groups) for load in ("per_user", "calculated")
+    )
+    return share(received, published) if groups else None
+
+
 # --- all of it ----------------------------------------------------------------------------------------------------
 
 
@@ -443,6 +452,7 @@ def recompute(run: Exports) -> Figures:
         "window_factor": 1,
         "compression": run.profile_day_s / day_s,
         "load_equivalent_users": round(users * PUBLISHED_DAY_S / day_s * min(made, 1)),
+        "received_share": received_share(run.plan),
         "offered_per_s": counts["planned"] / window_s,
         "achieved_per_s": achieved_per_s,
         "tasks_per_s": achieved_per_s,

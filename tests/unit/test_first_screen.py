@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from timing_samples import done, sample_log
 
 from loadsim.analysis.criteria import Result
+from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.model.criteria import figures as figure_tree
 from loadsim.model.scenario_sections import Limits
+from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
 from loadsim.report.figure_words import LIMITS, named
+from loadsim.report.markdown import to_markdown
 
 
 def texts(place: Path, **header: Any) -> list[str]:
@@ -101,6 +104,27 @@ def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
     assert figures["READ, 95th percentile"] == "not shown: the run is invalid"
     assert figures["Delivery time, 95th percentile"] == "not shown: the run is invalid"
     assert "Same task rate as" not in figures
+
+
+@pytest.mark.parametrize(("hits", "shown"), [(1, True), (5, False)])
+def test_the_scores_of_an_invalid_run_are_in_no_table(tmp_path: Path, hits: int, shown: bool) -> None:
+    """Neither in the answer, nor in the report; `score.json` keeps them."""
+    tasks = [done("READ", at, 40, late_ms=7) for at in range(3)] + [done("SEND", 1, 51, late_ms=7)]
+    header = {"limits": {"hits": hits}, "weights": {"READ": 1, "SEND": 1}, "criteria": {"score_ms": {"max": 1000}}}
+    log = sample_log(tmp_path / "a.tlog", tasks, header=header)
+    summary = summarise([log])
+    assert (summary.score["score_ms"], summary.score["response_score_ms"]) == (45.5, 52.5)
+    assert (summary.verdict.validity != "invalid") is shown
+    for text in (full_answer(summary), short_answer(summary, 80)):
+        averages = [line for line in text.splitlines() if line.startswith("Weighted Avg")]
+        assert averages
+        assert ("45.5" in averages[0] and "52.5" in averages[0]) is shown
+        assert all("." in line for line in averages) is shown
+        assert ("interval of the score" in text) is shown
+    report = to_markdown(document_of([str(tmp_path / "a.tlog")], {}))
+    assert ("45.5" in report) is shown
+    assert ("52.5" in report) is shown
+    assert "| Weighted average | 2 | 4 |" in report
 
 
 limits = st.sampled_from([{"max": 10.0}, {"below": 10.0}, {"min": 10.0}, {"min": 5.0, "max": 15.0}])

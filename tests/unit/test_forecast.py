@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadsim.cli import main
-from loadsim.dryrun.forecast import NOT_VALID, forecast, not_valid, notes
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.forecast import NOT_VALID, forecast, little_mail, not_valid, notes
+from loadsim.dryrun.plan_cache import cached
 from loadsim.errors import ConfigError
 from loadsim.model.run_times import at_least, in_words
 from loadsim.model.scenario import Scenario, load_scenario
@@ -110,6 +114,17 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
     assert notes(scenario("run.mode=stress"), even(READ=1)) == []
 
 
+def test_mail_without_lists_is_noted_with_its_share() -> None:
+    """From 90 % on, and without a plan, the note has no figure; with lists, there is none."""
+    without, load = scenario("lists.count=0"), even(READ=1)
+    assert little_mail(without, replace(load, received_share=0.3412)) == (
+        "users receive 34 % of the published mail, because the scenario has no distribution lists (lists.count: 0)",
+    )
+    assert little_mail(without, load) == little_mail(without, None) == without.little_mail != ()
+    assert little_mail(without, replace(load, received_share=0.95)) == without.little_mail
+    assert little_mail(scenario(), replace(load, received_share=0.3412)) == ()
+
+
 def test_durations_are_in_words() -> None:
     """Exact ones are not rounded; those of remedies are rounded up."""
     exact = {3600: "1 h", 5400: "90 min", 900: "15 min", 61: "61 s", 2.5: "2.5 s", 0: "0 s"}
@@ -136,11 +151,18 @@ def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], t
     ]
 
 
+TRIES = "This run cannot become valid; planning one with "
+
+
 class Warned(Watcher):
     """Keeps the warnings."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.messages: list[str] = []
+
+    def message(self, line: str) -> None:
+        self.messages.append(line)
 
     def warning(self, line: str) -> None:
         self.lines.append(line)
@@ -162,6 +184,24 @@ def test_a_run_that_cannot_become_valid_is_refused() -> None:
     assert watcher.lines == [f"warning: {reason}"]
 
 
+def test_a_refused_run_names_each_remedy_that_it_tries() -> None:
+    """A plan of each takes seconds on a busy machine. It is kept for the run that obeys."""
+    watcher = Warned()
+    few = scenario("topology=[{profile: loadsim-5.5/light, users: 3}]", "run.seed=77")
+    with pytest.raises(ConfigError) as refused:
+        load_of_plan(few, watcher)
+    offered = re.findall(r"\((--set [^;)]*)[;)]", str(refused.value))
+    tries = [line.removeprefix(TRIES) for line in watcher.messages if line.startswith(TRIES)]
+    assert offered
+    assert set(offered) <= set(tries)
+    kept = scenario(
+        "topology=[{profile: loadsim-5.5/light, users: 3}]",
+        "run.seed=77",
+        *offered[0].removeprefix("--set ").split(" --set "),
+    )
+    assert cached(kept, build_fingerprint()) is not None
+
+
 @pytest.mark.slow  # it starts the embedded server
 def test_nothing_is_left_of_a_refused_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,4 +220,4 @@ def test_nothing_is_left_of_a_refused_run(
 
 def warnings_in(text: str) -> list[str]:
     """The lines apart from progress, which a busy machine has after two seconds."""
-    return [line for line in text.splitlines() if not line.startswith("Planning: ")]
+    return [line for line in text.splitlines() if not line.startswith("Planning")]

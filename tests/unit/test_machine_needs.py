@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadsim.cli import main
+from loadsim.dryrun.plan import make_plan
 from loadsim.engine.rlimits import FILES_PER_USER, OTHER_FILES
 from loadsim.errors import ConfigError
 from loadsim.model.partition import all_users
@@ -15,8 +17,10 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import (
     LOG_BYTES_PER_TASK,
+    LONGER_DAY,
     RESULT_BYTES,
     Needs,
+    Pace,
     Resources,
     check_memory,
     describe,
@@ -32,7 +36,7 @@ NEEDS = Needs(
     open_files=100,
     memory_bytes=1 << 30,
     log_bytes=1 << 20,
-    busiest_tasks_per_s=50.0,
+    pace=Pace((500.0,) * 360, 3600.0),
     messages=1401,
     day_s=3600.0,
 )
@@ -96,7 +100,7 @@ def test_the_day_and_the_users_that_suffice_are_named() -> None:
     """In proportion, rounded to the safe side; a number of users below two is none."""
     pinned = shortages(NEEDS, replace(EQUAL, tasks_per_s=49.0, cores=1), pin=True)
     assert "this machine (1 core with --pin, 2 engines) keeps pace" in pinned[0]
-    many = replace(NEEDS, users=3000, busiest_tasks_per_s=2741.0, day_s=120.0)
+    many = replace(NEEDS, users=3000, pace=Pace((27410.0,) * 12, 120.0), day_s=120.0)
     (warning,) = shortages(many, replace(EQUAL, tasks_per_s=250.0))
     assert warning.endswith(
         "; take a day of about 25 min (--set run.day_length=25m), or about 270 users, or more machines"
@@ -105,6 +109,42 @@ def test_the_day_and_the_users_that_suffice_are_named() -> None:
     assert warning.endswith("; take a day of about 25 min (--set run.day_length=25m), or about 270 users")
     (warning,) = shortages(replace(many, users=3), replace(EQUAL, tasks_per_s=250.0, embedded=True))
     assert warning.endswith(", or fewer users")
+
+
+OBEYED = [
+    (profile, users, day_length, share)
+    for profile, users in (("light", 30), ("heavy", 20))
+    for day_length in ("20s", "90s")
+    for share in (0.6, 0.3)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "users", "day_length", "share"), OBEYED)
+def test_the_longer_day_ends_the_warning(profile: str, users: int, day_length: str, share: float) -> None:
+    """As printed, and planned again: the busiest rate falls by less than the day grows."""
+    settings = [f"topology=[{{profile: loadsim-5.5/{profile}, users: {users}}}]", "run.warm_up=1s", "run.window=1s"]
+
+    def needs(day: str) -> Needs:
+        planned = workload(*settings, f"run.day_length={day}")
+        return needs_of(planned, all_users(users), 1, make_plan(planned.scenario).load())
+
+    before = needs(day_length)
+    assert before.busiest_tasks_per_s is not None
+    keeps = replace(UNKNOWN, tasks_per_s=before.busiest_tasks_per_s * share)
+    (warning,) = shortages(before, keeps)
+    (longer,) = re.findall(r"--set run\.day_length=([^)]*)\)", warning)
+    assert shortages(needs(longer), keeps) == [], (keeps, longer)
+
+
+def test_a_day_grows_until_its_peak_suffices() -> None:
+    """A part with the tasks of 10 s is still as busy in 20 s, until a part is longer than 10 s."""
+    peak = Pace((*(1.0,) * 99, 100.0, *(1.0,) * 100), 200.0)
+    assert (peak.busiest_per_s(), peak.busiest_per_s(2.0), peak.busiest_per_s(20.0)) == (10.9, 10.4, 5.0)
+    needs = replace(NEEDS, pace=peak, day_s=200.0)
+    (warning,) = shortages(needs, replace(UNKNOWN, tasks_per_s=5.0))
+    assert "a day of about 75 min (--set run.day_length=1.25h)" in warning
+    assert LONGER_DAY * peak.busiest_per_s(75 * 60 / 200.0) <= 5.0
 
 
 def test_a_run_larger_than_the_memory_is_refused() -> None:
@@ -170,7 +210,7 @@ def test_the_needs_are_told_in_words() -> None:
         "Busiest 10 s: 50.0 tasks per second; this machine keeps pace with about 50",
         "First preparation: 1,401 messages into 10 mailboxes, about 0:00:02 on a Dovecot with two cores",
     ]
-    assert describe(replace(NEEDS, log_bytes=None, busiest_tasks_per_s=None, messages=0, engines=1), UNKNOWN) == [
+    assert describe(replace(NEEDS, log_bytes=None, pace=None, messages=0, engines=1), UNKNOWN) == [
         "Needs, about: memory 1.0 GiB",
         "Open files: 100 in each of 1 engine",
     ]

@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 
 from loadsim.cli import main
 from loadsim.cli.plan import show_needs
-from loadsim.dryrun.plan import make_plan, to_json
+from loadsim.dryrun.plan import UserLoad, make_plan, to_json
+from loadsim.model.profile import Calculated
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.report.plan_text import plan_text
@@ -338,24 +340,27 @@ def test_the_text_tells_how_long_it_lasts(days: float, headline: str) -> None:
 
 
 def test_the_text_says_what_users_without_lists_receive() -> None:
-    """Of the published mail, weighted by users; with lists, or from 90 % on, the line is missing."""
-    figures = mixed()
-    by_profile = {
-        name: {
-            "users": users,
-            "per_user": {**figures["per_user"], "received": got},
-            "calculated": {**figures["by_profile"]["loadsim-5.5/light"]["calculated"], "received": published},
-        }
-        for name, users, got, published in (("light", 30, 4.0, 10.0), ("heavy", 10, 24.0, 30.0))
-    }
-    figures = {**figures, "by_profile": by_profile}
+    """With lists, or from 90 % on, the line is missing."""
+    figures = {**mixed(), "received_share": 0.6}
     line = "Without lists, users receive 60 % of the published mail."
     assert plan_text(figures, lists=False).splitlines()[2] == line
     assert line not in plan_text(figures)
-    by_profile["light"]["per_user"]["received"] = 10.0
-    assert "Without lists" not in plan_text(figures, lists=False)
-    by_profile["light"]["calculated"] = by_profile["heavy"]["calculated"] = None
-    assert "Without lists" not in plan_text(figures, lists=False)
+    for share in (0.9, None):
+        assert "Without lists" not in plan_text({**figures, "received_share": share}, lists=False)
+
+
+def test_the_received_share_is_weighted_by_users() -> None:
+    """Profiles without a published load are not in it."""
+    plan = make_plan(load_scenario("quickstart", ["topology=[{profile: loadsim-5.5/light, users: 2}]"]))
+    light, heavy = Calculated(received=10.0, sent=1.0), Calculated(received=30.0, sent=1.0)
+    loads = {
+        "light": UserLoad(30, {"received": 4.0}, light),
+        "heavy": UserLoad(10, {"received": 24.0}, heavy),
+        "own": UserLoad(99, {"received": 7.0}),
+    }
+    assert replace(plan, by_profile=loads).received_share == pytest.approx(0.6)
+    assert replace(plan, by_profile={"own": loads["own"]}).received_share is None
+    assert plan.load().received_share == to_json(plan)["received_share"] == plan.received_share
 
 
 @pytest.mark.parametrize(("users", "shown"), [(1001, True), (1000, False)])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from virtual_runs import live, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import INTERRUPTED, main
+from loadsim.cli.report import document_of
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun import plan_cache
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
@@ -32,6 +35,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.answer import full_answer
+from loadsim.report.document import Table
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog
@@ -130,7 +134,8 @@ def virtual(place: Path, seed: int = 1, users: int = 20, **keys: Any) -> Scenari
 def test_a_document_is_read_as_it_was_written() -> None:
     """Also when it has been a file."""
     load = PlannedLoad(120.0, {"READ": (1, 0, 7), "SEND": (2,)})
-    assert read_planned_load(json.loads(json.dumps(load.document()))) == load
+    for each in (load, replace(load, received_share=0.34)):
+        assert read_planned_load(json.loads(json.dumps(each.document()))) == each
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ({"tasks": {}}, "planned_load: duration_s: expected a value, found nothing"),
         (
             {"duration_s": 1, "tasks": {}, "more": 1},
-            "planned_load: expected the keys duration_s, tasks, found a mapping",
+            "planned_load: expected the keys duration_s, tasks, received_share, found a mapping",
         ),
         ({"duration_s": 0, "tasks": {}}, f"planned_load: duration_s: expected {SECONDS}, found 0"),
         (
@@ -150,6 +155,10 @@ def test_a_document_is_read_as_it_was_written() -> None:
         (
             {"duration_s": True, "tasks": {}},
             f"planned_load: duration_s: expected {SECONDS}, found True",
+        ),
+        (
+            {"duration_s": 1, "tasks": {}, "received_share": -1},
+            "planned_load: received_share: expected a number from 0 to 1e+09, found -1",
         ),
         ({"duration_s": 1, "tasks": []}, "planned_load: tasks: expected a mapping, found a list"),
         *(
@@ -238,8 +247,7 @@ def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, caps
     """So whoever has no time before a common start plans beforehand."""
     scenario = virtual(tmp_path)
     assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
-    (file,) = cache.iterdir()
-    assert cached(scenario, json.loads(file.read_text())["software"]) == make_plan(scenario).tally.load()
+    assert cached(scenario, build_fingerprint()) == make_plan(scenario).load()
 
 
 def test_a_plan_reports_its_progress(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,6 +356,22 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
         "100 of 124 tasks that the plan expects were asked of the server (80.65 %), at least 95 % needed"
     ]
     assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.3412, ", who receive 34 % of the published mail"), (0.9, ""), (None, "")]
+)
+def test_an_equivalent_of_less_mail_says_so(tmp_path: Path, share: float | None, words: str) -> None:
+    """In the answer, and on the first screen of the report and among its key figures."""
+    plan = replace(PLANNED, received_share=share).document()
+    (log,) = logs_of(tmp_path, 120, {"day_s": 288, "profile_day_s": 28800, "planned_load": plan, "window_s": [0, 100]})
+    summary = summarise([log])
+    assert summary.score["received_share"] == share
+    assert f"; same task rate as 195 users with a day of 8 h{words}\n" in full_answer(summary)
+    (first, *_) = document_of([str(tmp_path / "0.tlog")], {}).sections
+    (figures,) = (each for each in first.blocks if isinstance(each, Table) and each.caption == "Key figures")
+    assert ("Same task rate as", f"195 users with a day of 8 h{words}") in figures.rows
+    assert ("did a day's mail, with 34 % of the published mail: " in str(first.blocks[0])) is bool(words)
 
 
 def test_more_load_than_planned_is_told_and_not_counted(tmp_path: Path) -> None:

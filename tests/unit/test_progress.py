@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from patience import PATIENCE_S
 from rich.console import Console
 
 from loadsim.cli import progress
-from loadsim.cli.progress import Lines, shown_share, shown_work
+from loadsim.cli.progress import Lines, shown_share, shown_tries, shown_work
 
 
 def shown(capsys: pytest.CaptureFixture[str], s_per_account: float, total: int) -> list[str]:
@@ -94,6 +95,35 @@ def test_work_is_shown_on_a_terminal_if_it_lasts(
         thread.join(10)  # the screen's own ends after its last refresh
         assert not thread.is_alive()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_is_gone_once_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows in the block shows progress of its own."""
+    screen = Screen("Trying")
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "watched_terminal", lambda: console)
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+    with shown_share("Planning") as show:
+        show(0.5)
+        show(1.0)
+        with shown_work("Trying"):
+            assert screen.drawn.wait(PATIENCE_S)
+    assert "Planning" in screen.getvalue()
+
+
+def test_long_tries_of_remedies_are_shown_everywhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a pipe, in one line, if they last."""
+    shown = Screen("\n")
+    monkeypatch.setattr(sys, "stderr", shown)
+    with shown_tries():
+        pass
+    assert shown.getvalue() == ""
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+    with shown_tries():
+        assert shown.drawn.wait(PATIENCE_S)
+    assert shown.getvalue() == "Planning other settings, for advice\n"
 
 
 def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
