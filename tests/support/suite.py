@@ -21,6 +21,7 @@ from proc_tools import check_proc_tools
 
 from bench.hosts import check_hosts
 from bench.nullserver import compiler
+from loadsim.cli import progress
 from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
@@ -38,6 +39,8 @@ for number in SIGNALS:
 
 # Every process that a test starts would compile all of loadsim anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+progress.SILENT_S = 3600.0  # on a busy machine, what a command prints depended on its speed
 
 LONG_FIRST = ("tests/cluster", "bench/tests", "tests/servers", "tests/hostile", "tests/fuzz")
 """Directories whose files take minutes, in the order in which they are begun."""

@@ -14,6 +14,12 @@ from loadsim.cli import progress
 from loadsim.cli.progress import Lines, shown_share, shown_tries, shown_work
 
 
+@pytest.fixture(autouse=True)
+def _two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the value for users: for the other tests it is an hour."""
+    monkeypatch.setattr(progress, "SILENT_S", 2.0)
+
+
 def shown(capsys: pytest.CaptureFixture[str], s_per_account: float, total: int) -> list[str]:
     """Return the lines about accounts that each take so long."""
     clock_s = 0.0
