@@ -14,8 +14,9 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import CoreTime, core_times, number_after, tcp_counters
+from loadsim.monitor.host import number_after, tcp_counters
 from loadsim.monitor.process_groups import (
     PAGE_BYTES,
     ProcessGroups,
@@ -32,7 +33,7 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 102 figures."""
+"""With these, a sample has at most 107 figures."""
 
 LOOPBACK = "lo"
 
@@ -134,15 +135,20 @@ def kernel_pressure() -> tuple[str, ...]:
 class Reading:
     """The machine's counters and levels at a moment.
 
-    `counters` are by figure, the increase in a second, and by the source: an interface, or an empty text. `disks` are
-    by name in figures.
+    `times` are by core. `counters` are by figure, the increase in a second, and by the source: an interface, or an
+    empty text. `disks` are by name in figures.
     """
 
     at_ns: int
-    cores: CoreTime
+    times: Mapping[str, CoreTime]
     counters: Mapping[tuple[str, str], float]
     disks: Mapping[str, DiskCounters]
     levels: Mapping[str, float]
+
+    @property
+    def cores(self) -> CoreTime:
+        """The time of all cores together."""
+        return self.times[ALL_CORES]
 
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
@@ -171,7 +177,7 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
         "memory_used_share": 1 - available_bytes / (number_after(meminfo, "MemTotal:") * 1024),
         "open_files": int(opened) - int(unused),
     }
-    return Reading(at_ns, times["cpu"], counters, dict(_disks(read("diskstats"), sources.disks)), levels)
+    return Reading(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
 
 
 def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
@@ -213,20 +219,6 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
         if increase < 0:
             reset.add(figure)
     return {figure: increase / s for figure, increase in increases.items() if figure not in reset}
-
-
-def core_shares(passed: CoreTime) -> dict[str, float]:
-    """Return the shares of all cores' time; none if no tick has passed."""
-    # `io_wait` may decrease (proc_stat(5)).
-    times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
-    parts = {
-        "user": times.user,
-        "system": times.system,
-        "iowait": times.io_wait,
-        "steal": times.stolen,
-        "busy": times.busy + times.stolen,  # a core that another machine has cannot be used
-    }
-    return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
 
 
 def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
@@ -275,6 +267,6 @@ class Host:
         now = reading_of(read_proc, self._sources, time.monotonic_ns())
         figures = {**now.levels, **(figures_between(self._before, now, self._sources.speeds) if self._before else {})}
         self._before = now
-        figures |= self._groups.take(now.cores.busy)
+        figures |= self._groups.take(now.times)
         figures |= self._quotas.take(self._groups.watched)
         return {name: float(f"{value:.6g}") for name, value in figures.items()}

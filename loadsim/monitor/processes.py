@@ -25,6 +25,7 @@ class Process(NamedTuple):
     parent: int
     own_ticks: int
     reaped_ticks: int
+    threads: int
     started_ticks: int
     rss_pages: int
     in_kernel: bool
@@ -41,7 +42,8 @@ def process_of(stat: bytes) -> Process:
     fields = after.split()
     own_ticks, reaped_ticks = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
     in_kernel = bool(int(fields[6]) & KERNEL_THREAD)
-    return Process(name, int(fields[1]), own_ticks, reaped_ticks, int(fields[19]), int(fields[21]), in_kernel)
+    parent, threads, started_ticks, rss_pages = (int(fields[at]) for at in (1, 17, 19, 21))
+    return Process(name, parent, own_ticks, reaped_ticks, threads, started_ticks, rss_pages, in_kernel)
 
 
 def process_at(number: int) -> Process | None:

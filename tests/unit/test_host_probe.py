@@ -20,15 +20,14 @@ from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_shares
 from loadsim.monitor.disks import MS_WRAP, DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import CoreTime
 from loadsim.monitor.host_probe import (
     MOST_DISKS,
     MOST_GROUPS,
     PRESSURE,
     Reading,
     Sources,
-    core_shares,
     figures_between,
     kernel_pressure,
     network_counters,
@@ -133,7 +132,8 @@ def test_the_most_that_settings_allow_fits_into_a_sample() -> None:
     }
     groups = 2 * (MOST_GROUPS + len(("server", "loadsim")))
     unused = {"network_busy_share"} | {f"quota_{each}" for each in ("cores", "busy_share", "throttled_share")}
-    unused |= {"quota_throttled_cores"}
+    unused |= {"quota_throttled_cores", "server_cores", "server_core_sets", "server_cores_busy_share"}
+    unused |= {"server_cores_steal_share", "server_cores_taken_by_others"}
     assert len(others | unused) + len(disk) * MOST_DISKS + groups <= MOST_FIGURES
 
 
@@ -297,8 +297,8 @@ def test_pressure_is_the_share_of_the_time_between_readings() -> None:
 
 def test_rates_are_by_the_time_that_has_passed() -> None:
     """Not by one second; without time, there are none."""
-    zero = Reading(0, CoreTime(0, 0, 0, 0, 0), {("a_per_s", ""): 100}, {}, {})
-    later = Reading(4 * 10**9, CoreTime(0, 0, 0, 0, 0), {("a_per_s", ""): 110}, {}, {})
+    zero = Reading(0, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 100}, {}, {})
+    later = Reading(4 * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 110}, {}, {})
     assert figures_between(zero, later) == {"a_per_s": 2.5}
     assert figures_between(zero, zero) == {}
 
@@ -348,7 +348,7 @@ def test_the_network_is_as_busy_as_its_busiest_direction(tmp_path: Path) -> None
         for name, received in (("eth0", 0.0), ("eth2", 0.0)):
             counters["network_sent_bytes_per_s", name] = sent[name]
             counters["network_received_bytes_per_s", name] = received
-        return Reading(s * 10**9, CoreTime(0, 0, 0, 0, 0), counters, {}, {})
+        return Reading(s * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, counters, {}, {})
 
     busy = figures_between(at(0, eth0=0, eth2=0), at(2, eth0=50e6, eth2=20e6), speeds)
     assert busy["network_busy_share"] == pytest.approx(0.8)

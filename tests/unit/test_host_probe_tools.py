@@ -21,6 +21,7 @@ import pytest
 from patience import PATIENCE_S
 from proc_tools import on_recorded
 
+from loadsim.monitor.core_times import ALL_CORES
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters
 from loadsim.monitor.host_probe import Reading, Sources, figures_between, reading_of
 from loadsim.monitor.process_groups import figure_name
@@ -158,7 +159,7 @@ def test_this_machines_disks_are_those_of_iostat(tmp_path: Path) -> None:
         pytest.skip("this machine has no disk in use")
     now = reading(place, used[0])
     name = figure_name(used[0])
-    zero = Reading(0, now.cores - now.cores, {}, {name: DiskCounters(*[0] * 11)}, {})
+    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, {}, {name: DiskCounters(*[0] * 11)}, {})
     ours = figures_between(zero, now)
     words = on_recorded(place, "iostat", "-dx", "-o", "JSON", used[0])
     output = subprocess.run(words, capture_output=True, check=True, env=os.environ | {"LC_ALL": "C"}).stdout
@@ -203,7 +204,7 @@ def test_processor_and_memory_are_those_of_vmstat(loaded: bool, tmp_path: Path) 
     place = recorded(tmp_path / "now", changed_files() if loaded else {})
     now = reading(place)
     now = replace(now, at_ns=now.cores.total * 10**9 // os.sysconf("SC_CLK_TCK"))
-    zero = Reading(0, now.cores - now.cores, dict.fromkeys(now.counters, 0), {}, {})
+    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, dict.fromkeys(now.counters, 0), {}, {})
     ours = figures_between(zero, now) | now.levels
     output = subprocess.run(
         on_recorded(place, "vmstat", "-n", "1", "1"), capture_output=True, check=True, text=True

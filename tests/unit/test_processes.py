@@ -35,6 +35,7 @@ def test_a_name_may_have_any_character(name: bytes, numbers: list[int], kernel: 
         parent=fields[4],
         own_ticks=fields[14] + fields[15],
         reaped_ticks=fields[16] + fields[17],
+        threads=fields[20],
         started_ticks=fields[22],
         rss_pages=fields[24],
         in_kernel=kernel,
@@ -77,7 +78,7 @@ class Kernel:
     """A tree of processes that changes at chosen moments, also while it is read; all are descendants of INIT."""
 
     def __init__(self, change: Callable[[Kernel], None]) -> None:
-        self.processes: dict[int, Process] = {INIT: Process("init", 0, 0, 0, 0, 0, False)}
+        self.processes: dict[int, Process] = {INIT: Process("init", 0, 0, 0, 1, 0, 0, False)}
         self.worked_ticks = 0
         self._change = change
         self._clock = 0
@@ -99,7 +100,7 @@ class Kernel:
 
     def fork(self, parent: int, number: int) -> None:
         self._clock += 1
-        self.processes[number] = Process("child", parent, 0, 0, self._clock, 0, False)
+        self.processes[number] = Process("child", parent, 0, 0, 1, self._clock, 0, False)
 
     def end(self, number: int) -> None:
         """End a process, for which its parent has waited, as wait4(2) counts it."""
