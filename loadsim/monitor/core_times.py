@@ -58,15 +58,22 @@ def added(times: Iterable[CoreTime]) -> CoreTime:
     return CoreTime(*map(sum, zip(*parts, strict=True))) if parts else CoreTime(0, 0, 0, 0, 0)
 
 
+def busy_share(passed: CoreTime) -> float | None:
+    """Return the share of its time that a core was not left to programs; None if no tick has passed."""
+    # A core that another machine has cannot be used.
+    times = _not_negative(passed)
+    return (times.busy + times.stolen) / times.total if times.total > 0 else None
+
+
 def core_shares(passed: CoreTime) -> dict[str, float]:
     """Return the shares of the time of cores; none if no tick has passed."""
-    # `io_wait` may decrease (proc_stat(5)).
-    times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
-    parts = {
-        "user": times.user,
-        "system": times.system,
-        "iowait": times.io_wait,
-        "steal": times.stolen,
-        "busy": times.busy + times.stolen,  # a core that another machine has cannot be used
-    }
-    return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
+    times = _not_negative(passed)
+    if (busy := busy_share(times)) is None:
+        return {}
+    parts = {"user": times.user, "system": times.system, "iowait": times.io_wait, "steal": times.stolen}
+    return {f"cpu_{name}_share": part / times.total for name, part in parts.items()} | {"cpu_busy_share": busy}
+
+
+def _not_negative(passed: CoreTime) -> CoreTime:
+    """Return a time without decreases, which `io_wait` may have (proc_stat(5))."""
+    return CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
-from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_shares, core_times
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
 from loadsim.monitor.host import number_after, tcp_counters
 from loadsim.monitor.process_groups import (
@@ -33,7 +33,8 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 107 figures."""
+MOST_CORES = 16
+"""With these, a sample has at most 149 figures. On a machine with more cores, only the busiest core has one."""
 
 LOOPBACK = "lo"
 
@@ -221,6 +222,20 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
     return {figure: increase / s for figure, increase in increases.items() if figure not in reset}
 
 
+def busy_cores(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) -> dict[str, float]:
+    """Return the busy share of each core, and of the busiest; a core that was switched on since has none."""
+    shares = {}
+    for name in now.keys() & before.keys() - {ALL_CORES}:
+        if (share := busy_share(now[name] - before[name])) is not None:
+            shares[name] = share
+    if not shares:
+        return {}
+    figures = {"busiest_core_busy_share": max(shares.values())}
+    if len(now) - 1 <= MOST_CORES:
+        figures |= {f"core_{name.removeprefix(ALL_CORES)}_busy_share": share for name, share in shares.items()}
+    return figures
+
+
 def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
     """Return the largest share of its speed that an interface received or sent; nothing if no speed is known."""
     passed_s = (now.at_ns - before.at_ns) / 1e9
@@ -243,7 +258,7 @@ def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] |
     if passed_ns <= 0:
         return {}
     figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
-    figures |= network_busy_share(before, now, speeds or {})
+    figures |= busy_cores(before.times, now.times) | network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
         figures[name] = min(1.0, figures[name])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.processes import Process, ProcessTimes
+from loadsim.monitor.processes import NO_TICKS, SYSTEM, USER, Process, ProcessTimes, Ticks
 from loadsim.monitor.server_cores import ServerCores
 from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
 
@@ -129,7 +129,7 @@ class ProcessGroups:
         self._loadsim -= self._server  # loadsim starts servers, too
 
     def _figures(
-        self, ticks: Mapping[int, int], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int
+        self, ticks: Mapping[int, Ticks], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int
     ) -> dict[str, float]:
         processes = self._times.processes
         members: dict[str, Collection[int]] = {SERVER: self._server, LOADSIM: self._loadsim}
@@ -150,9 +150,12 @@ class ProcessGroups:
             return figures
         for group, numbers in members.items():
             if numbers:
-                figures[f"{group}_cpu_cores"] = sum(ticks.get(number, 0) for number in numbers) * per_tick
+                of_group = [ticks.get(number, NO_TICKS) for number in numbers]
+                user, system = (sum(each[kind] for each in of_group) * per_tick for kind in (USER, SYSTEM))
+                figures[f"{group}_cpu_user_cores"], figures[f"{group}_cpu_system_cores"] = user, system
+                figures[f"{group}_cpu_cores"] = user + system
         grouped = {number for numbers in members.values() for number in numbers}
-        rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
+        rest = busy_ticks - sum(ticks.get(number, NO_TICKS).total for number in grouped)
         # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
         figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick
         return figures
