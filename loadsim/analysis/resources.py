@@ -22,7 +22,7 @@ FULL = 1.0
 """All figures here are shares of what counts as full."""
 
 EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
-    ("processor", re.compile("cpu_busy_share")),
+    ("processor", re.compile("(?:cpu|server_cores)_busy_share")),
     ("processor quota", re.compile("quota_(?:busy|throttled)_share")),
     ("memory", re.compile("memory_used_share|pressure_memory_some_share")),
     ("network", re.compile("network_busy_share")),
@@ -31,8 +31,18 @@ EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
 )
 """The figures of the probe `host` by resource. Of several figures of one resource, the highest counts.
 
+`INSTEAD` has an exception.
+
 A control group is full at its quota, and a disk that a control group or a hypervisor throttles shows itself where
 threads wait for it, not in its busy time.
+"""
+
+
+INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
+"""A figure that does not count if another was measured.
+
+A server that may run on some cores only is full at these. The rest, such as those of a pinned generator, are neither
+room for it nor its load.
 """
 
 
@@ -89,6 +99,8 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
             continue
         place = places.get(probe)
         for figure, found in figures.items():
+            if (instead := figures.get(INSTEAD.get(figure, ""))) and instead.mean is not None:
+                continue
             for name, pattern in EVIDENCE:
                 if match := pattern.fullmatch(figure):
                     yield Resource(

@@ -13,7 +13,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.resources import kind_of
 from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of, series_of
 from loadsim.analysis.sizing_demands import Demand, DiskOperations, demands, disk_operations
-from loadsim.analysis.sizing_resources import Resource, if_background_grows, named_groups, resources_of
+from loadsim.analysis.sizing_resources import Resource, if_background_grows, left_to_server, named_groups, resources_of
 from loadsim.analysis.utilisation import NotKnown
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.terms import STRESS, Window
@@ -46,7 +46,8 @@ class Sizing:
     """The sizing of a server by one run; rates are per second of the window.
 
     `equivalent` is the number of users with a day of 8 h that make the load of one of the run's. `missed` has the
-    criteria that the run missed with its own users; None if it met them.
+    criteria that the run missed with its own users; None if it met them. `server_cores` has the server's cores and
+    those of the machine; None if the server may use all.
     """
 
     run: str
@@ -58,6 +59,7 @@ class Sizing:
     tasks_per_s: float
     messages_per_s: float
     target: float
+    server_cores: tuple[float, float] | None
     resources: Sequence[Resource]
     demands: Sequence[Demand]
     disk: DiskOperations
@@ -112,6 +114,7 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
         tasks_per_s=float(rates.tasks.mean()),
         messages_per_s=float(rates.messages.mean()),
         target=target,
+        server_cores=left_to_server(host, window_s),
         resources=resources,
         demands=demands(host, rates, window_s),
         disk=disk_operations(host, rates, window_s, users, equivalent),

@@ -10,6 +10,7 @@ import numpy as np
 
 from loadsim.analysis.server_blocks import Series, means
 from loadsim.analysis.utilisation import (
+    EXACT,
     LEAST_UTILISATION,
     Blocks,
     Estimate,
@@ -28,7 +29,7 @@ NOTED_OTHERS = 0.1
 """The least work of others that is a doubt, as a share of the server's: a part of it may be for the server."""
 
 MOST_BY_OTHERS = 0.5
-"""The most of the processor that others may take: beyond, they would be sized, and not the server."""
+"""The most of the server's cores that others may take: beyond, they would be sized, and not the server."""
 
 MOST_TWICE = 0.1
 """The most of the server's work that may count twice, as a share of it: the kernel's counts are this exact."""
@@ -105,10 +106,39 @@ def work_cores(host: Series, window_s: Window) -> Blocks:
     return used
 
 
+def server_cores(host: Series, window_s: Window) -> float:
+    """Return the number of cores on which the server's processes may run: all of the machine, or those left to them.
+
+    Raises `NotKnown` if it changed, or if processes may use different cores: those of some may be full before the rest.
+    """
+    cores = means(host, "server_cores", window_s)
+    if float(np.ptp(cores)) > EXACT:
+        raise NotKnown(
+            f"the server's processes could run on {cores.min():.3g} to {cores.max():.3g} cores in the window: give them"
+            " the same cores in all of it"
+        )
+    sets = float(means(host, "server_core_sets", window_s).max())
+    if sets > 1 + EXACT:
+        raise NotKnown(
+            "processes of the server and of groups may run on different cores, some of which may be full before the"
+            " rest: give all of them the same cores (taskset, --pin)"
+        )
+    return float(cores.mean())
+
+
 def background_cores(host: Series, window_s: Window) -> tuple[Blocks, Blocks]:
-    """Return the cores that other programs took, and those that other virtual machines took."""
-    stolen = means(host, "cpu_steal_share", window_s) * means(host, "cores", window_s)
-    return means(host, "others_cpu_cores", window_s), stolen
+    """Return what other programs took of the server's cores, and what other virtual machines took."""
+    stolen = means(host, "server_cores_steal_share", window_s) * server_cores(host, window_s)
+    return means(host, "server_cores_taken_by_others", window_s), stolen
+
+
+def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None:
+    """Return the server's cores, and those of the machine; None if the server may use all, or if it is unknown."""
+    try:
+        ours, all_cores = server_cores(host, window_s), float(means(host, "cores", window_s).mean())
+    except NotKnown:
+        return None
+    return (ours, all_cores) if ours < all_cores - EXACT else None
 
 
 def if_background_grows(host: Series, window_s: Window, users: int) -> list[str]:
@@ -116,7 +146,7 @@ def if_background_grows(host: Series, window_s: Window, users: int) -> list[str]
     try:
         used = float(work_cores(host, window_s).mean())
         others, stolen = (float(each.mean()) for each in background_cores(host, window_s))
-        cores = float(means(host, "cores", window_s).mean())
+        cores = server_cores(host, window_s)
     except NotKnown:
         return []
     if others + stolen < NOTED_OTHERS * used:
@@ -166,19 +196,23 @@ def _missing(name: str, unit: str, reason: object) -> Resource:
 
 
 def _processor(host: Series, users: int, window_s: Window, target: float) -> Resource:
-    """Return the processor: all cores but what other programs and other virtual machines take."""
+    """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
     try:
         used = work_cores(host, window_s)
-        cores = means(host, "cores", window_s)
+        cores = server_cores(host, window_s)
         others, stolen = background_cores(host, window_s)
     except NotKnown as reason:
         return _missing("processor", "cores", reason)
     left = cores - others - stolen
-    if float((others + stolen).mean()) > MOST_BY_OTHERS * float(cores.mean()):
+    if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
         by_machines = f", and other virtual machines {float(stolen.mean()):.2f}" if stolen.any() else ""
+        pinned = left_to_server(host, window_s) is not None
+        generator = (
+            " (loadsim's processes count as others if they may also run on other cores: --pin)" if pinned else ""
+        )
         why_not = (
-            f"other programs took {float(others.mean()):.2f} of {float(cores.mean()):.0f} cores{by_machines}, more than"
-            " half: measure without them"
+            f"other programs took {float(others.mean()):.2f} of {cores:.0f} cores{by_machines}, more than"
+            f" half: measure without them{generator}"
         )
         return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
     return _resource("processor", "cores", ESTIMATE, used, left, users, target)

@@ -11,7 +11,6 @@ import platform
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
+from loadsim.monitor.core_times import core_times
 from loadsim.monitor.filesystems import run_storage
 from loadsim.monitor.wall_clock import clock_facts
 from loadsim.timinglog.writer import TimingLogWriter
@@ -30,49 +30,6 @@ LOG_NAME = "machine"
 FILES = ("/proc/stat", "/proc/meminfo", "/proc/loadavg", "/proc/net/snmp", "/proc/net/sockstat")
 LONGEST_BYTES = 1 << 20
 """More than any of these files has, on any number of cores."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoreTime:
-    """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware.
-
-    `user` includes niced and guest time, `system` interrupts. A core with `io_wait` is idle, and waits for a disk.
-    """
-
-    user: int
-    system: int
-    idle: int
-    io_wait: int
-    stolen: int
-
-    def __sub__(self, before: CoreTime) -> CoreTime:
-        return CoreTime(
-            self.user - before.user,
-            self.system - before.system,
-            self.idle - before.idle,
-            self.io_wait - before.io_wait,
-            self.stolen - before.stolen,
-        )
-
-    @property
-    def busy(self) -> int:
-        return self.user + self.system
-
-    @property
-    def total(self) -> int:
-        return self.busy + self.idle + self.io_wait + self.stolen
-
-
-def core_times(stat: str) -> dict[str, CoreTime]:
-    """Return the cores in /proc/stat by name, and their sum as `cpu` (proc_stat(5))."""
-    times = {}
-    for line in stat.splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu"):
-            # `user` includes guest time
-            user, nice, system, idle, io_wait, interrupts, soft_interrupts, stolen = map(int, fields[:8])
-            times[name] = CoreTime(user + nice, system + interrupts + soft_interrupts, idle, io_wait, stolen)
-    return times
 
 
 def tcp_counters(snmp: str) -> dict[str, int]:

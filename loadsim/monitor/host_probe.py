@@ -14,8 +14,9 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import CoreTime, core_times, number_after, tcp_counters
+from loadsim.monitor.host import number_after, tcp_counters
 from loadsim.monitor.process_groups import (
     PAGE_BYTES,
     ProcessGroups,
@@ -32,7 +33,8 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-"""With these, a sample has at most 102 figures."""
+MOST_CORES = 16
+"""With these, a sample has at most 149 figures. On a machine with more cores, only the busiest core has one."""
 
 LOOPBACK = "lo"
 
@@ -134,15 +136,20 @@ def kernel_pressure() -> tuple[str, ...]:
 class Reading:
     """The machine's counters and levels at a moment.
 
-    `counters` are by figure, the increase in a second, and by the source: an interface, or an empty text. `disks` are
-    by name in figures.
+    `times` are by core. `counters` are by figure, the increase in a second, and by the source: an interface, or an
+    empty text. `disks` are by name in figures.
     """
 
     at_ns: int
-    cores: CoreTime
+    times: Mapping[str, CoreTime]
     counters: Mapping[tuple[str, str], float]
     disks: Mapping[str, DiskCounters]
     levels: Mapping[str, float]
+
+    @property
+    def cores(self) -> CoreTime:
+        """The time of all cores together."""
+        return self.times[ALL_CORES]
 
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
@@ -171,7 +178,7 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
         "memory_used_share": 1 - available_bytes / (number_after(meminfo, "MemTotal:") * 1024),
         "open_files": int(opened) - int(unused),
     }
-    return Reading(at_ns, times["cpu"], counters, dict(_disks(read("diskstats"), sources.disks)), levels)
+    return Reading(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
 
 
 def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCounters]]:
@@ -215,18 +222,18 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
     return {figure: increase / s for figure, increase in increases.items() if figure not in reset}
 
 
-def core_shares(passed: CoreTime) -> dict[str, float]:
-    """Return the shares of all cores' time; none if no tick has passed."""
-    # `io_wait` may decrease (proc_stat(5)).
-    times = CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)
-    parts = {
-        "user": times.user,
-        "system": times.system,
-        "iowait": times.io_wait,
-        "steal": times.stolen,
-        "busy": times.busy + times.stolen,  # a core that another machine has cannot be used
-    }
-    return {f"cpu_{name}_share": part / times.total for name, part in parts.items() if times.total > 0}
+def busy_cores(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) -> dict[str, float]:
+    """Return the busy share of each core, and of the busiest; a core that was switched on since has none."""
+    shares = {}
+    for name in now.keys() & before.keys() - {ALL_CORES}:
+        if (share := busy_share(now[name] - before[name])) is not None:
+            shares[name] = share
+    if not shares:
+        return {}
+    figures = {"busiest_core_busy_share": max(shares.values())}
+    if len(now) - 1 <= MOST_CORES:
+        figures |= {f"core_{name.removeprefix(ALL_CORES)}_busy_share": share for name, share in shares.items()}
+    return figures
 
 
 def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
@@ -251,7 +258,7 @@ def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] |
     if passed_ns <= 0:
         return {}
     figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
-    figures |= network_busy_share(before, now, speeds or {})
+    figures |= busy_cores(before.times, now.times) | network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
         figures[name] = min(1.0, figures[name])
@@ -275,6 +282,6 @@ class Host:
         now = reading_of(read_proc, self._sources, time.monotonic_ns())
         figures = {**now.levels, **(figures_between(self._before, now, self._sources.speeds) if self._before else {})}
         self._before = now
-        figures |= self._groups.take(now.cores.busy)
+        figures |= self._groups.take(now.times)
         figures |= self._quotas.take(self._groups.watched)
         return {name: float(f"{value:.6g}") for name, value in figures.items()}

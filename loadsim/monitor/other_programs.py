@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from loadsim.model.ports import Services
-from loadsim.monitor.host import core_times
+from loadsim.monitor.core_times import core_times
 from loadsim.monitor.host_probe import ReadText, read_proc
 from loadsim.monitor.process_groups import OTHERS, SERVER, ProcessGroups, find_processes
 
@@ -39,7 +39,7 @@ class OtherPrograms:
         self._now_ns = now_ns
         self._began_ns = now_ns()
         with suppress(OSError):  # a system without /proc has no figures
-            groups.take(core_times(read("stat"))["cpu"].busy)
+            groups.take(core_times(read("stat")))
 
     def share(self) -> float | None:
         """Return the share of all cores that they took since the creation; None if it is unknown."""
@@ -47,7 +47,7 @@ class OtherPrograms:
             return None
         try:
             times = core_times(self._read("stat"))
-            figures = self._groups.take(times["cpu"].busy)
+            figures = self._groups.take(times)
         except OSError:
             return None
         seen = f"{SERVER}_cpu_cores" in figures or not self._server_here

@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.processes import Process, ProcessTimes
+from loadsim.monitor.core_times import ALL_CORES, CoreTime
+from loadsim.monitor.processes import NO_TICKS, SYSTEM, USER, Process, ProcessTimes, Ticks
+from loadsim.monitor.server_cores import ServerCores
 from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
 
 SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
@@ -77,6 +79,7 @@ class ProcessGroups:
         self._read_at_ns = self._read_again_ns = 0
         self._find_again_ns = self._find_at_latest_ns = 0
         self._busy_ticks = 0
+        self._server_cores = ServerCores()
 
     @property
     def watched(self) -> frozenset[int]:
@@ -84,20 +87,24 @@ class ProcessGroups:
         named = (number for number, each in self._times.processes.items() if each.name in self._named.values())
         return frozenset((*self._server, *named))
 
-    def take(self, busy_ticks: int) -> dict[str, float]:
+    def take(self, times: Mapping[str, CoreTime]) -> dict[str, float]:
         """Return the figures since the last reading; none as long as reading would cost too much.
 
-        `busy_ticks` is the time for which all cores together were busy since the machine started.
+        `times` are those of each core and of all cores together since the machine started.
         """
         at_ns, cost_ns = self._now_ns(), self._cost_ns()
         if at_ns < self._read_again_ns:
             return {}
         ticks = self._times.take()
-        self._read_again_ns = at_ns + round((self._cost_ns() - cost_ns) / READING_SHARE)
+        reading_ns = self._cost_ns() - cost_ns
         self._find_server(at_ns)
+        cost_ns = self._cost_ns()
         self._assign()
-        figures = self._figures(ticks, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
+        busy_ticks = times[ALL_CORES].busy
+        figures = self._figures(ticks, times, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
         self._busy_ticks, self._read_at_ns = busy_ticks, at_ns
+        reading_ns += self._cost_ns() - cost_ns
+        self._read_again_ns = at_ns + round(reading_ns / READING_SHARE)
         return figures
 
     def _find_server(self, at_ns: int) -> None:
@@ -121,23 +128,34 @@ class ProcessGroups:
         self._server &= self._times.processes.keys()
         self._loadsim -= self._server  # loadsim starts servers, too
 
-    def _figures(self, ticks: Mapping[int, int], busy_ticks: int, passed_ns: int) -> dict[str, float]:
+    def _figures(
+        self, ticks: Mapping[int, Ticks], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int
+    ) -> dict[str, float]:
         processes = self._times.processes
         members: dict[str, Collection[int]] = {SERVER: self._server, LOADSIM: self._loadsim}
         for group, name in self._named.items():
             members[group] = [number for number, process in processes.items() if process.name == name]
+        named = {number for group in self._named for number in members[group]}
         figures: dict[str, float] = {}
         for group, numbers in members.items():
             if numbers:
                 figures[f"{group}_rss_bytes"] = _rss_bytes(processes, numbers)
-        if not ticks or passed_ns <= 0:
+        if passed_ns <= 0:
             return figures
         per_tick = 1e9 / TICKS_PER_S / passed_ns
+        figures |= self._server_cores.take(
+            processes, self._server, named, self._loadsim, times, ticks, ticks_per_core=1 / per_tick
+        )
+        if not ticks:
+            return figures
         for group, numbers in members.items():
             if numbers:
-                figures[f"{group}_cpu_cores"] = sum(ticks.get(number, 0) for number in numbers) * per_tick
+                of_group = [ticks.get(number, NO_TICKS) for number in numbers]
+                user, system = (sum(each[kind] for each in of_group) * per_tick for kind in (USER, SYSTEM))
+                figures[f"{group}_cpu_user_cores"], figures[f"{group}_cpu_system_cores"] = user, system
+                figures[f"{group}_cpu_cores"] = user + system
         grouped = {number for numbers in members.values() for number in numbers}
-        rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
+        rest = busy_ticks - sum(ticks.get(number, NO_TICKS).total for number in grouped)
         # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
         figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick
         return figures

@@ -15,23 +15,35 @@ KERNEL_THREAD = 0x00200000
 """PF_KTHREAD, a flag of the ninth field."""
 
 
+class Ticks(NamedTuple):
+    """CPU time of a process, in its program and in the kernel."""
+
+    user: int
+    system: int
+
+    @property
+    def total(self) -> int:
+        return self.user + self.system
+
+
+NO_TICKS = Ticks(0, 0)
+USER, SYSTEM = range(2)
+
+
 class Process(NamedTuple):
-    """A process. Times are ticks of all of its threads; `reaped_ticks` are those of children that it has waited for.
+    """A process. `own` is the time of all of its threads; `reaped` is that of children that it has waited for.
 
     `started_ticks` is the time from the machine's start to its own. `rss_pages` is approximate (proc_pid_stat(5)).
     """
 
     name: str
     parent: int
-    own_ticks: int
-    reaped_ticks: int
+    own: Ticks
+    reaped: Ticks
+    threads: int
     started_ticks: int
     rss_pages: int
     in_kernel: bool
-
-    @property
-    def total_ticks(self) -> int:
-        return self.own_ticks + self.reaped_ticks
 
 
 def process_of(stat: bytes) -> Process:
@@ -39,9 +51,10 @@ def process_of(stat: bytes) -> Process:
     before, _, after = stat.rpartition(b")")
     name = before.partition(b"(")[2].decode(errors="replace")
     fields = after.split()
-    own_ticks, reaped_ticks = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    own, reaped = Ticks(int(fields[11]), int(fields[12])), Ticks(int(fields[13]), int(fields[14]))
     in_kernel = bool(int(fields[6]) & KERNEL_THREAD)
-    return Process(name, int(fields[1]), own_ticks, reaped_ticks, int(fields[19]), int(fields[21]), in_kernel)
+    parent, threads, started_ticks, rss_pages = (int(fields[at]) for at in (1, 17, 19, 21))
+    return Process(name, parent, own, reaped, threads, started_ticks, rss_pages, in_kernel)
 
 
 def process_at(number: int) -> Process | None:
@@ -80,31 +93,35 @@ class ProcessTimes:
         self._numbers = numbers
         self._at = at
         self._in_kernel: set[int] = set()
-        self._owed_ticks = Counter[int]()
+        self._owed = [Counter[int](), Counter[int]()]  # of both kinds of time
 
-    def take(self) -> dict[int, int]:
+    def take(self) -> dict[int, Ticks]:
         """Read all processes; return the ticks of each since the last reading, those it waited for included.
 
         The first reading returns none.
         """
         before, self.processes = self.processes, self._read()
         self.ended = frozenset(number for number, known in before.items() if not self._still_there(number, known))
-        owed_ticks = self._counted_of_ended(before)
-        carried_ticks, self._owed_ticks = self._owed_ticks, Counter()
+        user, system = (self._increases(before, kind) for kind in (USER, SYSTEM))
+        return {number: Ticks(user[number], system[number]) for number in self.processes} if before else {}
+
+    def _increases(self, before: Mapping[int, Process], kind: int) -> dict[int, int]:
+        """Return the ticks of one kind that each process took, those it waited for included."""
+        owed_ticks = self._counted_of_ended(before, kind)
+        carried_ticks, owed_later = self._owed[kind], Counter[int]()
         ticks: dict[int, int] = {}
         for number, process in self.processes.items():
             # A process that was not there at the last reading has begun since: all of its time is new.
             known = before[number] if number in before and number not in self.ended else None
-            own_ticks = process.own_ticks - (known.own_ticks if known else 0)
-            reaped_ticks = process.reaped_ticks - (known.reaped_ticks if known else 0)
+            own_ticks = process.own[kind] - (known.own[kind] if known else 0)
+            reaped_ticks = process.reaped[kind] - (known.reaped[kind] if known else 0)
             counted_ticks = min(owed_ticks[number] + carried_ticks[number], reaped_ticks)
             ticks[number] = own_ticks + reaped_ticks - counted_ticks
             # If a child ended after its parent was read, the next reading subtracts its time. The kernel never adds the
             # time of a child whose parent ignores SIGCHLD (times(2)): nothing is owed longer.
-            self._owed_ticks[number] = min(
-                owed_ticks[number], owed_ticks[number] + carried_ticks[number] - counted_ticks
-            )
-        return ticks if before else {}
+            owed_later[number] = min(owed_ticks[number], owed_ticks[number] + carried_ticks[number] - counted_ticks)
+        self._owed[kind] = owed_later
+        return ticks
 
     def _read(self) -> dict[int, Process]:
         """Read parents before their children: a child's time is then never in both."""
@@ -128,12 +145,12 @@ class ProcessTimes:
     def _still_there(self, number: int, known: Process) -> bool:
         return number in self.processes and self.processes[number].started_ticks == known.started_ticks
 
-    def _counted_of_ended(self, before: Mapping[int, Process]) -> Counter[int]:
+    def _counted_of_ended(self, before: Mapping[int, Process], kind: int) -> Counter[int]:
         """Return the ticks of ended processes that were counted, by the number of the process that waited for them."""
         counted, heirs = Counter[int](), dict[int, int]()
         for number, process in before.items():
             if number in self.ended:
                 # If the parent has ended, too, its own parent has the time of both.
                 heirs[number] = heirs.get(process.parent, process.parent)
-                counted[heirs[number]] += process.total_ticks + self._owed_ticks[number]
+                counted[heirs[number]] += process.own[kind] + process.reaped[kind] + self._owed[kind][number]
         return counted

@@ -40,6 +40,8 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
             "%",
             (
                 ("cpu_busy_share", "all cores busy"),
+                ("server_cores_busy_share", "the server's cores busy"),
+                ("busiest_core_busy_share", "the busiest core"),
                 ("cpu_system_share", "in the kernel"),
                 ("cpu_iowait_share", "idle, waiting for a disk"),
                 ("quota_busy_share", "of the quota"),

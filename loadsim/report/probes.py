@@ -94,6 +94,7 @@ class _Average:
 AVERAGES: Mapping[str, Sequence[_Average]] = {
     "host": (
         _Average("Processor time (% of all cores)", "cpu_busy_share", 100),
+        _Average("Processor time (% of the server's cores)", "server_cores_busy_share", 100),
         _Average("Processor time of the server (cores)", "server_cpu_cores"),
         _Average("Processor quota used (%)", "quota_busy_share", 100),
         _Average("Queue of the disk {} (requests)", "disk_(.+)_queue_requests"),

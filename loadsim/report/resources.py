@@ -13,6 +13,7 @@ MOST_NAMED = 3
 
 FULL_WORDS = (
     (r"cpu_busy_share", "all cores busy, or taken by other virtual machines"),
+    (r"server_cores_busy_share", "all cores on which the server may run busy, or taken by other virtual machines"),
     (r"quota_busy_share", "the CPU time that the control group's quota allows"),
     (r"quota_throttled_share", "the control group is stopped in each period of its quota"),
     (r"memory_used_share", "no memory is available"),

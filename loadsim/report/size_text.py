@@ -75,6 +75,12 @@ def _facts(sizing: Sizing) -> Iterable[str]:
         f"Run: {sizing.run}, {sizing.validity}, {sizing.users:,} users; {sizing.tasks_per_s:,.1f} tasks and"
         f" {sizing.messages_per_s:,.2f} messages per second, from {begin_s:,.0f} s to {end_s:,.0f} s"
     )
+    if sizing.server_cores is not None:
+        ours, all_cores = sizing.server_cores
+        yield (
+            f"The server may run on {ours:.3g} of the machine's {all_cores:.3g} cores (taskset, --pin or a control"
+            " group): the processor is these"
+        )
     if sizing.equivalent != 1:
         yield (
             f"A user of this run makes the load of {_digits(sizing.equivalent)} users with a day of 8 h; they have the"

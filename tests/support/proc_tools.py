@@ -1,4 +1,4 @@
-"""Tools that read /proc and /sys, run on recorded files: `iostat` and `vmstat` in a mount namespace of their own."""
+"""Tools that read /proc and /sys, such as `iostat`, run on recorded files in a mount namespace of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 
-PACKAGES = {"iostat": "sysstat", "vmstat": "procps", "unshare": "util-linux", "stdbuf": "coreutils"}
+PACKAGES = {
+    "iostat": "sysstat",
+    "mpstat": "sysstat",
+    "vmstat": "procps",
+    "unshare": "util-linux",
+    "stdbuf": "coreutils",
+}
 
 
 def check_proc_tools() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -20,15 +21,17 @@ from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_shares, core_times
 from loadsim.monitor.disks import MS_WRAP, DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import CoreTime
 from loadsim.monitor.host_probe import (
+    MOST_CORES,
     MOST_DISKS,
     MOST_GROUPS,
     PRESSURE,
+    PRESSURE_SHARES,
     Reading,
     Sources,
-    core_shares,
+    busy_cores,
     figures_between,
     kernel_pressure,
     network_counters,
@@ -126,15 +129,52 @@ def test_this_machine_has_pressure_where_the_kernel_has_it() -> None:
 def test_the_most_that_settings_allow_fits_into_a_sample() -> None:
     """All figures of this machine, with the most disks and groups."""
     disk = disk_figures(DiskCounters(*[0] * 11), DiskCounters(*[1] * 11), 1000)
-    figures, sources = open_probe(NOWHERE), Sources((), (), kernel_pressure())
+    figures = open_probe(NOWHERE)
     figures()
-    others = {name for name in figures() if not name.startswith(("disk_", "loadsim_"))} | {
-        f"pressure_{name}_{line}_share" for name in sources.pressure for line in PRESSURE[name]
-    }
-    groups = 2 * (MOST_GROUPS + len(("server", "loadsim")))
+    others = {name for name in figures() if not name.startswith(("disk_", "loadsim_", "core_"))} | PRESSURE_SHARES
+    groups = 4 * (MOST_GROUPS + len(("server", "loadsim")))
     unused = {"network_busy_share"} | {f"quota_{each}" for each in ("cores", "busy_share", "throttled_share")}
-    unused |= {"quota_throttled_cores"}
-    assert len(others | unused) + len(disk) * MOST_DISKS + groups <= MOST_FIGURES
+    unused |= {"quota_throttled_cores", "server_cores", "server_core_sets", "server_cores_busy_share"}
+    unused |= {"server_cores_steal_share", "server_cores_taken_by_others"}
+    assert len(others | unused) + len(disk) * MOST_DISKS + groups + MOST_CORES == 149 <= MOST_FIGURES
+
+
+def test_each_core_is_as_busy_as_psutil_says() -> None:
+    """Its counters lie between two readings of psutil's around ours, with the same numbers of cores."""
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    before, times, after = (
+        psutil.cpu_times(percpu=True), core_times(read_proc("stat")), psutil.cpu_times(percpu=True)
+    )  # fmt: skip
+    assert len(times) - 1 == len(before)
+    for number, (earlier, later) in enumerate(zip(before, after, strict=True)):
+        ours = times[f"cpu{number}"]
+        for ticks, names in (
+            (ours.user, ("user", "nice")),
+            (ours.system, ("system", "irq", "softirq")),
+            (ours.stolen, ("steal",)),
+        ):
+            least, most = (sum(getattr(each, name) for name in names) for each in (earlier, later))
+            assert least - tick_s / 2 <= ticks * tick_s <= most + tick_s / 2
+
+
+def test_cores_have_figures_up_to_their_number() -> None:
+    """On a larger machine, only the busiest has one; a core that was switched on since, or had no tick, has none."""
+
+    def machine(busy: Mapping[int, int]) -> dict[str, CoreTime]:
+        cores = {f"cpu{core}": CoreTime(ticks, 0, 100 - ticks, 0, 0) for core, ticks in busy.items()}
+        return {ALL_CORES: CoreTime(0, 0, 0, 0, 0), **cores}
+
+    def zero(cores: range) -> dict[str, CoreTime]:
+        return {ALL_CORES: CoreTime(0, 0, 0, 0, 0), **{f"cpu{core}": CoreTime(0, 0, 0, 0, 0) for core in cores}}
+
+    assert busy_cores(zero(range(2)), machine({0: 25, 1: 75, 2: 99})) == {
+        "busiest_core_busy_share": 0.75,
+        "core_0_busy_share": 0.25,
+        "core_1_busy_share": 0.75,
+    }
+    assert len(busy_cores(zero(range(16)), machine(dict.fromkeys(range(16), 5)))) == 17
+    assert busy_cores(zero(range(17)), machine(dict.fromkeys(range(17), 5))) == {"busiest_core_busy_share": 0.05}
+    assert busy_cores(zero(range(2)), zero(range(2))) == {}
 
 
 def test_it_is_found_by_its_name() -> None:
@@ -297,8 +337,8 @@ def test_pressure_is_the_share_of_the_time_between_readings() -> None:
 
 def test_rates_are_by_the_time_that_has_passed() -> None:
     """Not by one second; without time, there are none."""
-    zero = Reading(0, CoreTime(0, 0, 0, 0, 0), {("a_per_s", ""): 100}, {}, {})
-    later = Reading(4 * 10**9, CoreTime(0, 0, 0, 0, 0), {("a_per_s", ""): 110}, {}, {})
+    zero = Reading(0, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 100}, {}, {})
+    later = Reading(4 * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, {("a_per_s", ""): 110}, {}, {})
     assert figures_between(zero, later) == {"a_per_s": 2.5}
     assert figures_between(zero, zero) == {}
 
@@ -348,7 +388,7 @@ def test_the_network_is_as_busy_as_its_busiest_direction(tmp_path: Path) -> None
         for name, received in (("eth0", 0.0), ("eth2", 0.0)):
             counters["network_sent_bytes_per_s", name] = sent[name]
             counters["network_received_bytes_per_s", name] = received
-        return Reading(s * 10**9, CoreTime(0, 0, 0, 0, 0), counters, {}, {})
+        return Reading(s * 10**9, {ALL_CORES: CoreTime(0, 0, 0, 0, 0)}, counters, {}, {})
 
     busy = figures_between(at(0, eth0=0, eth2=0), at(2, eth0=50e6, eth2=20e6), speeds)
     assert busy["network_busy_share"] == pytest.approx(0.8)

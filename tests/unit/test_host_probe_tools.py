@@ -1,4 +1,4 @@
-"""The probe `host` against `iostat -x` and `vmstat`, which read the same files of /proc.
+"""The probe `host` against `iostat -x`, `mpstat` and `vmstat`, which read the same files of /proc.
 
 Each tool runs in a mount namespace whose /proc is a directory with recorded files. So both compute from the same
 counters, and no load of this machine changes the result.
@@ -21,6 +21,7 @@ import pytest
 from patience import PATIENCE_S
 from proc_tools import on_recorded
 
+from loadsim.monitor.core_times import ALL_CORES
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters
 from loadsim.monitor.host_probe import Reading, Sources, figures_between, reading_of
 from loadsim.monitor.process_groups import figure_name
@@ -158,7 +159,7 @@ def test_this_machines_disks_are_those_of_iostat(tmp_path: Path) -> None:
         pytest.skip("this machine has no disk in use")
     now = reading(place, used[0])
     name = figure_name(used[0])
-    zero = Reading(0, now.cores - now.cores, {}, {name: DiskCounters(*[0] * 11)}, {})
+    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, {}, {name: DiskCounters(*[0] * 11)}, {})
     ours = figures_between(zero, now)
     words = on_recorded(place, "iostat", "-dx", "-o", "JSON", used[0])
     output = subprocess.run(words, capture_output=True, check=True, env=os.environ | {"LC_ALL": "C"}).stdout
@@ -203,7 +204,7 @@ def test_processor_and_memory_are_those_of_vmstat(loaded: bool, tmp_path: Path) 
     place = recorded(tmp_path / "now", changed_files() if loaded else {})
     now = reading(place)
     now = replace(now, at_ns=now.cores.total * 10**9 // os.sysconf("SC_CLK_TCK"))
-    zero = Reading(0, now.cores - now.cores, dict.fromkeys(now.counters, 0), {}, {})
+    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, dict.fromkeys(now.counters, 0), {}, {})
     ours = figures_between(zero, now) | now.levels
     output = subprocess.run(
         on_recorded(place, "vmstat", "-n", "1", "1"), capture_output=True, check=True, text=True
@@ -224,3 +225,61 @@ def test_processor_and_memory_are_those_of_vmstat(loaded: bool, tmp_path: Path) 
     if loaded:
         assert (theirs["us"], theirs["wa"], theirs["st"]) == (23, 15, 10)
         assert theirs["so"] > 200_000
+
+
+# --- mpstat -----------------------------------------------------------------------------------------------------------
+
+GROWN = (200, 10, 50, 100, 40, 5, 15, 30, 20, 5)
+"""Ticks of a core by the kernel's fields: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice."""
+
+
+def with_cores(stat: str, ticks: Iterable[Iterable[int]]) -> str:
+    """These times of cores in a text of /proc/stat, and their sum."""
+    cores = [tuple(each) for each in ticks]
+    lines = [f"cpu  {' '.join(map(str, map(sum, zip(*cores, strict=True))))}\n"]
+    lines += [f"cpu{number} {' '.join(map(str, each))}\n" for number, each in enumerate(cores)]
+    return "".join(lines) + "".join(line for line in stat.splitlines(True) if not line.startswith("cpu"))
+
+
+def test_cores_are_those_of_mpstat(tmp_path: Path) -> None:
+    """Each core between two readings, in hundredths of a percent: it reads, waits, and reads the changed files.
+
+    The first core has the times of `GROWN`, and each further one is idle for longer.
+    """
+    stat = Path("/proc/stat").read_text()
+    numbers = range(sum(line.startswith("cpu") for line in stat.splitlines()) - 1)
+    begun = [[1000 * (at + 1 + number) for at in range(len(GROWN))] for number in numbers]
+    grown = [(*GROWN[:3], GROWN[3] + 150 * number, *GROWN[4:]) for number in numbers]
+    ended = [[was + more for was, more in zip(*each, strict=True)] for each in zip(begun, grown, strict=True)]
+    before, later = (
+        recorded(tmp_path / name, {"stat": with_cores(stat, ticks), "uptime": f"{uptime_s}.00 9000.00\n"})
+        for name, ticks, uptime_s in (("before", begun, 5000), ("later", ended, 5006))
+    )
+    ours = figures_between(reading(before), reading(later))
+    words = on_recorded(before, "mpstat", "-P", "ALL", "-o", "JSON", "1000", "1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"LC_ALL": "C"}) as mpstat:
+        assert mpstat.stdout is not None
+        # It sleeps only between its two readings; `words` begin with other programs.
+        while (state := Path(f"/proc/{mpstat.pid}/stat").read_text().split())[1:3] != ["(mpstat)", "S"]:
+            assert state[2] != "Z", mpstat.stdout.read()
+            select.select([mpstat.stdout], [], [], 0.01)
+        shutil.copytree(later, before, dirs_exist_ok=True)
+        mpstat.send_signal(signal.SIGALRM)
+        output = mpstat.communicate(timeout=PATIENCE_S)[0]
+    (host,) = json.loads(output)["sysstat"]["hosts"]
+    theirs = {each["cpu"]: each for each in host["statistics"][0]["cpu-load"]}
+    busy = {cpu: 100 - each["idle"] - each["iowait"] for cpu, each in theirs.items()}
+    figures = {str(number): 100 * ours[f"core_{number}_busy_share"] for number in numbers}
+    assert figures | {"all": 100 * ours["cpu_busy_share"]} == {
+        cpu: pytest.approx(share, abs=0.011) for cpu, share in busy.items()
+    }
+    assert 100 * ours["busiest_core_busy_share"] == pytest.approx(max(busy.values()), abs=0.011)
+    parts = {
+        "cpu_user_share": ("usr", "nice", "guest", "gnice"),
+        "cpu_system_share": ("sys", "irq", "soft"),
+        "cpu_steal_share": ("steal",),
+        "cpu_iowait_share": ("iowait",),
+    }
+    for figure, names in parts.items():
+        assert 100 * ours[figure] == pytest.approx(sum(theirs["all"][name] for name in names), abs=0.021), figure
+    assert busy["0"] == pytest.approx(68.89, abs=0.01)  # 310 of 450 ticks

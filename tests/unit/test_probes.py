@@ -37,7 +37,7 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
-from loadsim.monitor.probes import Probe, check_probes, checked, open_probes, sampled
+from loadsim.monitor.probes import MOST_FIGURES, Probe, check_probes, checked, open_probes, sampled
 from loadsim.plugins import plugins
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import TimingLog, read_log
@@ -237,7 +237,7 @@ def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures:
         {"a b": 1},
         {5: 1},
         {"a" * 41: 1},
-        {f"a{n}": n for n in range(121)},
+        {f"a{n}": n for n in range(MOST_FIGURES + 1)},
     ],
 )
 def test_other_than_finite_numbers_by_name_is_a_failed_sample(figures: object) -> None:

@@ -15,6 +15,7 @@ import pytest
 from working_child import LISTEN, Child, in_child, working
 
 from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.core_times import ALL_CORES, CoreTime
 from loadsim.monitor.process_groups import (
     FIND_EACH_NS,
     FINDING_SHARE,
@@ -28,6 +29,11 @@ ROUNDED_S = 4 / TICKS_PER_S
 """Each of four times of a process may be rounded down to a tick."""
 
 NOBODY = 65_534
+
+
+def busy(ticks: int) -> dict[str, CoreTime]:
+    """The time of a machine whose cores together were busy for this long; no core of it is known."""
+    return {ALL_CORES: CoreTime(ticks, 0, 0, 0, 0)}
 
 
 class Clock:
@@ -78,14 +84,17 @@ def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[
     """
     server, engine = start(), start()
     groups = groups_of(at(listening(server)), Clock())
-    assert groups.take(0).keys() == {"server_rss_bytes", "loadsim_rss_bytes"}
+    assert groups.take(busy(0)).keys() == {"server_rss_bytes", "loadsim_rss_bytes"}
     server.does(working(0.1))
     server.does(in_child(working(0.2)))
     engine.does(working(0.15))
     begun_s = time.process_time()
     while time.process_time() < begun_s + 0.05:
         pass
-    figures = groups.take(100 * TICKS_PER_S)
+    figures = groups.take(busy(100 * TICKS_PER_S))
+    for group in ("server", "loadsim"):
+        parts = figures[f"{group}_cpu_user_cores"] + figures[f"{group}_cpu_system_cores"]
+        assert figures[f"{group}_cpu_cores"] == pytest.approx(parts)
     assert figures["server_cpu_cores"] >= 0.3 - ROUNDED_S
     assert figures["loadsim_cpu_cores"] >= 0.2 - 2 * ROUNDED_S
     # All cores together were busy for 100 s.
@@ -94,22 +103,22 @@ def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[
     assert figures["server_cpu_cores"] <= server_s + ROUNDED_S
     assert figures["server_rss_bytes"] > 1 << 20
     engine.does(working(0.05))
-    assert groups.take(100 * TICKS_PER_S)["others_cpu_cores"] == 0
+    assert groups.take(busy(100 * TICKS_PER_S))["others_cpu_cores"] == 0
 
 
 def test_children_of_the_server_stay_its_own(start: Callable[..., Child]) -> None:
     """Those that begin later, and those whose parent has ended."""
     server = start()
     groups = groups_of(at(listening(server)), Clock())
-    groups.take(0)
+    groups.take(busy(0))
     # A child, which does the rest, begins; its parent ends once both were read.
     server.does("import os; r, w = os.pipe(); pid = os.fork(); pid and (os.read(r, 1), os._exit(0))")
-    groups.take(0)
+    groups.take(busy(0))
     server.does("os.write(w, b'x')")
     server.process.wait()
-    groups.take(0)
+    groups.take(busy(0))
     server.does(working(0.2))
-    figures = groups.take(10 * TICKS_PER_S)
+    figures = groups.take(busy(10 * TICKS_PER_S))
     assert figures["server_cpu_cores"] >= 0.2 - ROUNDED_S
     assert figures["loadsim_cpu_cores"] + figures["server_cpu_cores"] + figures["others_cpu_cores"] == pytest.approx(10)
 
@@ -119,14 +128,14 @@ def test_a_server_that_was_started_again_is_found(start: Callable[..., Child]) -
     first = start()
     port = listening(first)
     groups = groups_of(at(port), Clock())
-    assert "server_rss_bytes" in groups.take(0)
+    assert "server_rss_bytes" in groups.take(busy(0))
     first.process.communicate()
-    assert not [name for name in groups.take(0) if name.startswith("server")]
+    assert not [name for name in groups.take(busy(0)) if name.startswith("server")]
     second = start()
     second.does(f"import socket; listener = socket.create_server(('127.0.0.1', {port}))")
-    groups.take(0)
+    groups.take(busy(0))
     second.does(working(0.1))
-    assert groups.take(0)["server_cpu_cores"] >= 0.1 - ROUNDED_S
+    assert groups.take(busy(0))["server_cpu_cores"] >= 0.1 - ROUNDED_S
 
 
 def test_a_server_is_looked_for_from_time_to_time(start: Callable[..., Child]) -> None:
@@ -140,9 +149,9 @@ def test_a_server_is_looked_for_from_time_to_time(start: Callable[..., Child]) -
 
     clock = Clock()
     groups = ProcessGroups(find, {}, clock.now, clock.cost)
-    one = groups.take(0)["server_rss_bytes"]
+    one = groups.take(busy(0))["server_rss_bytes"]
     found.add(second.number)
-    figures = [groups.take(0)["server_rss_bytes"] for _ in range(FIND_EACH_NS // 10**9)]
+    figures = [groups.take(busy(0))["server_rss_bytes"] for _ in range(FIND_EACH_NS // 10**9)]
     assert searches == [10**9, 10**9 + FIND_EACH_NS]
     assert figures[-1] > 1.5 * one > figures[-2]
 
@@ -151,9 +160,9 @@ def test_processes_have_the_name_that_the_kernel_keeps(start: Callable[..., Chil
     """Fifteen bytes of it; a name that no process has is left out."""
     filter_ = start("a-long-name-of-a-filter"[:15])
     groups = groups_of(at(1), Clock(), mail_filter="a-long-name-of-", nothing="nothing-of-this")
-    groups.take(0)
+    groups.take(busy(0))
     filter_.does(working(0.1))
-    figures = groups.take(10 * TICKS_PER_S)
+    figures = groups.take(busy(10 * TICKS_PER_S))
     assert figures["mail_filter_cpu_cores"] >= 0.1 - ROUNDED_S
     assert figures["mail_filter_rss_bytes"] > 1 << 20
     # It descends from loadsim, which has its time, too; of the rest, it is taken off once.
@@ -163,23 +172,23 @@ def test_processes_have_the_name_that_the_kernel_keeps(start: Callable[..., Chil
 
 
 def test_reading_takes_a_limited_share_of_a_core() -> None:
-    """A reading of 20 ms is made each third second, and its figures are those of all the time since the last one.
+    """A reading of 2 x 10 ms is made each third second, and its figures are those of all the time since the last one.
 
-    A search for the server of 20 ms is made after 20 s again, with the next reading.
+    A search for the server of 10 ms is made after 10 s again, with the next reading.
     """
     clock, searches = Clock(), []
-    clock.each_cost_ns = 20 * 10**6
+    clock.each_cost_ns = 10 * 10**6
 
     def find() -> frozenset[int]:
         searches.append(clock.now_ns // 10**9)
         return frozenset()
 
     groups = ProcessGroups(find, {}, clock.now, clock.cost)
-    samples = {each: groups.take(each * TICKS_PER_S) for each in range(1, 33)}
+    samples = {each: groups.take(busy(each * TICKS_PER_S)) for each in range(1, 33)}
     assert [each for each, figures in samples.items() if figures] == list(range(1, 33, 3))
     for each in (4, 7):
         assert samples[each]["others_cpu_cores"] + samples[each]["loadsim_cpu_cores"] == pytest.approx(1)
-    assert searches == [1, 22]
+    assert searches == [1, 13, 25]
     assert (READING_SHARE, FINDING_SHARE) == (0.008, 0.001)
 
 

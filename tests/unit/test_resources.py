@@ -47,6 +47,23 @@ def test_the_processor_is_full_at_the_quota() -> None:
     assert ranked(cpu_busy_share=0.03, quota_throttled_share=0.7)[0] == ("processor quota", 0.7)
 
 
+def test_the_processor_of_a_pinned_server_is_its_cores() -> None:
+    """Of two cores, the server has one, which is full; the generator has the other. Memory is 70 % used.
+
+    The generator's core is none of the server's load either.
+    """
+    assert ranked(cpu_busy_share=0.625, server_cores_busy_share=1.0, memory_used_share=0.7) == [
+        ("processor", 1.0),
+        ("memory", 0.7),
+    ]
+    assert ranked(cpu_busy_share=0.625, server_cores_busy_share=0.25, memory_used_share=0.5) == [
+        ("memory", 0.5),
+        ("processor", 0.25),
+    ]
+    # Not measured over the whole window: all cores are what is known.
+    assert ranked(cpu_busy_share=0.625, server_cores_busy_share=None) == [("processor", 0.625)]
+
+
 def test_a_throttled_disk_shows_itself_where_threads_wait() -> None:
     """Its requests wait before they reach it."""
     assert ranked(disk_sda_busy_share=0.05, disk_dm_0_busy_share=0.5, pressure_io_some_share=0.9) == [
@@ -95,7 +112,8 @@ def test_other_probes_and_figures_are_no_resources() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["host", "host/a"]), st.dictionaries(
-    st.sampled_from(["cpu_busy_share", "memory_used_share", "pressure_memory_some_share", "disk_a_busy_share", "x"]),
+    st.sampled_from(["cpu_busy_share", "server_cores_busy_share", "memory_used_share", "pressure_memory_some_share",
+                     "disk_a_busy_share", "x"]),
     st.one_of(st.none(), st.floats(0, 1)))))  # fmt: skip
 def test_the_order_descends_and_each_resource_is_there_once(means: Mapping[str, Mapping[str, float | None]]) -> None:
     probes = {probe: {name: statistics(mean) for name, mean in own.items()} for probe, own in means.items()}
@@ -105,11 +123,14 @@ def test_the_order_descends_and_each_resource_is_there_once(means: Mapping[str, 
     assert len({(one.probe, one.name) for one in found}) == len(found)
     for one in found:
         own = [mean for name, mean in means[one.probe].items() if name == one.figure or _same(name, one.name)]
+        if one.name == "processor" and (server := means[one.probe].get("server_cores_busy_share")) is not None:
+            own = [server]
         assert one.share == max((mean for mean in own if mean is not None), default=None)
 
 
 def _same(figure: str, resource: str) -> bool:
-    return resource == "memory" and "memory" in figure
+    figures = {"memory": ("memory_used_share", "pressure_memory_some_share"), "processor": ("cpu_busy_share",)}
+    return figure in figures.get(resource, ())
 
 
 def test_each_figure_is_one_of_the_probe_and_has_words() -> None:
@@ -122,7 +143,7 @@ def test_each_figure_is_one_of_the_probe_and_has_words() -> None:
     found = ranked_resources({"host": {name: statistics(value) for name, value in figures.items()}}, PLACES)
     assert {"processor", "memory"} <= {one.name for one in found}
     assert all(row[4] != "1" for row in resource_table(found).rows)
-    assert len(FULL_WORDS) == 8
+    assert len(FULL_WORDS) == 9
 
 
 # --- in a log -----------------------------------------------------------------------------------------------------

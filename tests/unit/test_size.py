@@ -37,7 +37,8 @@ def busy_run(
 ) -> Path:
     """A run directory of the simulated server on a machine of two cores, of which other programs take 0.5.
 
-    `replaced` replaces figures of the probe by a constant or a function of the time; None leaves one out.
+    `replaced` replaces figures of the probe by a constant or a function of the time; None leaves one out. The server
+    may run on all cores, unless it says otherwise.
     """
     samples, ends = server(seed, USERS, TASKS_PER_USER_S, DEMAND_S)
     figures: dict[str, Any] = {
@@ -54,11 +55,18 @@ def busy_run(
         "network_sent_bytes_per_s": 1e6,
         "network_received_bytes_per_s": 2e6,
     }
+    whole = figures | replaced
+    figures |= {
+        "server_cores": whole["cores"],
+        "server_core_sets": 1.0,
+        "server_cores_taken_by_others": whole["others_cpu_cores"],
+        "server_cores_steal_share": whole["cpu_steal_share"],
+    }
     health = []
     for at_s, busy in samples:
         all_figures = figures | {"server_cpu_cores": busy} | replaced
-        kept = {name: value for name, value in all_figures.items() if value is not None}
-        kept = {name: value(at_s) if callable(value) else value for name, value in kept.items()}
+        now = {name: value(at_s) if callable(value) else value for name, value in all_figures.items()}
+        kept = {name: value for name, value in now.items() if value is not None}
         health.append({"at_ns": START_NS + round(at_s * 1e9), "probe": probe, "figures": kept})
     tasks = [done("READ", end / 1000 - 5, 5, user=1 + n % USERS) for n, end in enumerate(ends)]
     commands = [
@@ -252,6 +260,66 @@ def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
     assert "drifts" in resource(found, "network")["why_not"]
 
 
+PINNED = {
+    "server_cores": 1.0,
+    "server_cores_taken_by_others": 0.02,
+    "others_cpu_cores": 0.05,
+    "loadsim_cpu_cores": 0.9,
+    "cpu_busy_share": 0.675,
+}
+"""The server has one of two cores, and the generator the other."""
+
+
+def test_the_processor_of_a_pinned_server_is_its_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """200 users take 0.4 of the 0.98 cores that others leave: 490 fill them, and not the 975 of both cores."""
+    place = busy_run(tmp_path, **PINNED)
+    status, found = sized(place, capsys)
+    processor = resource(found, "processor")
+    assert (status, found["first"], found["server_cores"]) == (0, "processor", [1.0, 2.0])
+    assert processor["available"] == pytest.approx(0.98)
+    assert processor["users"]["low"] <= 490 <= processor["users"]["high"]
+    assert processor["users"]["value"] == pytest.approx(490, rel=0.1)
+    _, text = answer(place, capsys)
+    assert "The server may run on 1 of the machine's 2 cores (taskset, --pin or a control group)" in text
+    assert "may run on" not in answer(busy_run(tmp_path / "other"), capsys)[1]
+
+
+def test_others_on_the_generators_core_leave_the_server_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Programs that took 0.3 of the other core, and 0.6 of the server's, which is refused."""
+    _, found = sized(busy_run(tmp_path / "other", **PINNED | {"others_cpu_cores": 0.32}), capsys)
+    assert resource(found, "processor")["available"] == pytest.approx(0.98)
+    place = busy_run(tmp_path / "same", **PINNED | {"server_cores_taken_by_others": 0.6, "others_cpu_cores": 0.6})
+    status, found = sized(place, capsys)
+    assert (status, found["first"]) == (4, None)
+    assert (
+        "took 0.60 of 1 cores, more than half: measure without them (loadsim's processes"
+        in (resource(found, "processor")["why_not"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"server_core_sets": lambda at_s: 2.0 if at_s > 600 else 1.0},
+            "may run on different cores, some of which may",
+        ),
+        ({"server_cores": lambda at_s: 1.0 if at_s > 300 else 2.0}, "could run on 1 to 2 cores in the window"),
+        ({"server_cores": None}, "the probe has no figure server_cores"),
+        ({"server_cores_taken_by_others": lambda at_s: 0.1 if at_s < 200 else None}, "no samples for"),
+    ],
+)
+def test_a_server_whose_cores_are_unknown_has_no_number(
+    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number by the cores of others, or by those before, would be too large."""
+    status, found = sized(busy_run(tmp_path, **PINNED | change), capsys)
+    assert (status, found["first"]) == (4, None)
+    assert reason in resource(found, "processor")["why_not"]
+
+
 def test_stolen_time_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 4 cores, others took 0.1 and other machines 1.6: 1,158 users now, 381 if both grow with them."""
     place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.4)
@@ -362,7 +430,7 @@ def test_a_monitor_s_postfix_may_count_more(tmp_path: Path, capsys: pytest.Captu
     ("change", "reason"),
     [
         ({"others_cpu_cores": 1.2}, "other programs took 1.20 of 2 cores, more than half: measure without them"),
-        ({"others_cpu_cores": None}, "the probe has no figure others_cpu_cores"),
+        ({"others_cpu_cores": None}, "the probe has no figure server_cores_taken_by_others"),
         ({"disk_sda_busy_share": -1.0, "others_cpu_cores": 1.1}, "other programs took 1.10 of 2 cores"),
     ],
 )

@@ -1,0 +1,79 @@
+"""Time of a machine's cores in /proc/stat, and the shares of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ALL_CORES = "cpu"
+"""The name of the sum of all cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreTime:
+    """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware.
+
+    `user` includes niced and guest time, `system` interrupts. A core with `io_wait` is idle, and waits for a disk.
+    """
+
+    user: int
+    system: int
+    idle: int
+    io_wait: int
+    stolen: int
+
+    def __sub__(self, before: CoreTime) -> CoreTime:
+        return CoreTime(
+            self.user - before.user,
+            self.system - before.system,
+            self.idle - before.idle,
+            self.io_wait - before.io_wait,
+            self.stolen - before.stolen,
+        )
+
+    @property
+    def busy(self) -> int:
+        return self.user + self.system
+
+    @property
+    def total(self) -> int:
+        return self.busy + self.idle + self.io_wait + self.stolen
+
+
+def core_times(stat: str) -> dict[str, CoreTime]:
+    """Return the cores in /proc/stat by name, and their sum as `ALL_CORES` (proc_stat(5))."""
+    times = {}
+    for line in stat.splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu"):
+            # `user` includes guest time
+            user, nice, system, idle, io_wait, interrupts, soft_interrupts, stolen = map(int, fields[:8])
+            times[name] = CoreTime(user + nice, system + interrupts + soft_interrupts, idle, io_wait, stolen)
+    return times
+
+
+def added(times: Iterable[CoreTime]) -> CoreTime:
+    """Return the sum of the times of cores."""
+    parts = [(each.user, each.system, each.idle, each.io_wait, each.stolen) for each in times]
+    return CoreTime(*map(sum, zip(*parts, strict=True))) if parts else CoreTime(0, 0, 0, 0, 0)
+
+
+def busy_share(passed: CoreTime) -> float | None:
+    """Return the share of its time that a core was not left to programs; None if no tick has passed."""
+    # A core that another machine has cannot be used.
+    times = _not_negative(passed)
+    return (times.busy + times.stolen) / times.total if times.total > 0 else None
+
+
+def core_shares(passed: CoreTime) -> dict[str, float]:
+    """Return the shares of the time of cores; none if no tick has passed."""
+    times = _not_negative(passed)
+    if (busy := busy_share(times)) is None:
+        return {}
+    parts = {"user": times.user, "system": times.system, "iowait": times.io_wait, "steal": times.stolen}
+    return {f"cpu_{name}_share": part / times.total for name, part in parts.items()} | {"cpu_busy_share": busy}
+
+
+def _not_negative(passed: CoreTime) -> CoreTime:
+    """Return a time without decreases, which `io_wait` may have (proc_stat(5))."""
+    return CoreTime(passed.user, passed.system, max(0, passed.idle), max(0, passed.io_wait), passed.stolen)

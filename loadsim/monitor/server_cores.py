@@ -1,0 +1,89 @@
+"""Cores on which the server's processes may run, and the use of these cores.
+
+`taskset`, `--pin`, systemd's `CPUAffinity=` and a control group's cpuset limit a process to some cores of its machine.
+The kernel keeps one set for each thread, with all of these limits (sched_getaffinity(2), cpuset(7)).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Set
+from contextlib import suppress
+
+from loadsim.monitor.core_times import CoreTime, added, core_shares
+from loadsim.monitor.processes import NO_TICKS, Process, Ticks
+
+CoreSet = frozenset[int]
+"""The numbers of the cores on which a thread may run."""
+
+
+def core_sets(number: int, process: Process) -> frozenset[CoreSet]:
+    """Return the different sets of cores of a process's threads; none if it has ended. Raises `OSError` if hidden."""
+    found = set()
+    with suppress(ProcessLookupError, FileNotFoundError):
+        # Most processes have one thread: listing them costs ten times as much as asking for its cores.
+        threads = [number] if process.threads == 1 else map(int, os.listdir(f"/proc/{number}/task"))  # noqa: PTH208
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                found.add(frozenset(os.sched_getaffinity(thread)))
+    return frozenset(found)
+
+
+def core_name(number: int) -> str:
+    """Return the name of a core in /proc/stat."""
+    return f"cpu{number}"
+
+
+class ServerCores:
+    """Follows the cores of the server's processes from one reading to the next."""
+
+    def __init__(self) -> None:
+        self._cores: CoreSet = frozenset()
+        self._times: Mapping[str, CoreTime] = {}
+
+    def take(
+        self,
+        processes: Mapping[int, Process],
+        server: Set[int],
+        named: Set[int],
+        loadsim: Set[int],
+        times: Mapping[str, CoreTime],
+        ticks: Mapping[int, Ticks],
+        ticks_per_core: float,
+    ) -> dict[str, float]:
+        """Return the figures since the last reading; none if the server's cores are unknown.
+
+        `named` has the numbers of processes in named groups. `times` are those of each core, `ticks` of each process
+        since the last reading, and a core has `ticks_per_core`. If the server's cores have changed, only levels are
+        known.
+        """
+        before_cores, before = self._cores, self._times
+        self._cores, self._times = frozenset(), times
+        try:
+            sets = {number: core_sets(number, processes[number]) for number in server | named | loadsim}
+        except OSError:  # a security module hides them
+            return {}
+        cores = _union(sets[number] for number in server)
+        names = [core_name(core) for core in cores]
+        if not cores or not all(name in times for name in names):  # a container may number its cores otherwise
+            return {}
+        self._cores = cores
+        different = {each for number in server | named for each in sets[number]}
+        figures: dict[str, float] = {"server_cores": len(cores), "server_core_sets": len(different)}
+        if not ticks or cores != before_cores or not all(name in before for name in names):
+            return figures
+        passed = added(times[name] - before[name] for name in names)
+        if not (shares := core_shares(passed)):
+            return figures
+        # What processes took that may run elsewhere, too, is unknown: here, they count as others.
+        only_here = {number for number, each in sets.items() if number in server or (each and _union([each]) <= cores)}
+        of_groups = sum(ticks.get(number, NO_TICKS).total for number in only_here)
+        return figures | {
+            "server_cores_busy_share": shares["cpu_busy_share"],
+            "server_cores_steal_share": shares["cpu_steal_share"],
+            "server_cores_taken_by_others": max(0, passed.busy - of_groups) / ticks_per_core,
+        }
+
+
+def _union(sets: Iterable[Collection[CoreSet]]) -> CoreSet:
+    return frozenset(core for each in sets for cores in each for core in cores)

@@ -1,0 +1,217 @@
+"""Cores on which the server's processes may run: those of real processes, and their use by recorded times.
+
+Seen from outside, they could be wrong so: the server is pinned once the probe is open, and the old cores stay; a part
+of its processes or threads may run elsewhere; a core that it may not use counts; the generator's time on other cores,
+or the server's own, counts as that of others; cores that are unknown count as all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from working_child import LISTEN, Child, working
+
+from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_times
+from loadsim.monitor.host_probe import read_proc
+from loadsim.monitor.process_groups import TICKS_PER_S, ProcessGroups, find_processes
+
+OWN = sorted(os.sched_getaffinity(0))
+ONE, OTHER = OWN[0], OWN[-1]
+
+pytestmark = pytest.mark.skipif(len(OWN) < 2, reason="with one core, nothing can be pinned elsewhere")
+
+ROUNDED_S = 4 / TICKS_PER_S
+
+FORK = (
+    "import os, signal; r, w = os.pipe(); pid = os.fork(); pid or (os.close(w), os.read(r, 1), os._exit(0)); print(pid)"
+)
+"""Code that prints the number of a new child, which waits until it may end."""
+
+THREAD = (
+    "import os, threading; more = threading.Event(); begun = threading.Barrier(2);"
+    " threading.Thread(target=lambda: (begun.wait(), more.wait()), daemon=True).start(); begun.wait()"
+)
+
+
+class Clock:
+    """Moves by a second with each reading, so that cores are seconds."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def now(self) -> int:
+        self.now_ns += 10**9
+        return self.now_ns
+
+
+@pytest.fixture
+def server() -> Iterator[Child]:
+    child = Child("server")
+    yield child
+    child.process.communicate()
+
+
+def groups_of(server: Child, **named: str) -> ProcessGroups:
+    endpoint = Endpoint("127.0.0.1", int(server.does(LISTEN)))
+    return ProcessGroups(find_processes(Services(endpoint, endpoint)), named, Clock().now, lambda: 0)
+
+
+def machine(at_s: int, busy: Mapping[int, float], stolen: float = 0.0) -> dict[str, CoreTime]:
+    """The times of this machine's cores if each was busy for these parts of each second, else idle."""
+    times = {}
+    for core in OWN:
+        ticks, stolen_ticks = (round(at_s * share * TICKS_PER_S) for share in (busy.get(core, 0.0), stolen))
+        times[f"cpu{core}"] = CoreTime(ticks, 0, at_s * TICKS_PER_S - ticks - stolen_ticks, 0, stolen_ticks)
+    return {ALL_CORES: CoreTime(sum(each.busy for each in times.values()), 0, 0, 0, 0), **times}
+
+
+def about_cores(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if name.startswith("server_core")}
+
+
+def test_a_server_that_is_not_pinned_has_all_cores(server: Child) -> None:
+    """Its busy share is that of the machine, and what others took is `others_cpu_cores`."""
+    groups = groups_of(server)
+    assert about_cores(groups.take(machine(1, {ONE: 0.75, OTHER: 0.25}, 0.125))) == {
+        "server_cores": len(OWN),
+        "server_core_sets": 1,
+    }
+    server.does(working(0.1))
+    figures = groups.take(machine(2, {ONE: 0.75, OTHER: 0.25}, 0.125))
+    assert figures["server_cores_busy_share"] == pytest.approx(1 / len(OWN) + 0.125, abs=0.01)
+    assert figures["server_cores_steal_share"] == pytest.approx(0.125, abs=0.01)
+    assert figures["server_cores_taken_by_others"] == pytest.approx(figures["others_cpu_cores"])
+
+
+def test_a_server_that_is_pinned_has_its_cores(server: Child) -> None:
+    """The generator keeps the other core busy, which is neither the server's nor that of others here.
+
+    As `--pin` does it, the probe is open already; a sample of which a part was before has no share.
+    """
+    groups = groups_of(server)
+    groups.take(machine(1, {ONE: 1.0, OTHER: 0.25}))
+    os.sched_setaffinity(server.number, {ONE})
+    with pinned({OTHER}):
+        assert about_cores(groups.take(machine(2, {ONE: 1.0, OTHER: 0.25}))) == {
+            "server_cores": 1,
+            "server_core_sets": 1,
+        }
+        server.does(working(0.3))
+        spend(0.1)
+        figures = groups.take(machine(3, {ONE: 1.0, OTHER: 0.25}))
+    assert figures["server_cores_busy_share"] == 1
+    assert figures["server_cores_taken_by_others"] == pytest.approx(1 - figures["server_cpu_cores"])
+    assert figures["server_cores_taken_by_others"] <= 0.7 + ROUNDED_S
+    os.sched_setaffinity(server.number, OWN)
+    assert about_cores(groups.take(machine(4, {}))) == {"server_cores": len(OWN), "server_core_sets": 1}
+
+
+def test_a_generator_that_may_run_elsewhere_is_one_of_the_others(server: Child) -> None:
+    """It may have taken the server's core: nothing shows where it ran. Only on the same cores, it does not count."""
+    os.sched_setaffinity(server.number, {ONE})
+    groups = groups_of(server)
+    groups.take(machine(1, {ONE: 1.0}))
+    spend(0.1)
+    assert groups.take(machine(2, {ONE: 1.0}))["server_cores_taken_by_others"] >= 1 - ROUNDED_S
+    with pinned({ONE}):
+        spend(0.1)
+        assert groups.take(machine(3, {ONE: 1.0}))["server_cores_taken_by_others"] <= 0.9 + ROUNDED_S
+
+
+def spend(s: float) -> None:
+    exec(working(s), {})
+
+
+@contextmanager
+def pinned(cores: Collection[int]) -> Iterator[None]:
+    """Run all threads of this process, also those of its libraries, on these cores."""
+    threads = [int(each.name) for each in Path("/proc/self/task").iterdir()]
+    for thread in threads:
+        os.sched_setaffinity(thread, cores)
+    try:
+        yield
+    finally:
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(thread, OWN)
+
+
+def test_processes_that_may_use_different_cores_have_all_of_them(server: Child) -> None:
+    """A child inherits the cores; one that is moved adds its own, and takes them along when it ends."""
+    os.sched_setaffinity(server.number, {ONE})
+    child = int(server.does(FORK))
+    groups = groups_of(server)
+    assert about_cores(groups.take(machine(1, {ONE: 1.0, OTHER: 0.5}))) == {"server_cores": 1, "server_core_sets": 1}
+    os.sched_setaffinity(child, {OTHER})
+    assert about_cores(groups.take(machine(2, {ONE: 1.0, OTHER: 0.5}))) == {"server_cores": 2, "server_core_sets": 2}
+    figures = groups.take(machine(3, {ONE: 1.0, OTHER: 0.5}))
+    assert figures["server_cores_busy_share"] == 0.75
+    server.does("os.write(w, b'x'); os.waitpid(pid, 0)")
+    assert about_cores(groups.take(machine(4, {}))) == {"server_cores": 1, "server_core_sets": 1}
+
+
+def test_threads_count_each(server: Child) -> None:
+    """`taskset -p` moves the first thread only: the rest of the server stays where it was."""
+    server.does(THREAD)
+    groups = groups_of(server)
+    os.sched_setaffinity(server.number, {ONE})
+    try:
+        assert about_cores(groups.take(machine(1, {}))) == {"server_cores": len(OWN), "server_core_sets": 2}
+    finally:
+        server.does("more.set()")
+
+
+def test_a_named_group_that_may_run_elsewhere_is_told(server: Child) -> None:
+    """It is a part of the server for `loadsim size`, which cannot tell what it took of the server's cores."""
+    filter_ = Child("a-filter")
+    try:
+        os.sched_setaffinity(server.number, {ONE})
+        groups = groups_of(server, a_filter="a-filter")
+        assert about_cores(groups.take(machine(1, {ONE: 1.0}))) == {"server_cores": 1, "server_core_sets": 2}
+        os.sched_setaffinity(filter_.number, {ONE})
+        assert about_cores(groups.take(machine(2, {ONE: 1.0}))) == {
+            "server_cores": 1,
+            "server_core_sets": 1,
+            "server_cores_busy_share": 1,
+            "server_cores_steal_share": 0,
+            "server_cores_taken_by_others": pytest.approx(1, abs=ROUNDED_S),
+        }
+    finally:
+        filter_.process.communicate()
+
+
+def test_cores_that_are_unknown_have_no_figures(server: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes of a server; a core that /proc/stat numbers otherwise; a security module that hides the cores."""
+    named = ProcessGroups(frozenset, {"server": "server"}, Clock().now, lambda: 0)
+    assert about_cores(named.take(machine(1, {}))) == {}
+    os.sched_setaffinity(server.number, {OTHER})
+    groups = groups_of(server)
+    times = machine(1, {})
+    del times[f"cpu{OTHER}"]
+    assert about_cores(groups.take(times)) == {}
+    assert about_cores(groups.take(machine(2, {}))) == {"server_cores": 1, "server_core_sets": 1}
+
+    def hidden(number: int) -> set[int]:
+        raise PermissionError(number)
+
+    monkeypatch.setattr(os, "sched_getaffinity", hidden)
+    assert about_cores(groups.take(machine(3, {}))) == {}
+    monkeypatch.undo()
+    assert about_cores(groups.take(machine(4, {}))) == {"server_cores": 1, "server_core_sets": 1}
+    assert "server_cores_busy_share" in groups.take(machine(5, {}))
+
+
+def test_this_machines_cores_are_named_as_the_kernel_numbers_them(server: Child) -> None:
+    """By its own /proc/stat."""
+    os.sched_setaffinity(server.number, {ONE})
+    groups = groups_of(server)
+    groups.take(core_times(read_proc("stat")))
+    server.does(working(0.2))
+    figures = groups.take(core_times(read_proc("stat")))
+    assert figures["server_cores"] == 1
+    assert 0 < figures["server_cores_busy_share"] <= 1
