@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_search import Found, Result, Settings
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.capacity_step import Average, MeasuredStep
 from loadsim.analysis.resources import Resource
 
 
@@ -46,8 +47,40 @@ def capacity(
             load_equivalent_users=users,
             reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
             resources=resources,
+            validity="valid",
+            delivered_per_min=2.0 * users,
         )
         for users, result in results
         for _ in range(runs)
     ]
     return Capacity(Path("out"), terms, tuple(steps), found)
+
+
+def probed() -> Capacity:
+    """A search on a server whose processor is full at about 1,600 users, with the probes of its machine."""
+    found = capacity(Found(1250, 1500, "criteria"), (500, "pass"), (1000, "pass"), (1250, "pass"), (1500, "fail"))
+    return replace(found, steps=tuple(_probed(step, number) for number, step in enumerate(found.steps)))
+
+
+def _probed(step: MeasuredStep, number: int) -> MeasuredStep:
+    """The step with figures that differ a little from run to run."""
+    load = step.users / 1600 * (1 + 0.01 * (number % 5 - 2))
+    shares = {"cpu_busy_share": load, "disk_vda_busy_share": 0.5 * load, "memory_used_share": 0.2 + 0.1 * load}
+    names = {"cpu_busy_share": "processor", "disk_vda_busy_share": "disk vda", "memory_used_share": "memory"}
+    figures = {
+        **{("host", figure): share for figure, share in shares.items() if figure != "memory_used_share"},
+        ("host", "server_cpu_cores"): 4 * load,
+        ("host", "disk_vda_queue_requests"): load / (1.1 - load),
+        ("host", "memory_available_bytes"): (8 - load) * 2**30,
+        ("postfix", "send_queue_messages"): 40 * load**4,
+        ("postfix", "sent_per_s"): step.users / 30,
+    }
+    ranked = sorted(shares, key=lambda figure: -shares[figure])
+    return replace(
+        step,
+        resources=tuple(
+            Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
+            for figure in ranked
+        ),
+        averages=tuple(Average(probe, figure, mean) for (probe, figure), mean in figures.items()),
+    )

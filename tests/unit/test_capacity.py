@@ -69,6 +69,8 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
         "score_interval_ms": None,
         "response_score_ms": 20.0 * users,
         "tasks_per_s": users / 10,
+        "window_s": [600.0, 1200.0],
+        "delivery": {"delivered": 50.0 * users},
         "load_equivalent_users": 4 * users,
         "by_protocol": {},
     }
