@@ -60,23 +60,39 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
 
 def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the reasons of a verdict, which has the missed criteria last, with these first."""
-    missed = [
-        CriterionResult(one["name"], _limits(one), None, one["each"])
-        for one in verdict["criteria"]
-        if not one["passed"]
-    ]
+    missed = [replace(StepCriterion.of(one), figure=None).result for one in verdict["criteria"] if not one["passed"]]
     first = len(verdict["reasons"]) - len(missed_texts(missed))
     return (*verdict["reasons"][first:], *verdict["reasons"][:first])
-
-
-def _limits(criterion: Mapping[str, Any]) -> dict[str, float]:
-    return {limit: criterion[limit] for limit in ("min", "max", "below") if criterion[limit] is not None}
 
 
 Time = float | Literal["inf"]
 """A time in milliseconds as in JSON."""
 
 Validity = Literal["valid", "degraded", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCriterion:
+    """A criterion with its limits and the figure of a run, in the figure's unit; None if it was not measured."""
+
+    name: str
+    min: float | None
+    max: float | None
+    below: float | None
+    figure: Time | None
+    each: bool
+
+    @classmethod
+    def of(cls, criterion: Mapping[str, Any]) -> StepCriterion:
+        """Return a criterion of the verdict in `score.json`."""
+        return cls(**{one.name: criterion[one.name] for one in fields(cls)})
+
+    @property
+    def result(self) -> CriterionResult:
+        figure = None if self.figure is None else float(self.figure)
+        each = {"min": self.min, "max": self.max, "below": self.below}
+        limits = {name: limit for name, limit in each.items() if limit is not None}
+        return CriterionResult(self.name, limits, figure, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +109,8 @@ class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
     An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
-    the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`.
+    the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`,
+    `criteria` all that are on.
     Steps of older versions have no `validity` and no figure after it.
     """
 
@@ -110,6 +127,7 @@ class MeasuredStep:
     validity: Validity | None = None
     delivered_per_min: float | None = None
     averages: tuple[Average, ...] = ()
+    criteria: tuple[StepCriterion, ...] = ()
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -129,6 +147,7 @@ class MeasuredStep:
             validity=score["verdict"]["validity"],
             delivered_per_min=_delivered_per_min(score),
             averages=_averages(score.get("probes") or {}),
+            criteria=tuple(map(StepCriterion.of, score["verdict"]["criteria"])),
         )
 
     @classmethod
@@ -154,6 +173,7 @@ class MeasuredStep:
             averages=tuple(
                 replace(each, probe=printable(each.probe), figure=printable(each.figure)) for each in step.averages
             ),
+            criteria=tuple(replace(each, name=printable(each.name)) for each in step.criteria),
         )
 
 

@@ -32,6 +32,7 @@ class Curve:
     scale: Literal["linear", "log"] = "linear"
     limits: tuple[Limit, ...] = ()
     intervals: bool = False
+    digits: int = 1
 
     def panel(self, steps: Sequence[MeasuredStep]) -> Panel:
         """Return a marker for each run, of a shape of its own for each result, and the line of the medians."""
@@ -49,17 +50,17 @@ class Curve:
         ]
         known = [None if step.result == VOID else value for step, value in zip(steps, values, strict=True)]
         median = Line("median", medians_by([float(step.users) for step in steps], known))
-        return Panel(self.title, self.unit, (median, *of_results), self.scale, limits=self.limits)
+        return Panel(self.title, self.unit, (median, *of_results), self.scale, self.digits, self.limits)
 
 
-def curves_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
-    """Yield the charts of score, response score, throughput and utilisation; `steps` are by rising users."""
+def scores_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    """Yield the chart of score and response score; `steps` are by rising users."""
     terms = capacity.terms
     yield (
         "Each point is a run, its shape the result, and the line joins the medians. The dashed line is the limit of the"
-        " figure; other criteria decide, too. Vertical bars are the 95 % intervals of scores, which windows of 1 h and"
-        " more have. A triangle at the upper edge is infinite: too many tasks failed. The interval of the capacity is"
-        " shaded."
+        " figure. All other criteria decide, too; those that did, or nearly did, follow. Vertical bars are the 95 %"
+        " intervals of scores, which windows of 1 h and more have. A triangle at the upper edge is infinite: too many"
+        " tasks failed. The interval of the capacity is shaded."
     )
     response = (
         Curve(
@@ -80,11 +81,13 @@ def curves_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Blo
             _limit("response score", terms.response_score_limit_ms),
         ),
     )
-    throughput = Curve("", "Tasks per second", "tasks per second", lambda step: step.tasks_per_s)
     yield from charted(capacity, steps, "Response time by number of users", response)
+
+
+def throughput_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    throughput = Curve("", "Tasks per second", "tasks per second", lambda step: step.tasks_per_s)
     caption = "Throughput by number of users, in successful tasks per second"
     yield from charted(capacity, steps, caption, (throughput,))
-    yield from _utilisation(capacity, steps)
 
 
 def charted(
@@ -92,7 +95,9 @@ def charted(
 ) -> Iterable[Chart]:
     """Yield the chart of these curves, if any run has a figure of one."""
     kept = [curve for curve in curves if any(curve.figure(step) is not None for step in steps)]
-    columns: list[_Column] = [(curve.name, "time" if curve.unit == "ms" else 1, curve.figure) for curve in kept]
+    columns: list[_Column] = [
+        (curve.name, "time" if curve.unit == "ms" else curve.digits, curve.figure) for curve in kept
+    ]
     panels = tuple(curve.panel(steps) for curve in kept)
     yield from _chart(capacity, steps, caption, panels, _table(caption, steps, columns), across)
 
@@ -127,7 +132,7 @@ def _chart(
         yield drawn
 
 
-def _utilisation(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Chart]:
+def utilisation_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Chart]:
     """Yield the chart of the resources that came nearest to full, with the median of each number of users."""
     highest: dict[tuple[str, str], float] = {}
     for step in steps:

@@ -14,7 +14,8 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.report import capacity_words as words
 from loadsim.report.capacity_averages import averages_by_number
-from loadsim.report.capacity_curves import curves_of
+from loadsim.report.capacity_criteria import criteria_of
+from loadsim.report.capacity_curves import scores_of, throughput_of, utilisation_of
 from loadsim.report.differences import differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
@@ -46,7 +47,7 @@ def describe_capacity(
         tone=_tone(capacity),
         sections=(
             Section("Summary", tuple(_summary(capacity))),
-            Section("Users and response times", tuple(curves_of(capacity, steps))),
+            Section("Users and response times", tuple(_curves(capacity, steps))),
             *averages_by_number(capacity, steps),
             Section("Steps", (_steps("The steps, by their users", steps, place), *_reasons(steps))),
             *_confirmation(capacity, place),
@@ -77,6 +78,14 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
         )
         yield NO_PROOF
     yield f"What to do next: {words.what_next(capacity)}"
+
+
+def _curves(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    """Yield the charts over users, all on one axis."""
+    yield from scores_of(capacity, steps)
+    yield from criteria_of(capacity, steps)
+    yield from throughput_of(capacity, steps)
+    yield from utilisation_of(capacity, steps)
 
 
 def _confirmation(capacity: Capacity, place: Place) -> Iterable[Section]:

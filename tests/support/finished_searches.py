@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_search import Found, Result, Settings
-from loadsim.analysis.capacity_step import Average, MeasuredStep
+from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
 from loadsim.analysis.resources import Resource
 
 
@@ -75,12 +75,35 @@ def _probed(step: MeasuredStep, number: int) -> MeasuredStep:
         ("postfix", "send_queue_messages"): 40 * load**4,
         ("postfix", "sent_per_s"): step.users / 30,
     }
+    read_ms = _read_ms(load)
     ranked = sorted(shares, key=lambda figure: -shares[figure])
     return replace(
         step,
+        score_ms=2 * read_ms,
+        response_score_ms=2.5 * read_ms,
+        reasons=(f"tasks.READ.response_p95_ms {read_ms:.1f} ms, at most 75 ms wanted",) if step.reasons else (),
         resources=tuple(
             Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
             for figure in ranked
         ),
         averages=tuple(Average(probe, figure, mean) for (probe, figure), mean in figures.items()),
+        criteria=_criteria(load),
+    )
+
+
+def _read_ms(load: float) -> float:
+    return 8 / (1.02 - load)
+
+
+def _criteria(load: float) -> tuple[StepCriterion, ...]:
+    """Criteria of a run whose READ tasks wait for a processor with this load, and whose SEND tasks nearly do."""
+    read_ms = _read_ms(load)
+    return (
+        StepCriterion("score_ms", None, None, 1000.0, 2 * read_ms, each=False),
+        StepCriterion("tasks.READ.response_p95_ms", None, 75.0, None, read_ms, each=False),
+        StepCriterion("tasks.SEND.response_p95_ms", None, 1000.0, None, 9 * read_ms, each=True),
+        StepCriterion("tasks.MOVE.response_p95_ms", None, 1000.0, None, read_ms, each=True),
+        StepCriterion("done_share", 0.98, None, None, 1 - 0.018 * load, each=False),
+        StepCriterion("failed_share", None, 0.01, None, 0.0, each=False),
+        StepCriterion("delivery.undelivered_at_end", None, 0.0, None, 0.0, each=False),
     )

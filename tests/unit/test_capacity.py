@@ -136,6 +136,10 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     assert document == capacity.document
     assert (document["users"], document["failed_users"], document["interval"]) == (20, 24, [20, 24])
     assert document["stopped_by"] == "criteria"
+    of_four = document["steps"][0]
+    assert (of_four["validity"], of_four["delivered_per_min"], of_four["averages"]) == ("valid", 20.0, [])
+    limits = {"min": None, "max": 0.01, "below": None}
+    assert of_four["criteria"] == [{"name": "failed_share", **limits, "figure": 0.0, "each": False}]
     assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
     assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["steps"][2:4]] == [
         (16, "pass", 160.0, "steps/00016-1"),

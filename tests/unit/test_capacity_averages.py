@@ -207,7 +207,7 @@ def test_a_search_of_an_older_version_is_read(tmp_path: Path) -> None:
     write(found)
     document = json.loads((tmp_path / "capacity.json").read_text())
     for step in document["steps"]:
-        for key in ("validity", "delivered_per_min", "averages"):
+        for key in ("validity", "delivered_per_min", "averages", "criteria"):
             del step[key]
     (tmp_path / "capacity.json").write_text(json.dumps(document))
     older = read_capacity(tmp_path)

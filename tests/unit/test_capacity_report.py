@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.capacity_step import Average
+from loadsim.analysis.capacity_step import Average, StepCriterion
 from loadsim.analysis.resources import Resource
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -55,10 +55,13 @@ def table(document: Document, caption: str) -> Table:
 # --- files of others ---
 
 OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
+OF_READ = (StepCriterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
 SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0))
 CONFIRMED = replace(
     SEARCHED,
-    steps=tuple(replace(step, averages=(Average("host", "cpu_busy_share", 0.5),)) for step in SEARCHED.steps),
+    steps=tuple(
+        replace(step, averages=(Average("host", "cpu_busy_share", 0.5),), criteria=OF_READ) for step in SEARCHED.steps
+    ),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
     confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
 )
