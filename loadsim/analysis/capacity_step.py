@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from loadsim.analysis.averages import counted, delivered_per_min
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_texts
@@ -59,21 +60,48 @@ def judge_step(score: Mapping[str, Any]) -> Judged:
 
 def _missed_first(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the reasons of a verdict, which has the missed criteria last, with these first."""
-    missed = [
-        CriterionResult(one["name"], _limits(one), None, one["each"])
-        for one in verdict["criteria"]
-        if not one["passed"]
-    ]
+    missed = [replace(StepCriterion.of(one), figure=None).result for one in verdict["criteria"] if not one["passed"]]
     first = len(verdict["reasons"]) - len(missed_texts(missed))
     return (*verdict["reasons"][first:], *verdict["reasons"][:first])
 
 
-def _limits(criterion: Mapping[str, Any]) -> dict[str, float]:
-    return {limit: criterion[limit] for limit in ("min", "max", "below") if criterion[limit] is not None}
-
-
 Time = float | Literal["inf"]
 """A time in milliseconds as in JSON."""
+
+Validity = Literal["valid", "degraded", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepCriterion:
+    """A criterion with its limits and the figure of a run, in the figure's unit; None if it was not measured."""
+
+    name: str
+    min: float | None
+    max: float | None
+    below: float | None
+    figure: Time | None
+    each: bool
+
+    @classmethod
+    def of(cls, criterion: Mapping[str, Any]) -> StepCriterion:
+        """Return a criterion of the verdict in `score.json`."""
+        return cls(**{one.name: criterion[one.name] for one in fields(cls)})
+
+    @property
+    def result(self) -> CriterionResult:
+        figure = None if self.figure is None else float(self.figure)
+        each = {"min": self.min, "max": self.max, "below": self.below}
+        limits = {name: limit for name, limit in each.items() if limit is not None}
+        return CriterionResult(self.name, limits, figure, self.each)
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """The mean of a probe's figure over the window, in the figure's unit; None if not measured over all of it."""
+
+    probe: str
+    figure: str
+    mean: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +109,9 @@ class MeasuredStep:
     """A step as in `capacity.json`. `run` is its run directory, relative to that of the search.
 
     An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
-    the nearest to saturation first; none without the probe `host`.
+    the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`,
+    `criteria` all that are on.
+    Steps of older versions have no `validity` and no figure after it.
     """
 
     users: int
@@ -94,6 +124,10 @@ class MeasuredStep:
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
     resources: tuple[Resource, ...]
+    validity: Validity | None = None
+    delivered_per_min: float | None = None
+    averages: tuple[Average, ...] = ()
+    criteria: tuple[StepCriterion, ...] = ()
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -110,12 +144,16 @@ class MeasuredStep:
             load_equivalent_users=score["load_equivalent_users"],
             reasons=judged.reasons,
             resources=_RESOURCES.validate_python(score.get("resources") or ()),
+            validity=score["verdict"]["validity"],
+            delivered_per_min=_delivered_per_min(score),
+            averages=_averages(score.get("probes") or {}),
+            criteria=tuple(map(StepCriterion.of, score["verdict"]["criteria"])),
         )
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
         """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
-        values = {one.name: document[one.name] for one in fields(cls)}
+        values = {one.name: document[one.name] for one in fields(cls) if one.default is MISSING or one.name in document}
         step = _STEP.validate_python(values)
         if not RUN.fullmatch(step.run):
             raise ValueError(step.run)
@@ -123,9 +161,19 @@ class MeasuredStep:
             step,
             reasons=tuple(map(printable, step.reasons)),
             resources=tuple(
-                replace(each, name=printable(each.name), machine=each.machine and printable(each.machine))
+                replace(
+                    each,
+                    name=printable(each.name),
+                    machine=each.machine and printable(each.machine),
+                    probe=printable(each.probe),
+                    figure=printable(each.figure),
+                )
                 for each in step.resources
             ),
+            averages=tuple(
+                replace(each, probe=printable(each.probe), figure=printable(each.figure)) for each in step.averages
+            ),
+            criteria=tuple(replace(each, name=printable(each.name)) for each in step.criteria),
         )
 
 
@@ -136,3 +184,13 @@ _RESOURCES = TypeAdapter(tuple[Resource, ...])
 def _interval_ms(score: Mapping[str, Any]) -> tuple[float, float] | None:
     interval = score.get("score_interval_ms")
     return None if interval is None else (float(interval[0]), float(interval[1]))
+
+
+def _delivered_per_min(score: Mapping[str, Any]) -> float:
+    begin_s, end_s = score["window_s"]
+    return delivered_per_min(score["delivery"]["delivered"], end_s - begin_s)
+
+
+def _averages(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> tuple[Average, ...]:
+    names = {probe: [*figures] for probe, figures in probes.items()}
+    return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure]["mean"]) for one in counted(names))

@@ -186,21 +186,21 @@ _SCALES = {"%": 100, "MiB": 2**-20}
 
 def _rounded(name: str, figure: float) -> float:
     """Round to four digits of a share or a size, and to one decimal of other figures."""
-    scale = _SCALES.get(_unit(name), 1)
+    scale = _SCALES.get(unit_of(name), 1)
     return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
 
 
 def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
     """Format with the unit; counts and shares keep all decimals."""
-    unit = _unit(name)
+    unit = unit_of(name)
     figure *= _SCALES.get(unit, 1)
     return (
         f"{figure:.15g} {unit}".rstrip() if decimals is None or unit in ("", "%") else f"{figure:.{decimals}f} {unit}"
     )
 
 
-def _unit(name: str) -> str:
-    """Return the unit of a figure by its name; "" for a count."""
+def unit_of(name: str) -> str:
+    """Return the unit of a figure by its name, which is "%" for a share; "" for a count."""
     if name.startswith(PROBES):
         name = name.rpartition(".")[0]  # without the kind of statistics
     *_, group, last = ("", *name.split("."))

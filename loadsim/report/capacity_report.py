@@ -8,32 +8,19 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import EVIDENCE, FAILED, GENERATOR, PASSED, UNDECIDED, VOID
-from loadsim.analysis.capacity_step import MeasuredStep, Time
+from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED
+from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.summary import Tone
 from loadsim.report import capacity_words as words
+from loadsim.report.capacity_averages import averages_by_number
+from loadsim.report.capacity_criteria import criteria_of
+from loadsim.report.capacity_curves import scores_of, throughput_of, utilisation_of
 from loadsim.report.differences import differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
-from loadsim.report.document import (
-    Axis,
-    Block,
-    Chart,
-    Column,
-    Document,
-    Limit,
-    Line,
-    Link,
-    Listing,
-    Panel,
-    Section,
-    Table,
-    drawable,
-    table_of,
-)
+from loadsim.report.document import Block, Column, Document, Link, Listing, Section, Table, table_of
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.many_runs import SAME
 from loadsim.report.resources import NO_PROOF, resource_table
@@ -60,7 +47,8 @@ def describe_capacity(
         tone=_tone(capacity),
         sections=(
             Section("Summary", tuple(_summary(capacity))),
-            Section("Users and response times", tuple(_curve(capacity, steps))),
+            Section("Users and response times", tuple(_curves(capacity, steps))),
+            *averages_by_number(capacity, steps),
             Section("Steps", (_steps("The steps, by their users", steps, place), *_reasons(steps))),
             *_confirmation(capacity, place),
             Section("What differs between the runs", tuple(_what_differs(runs, len(steps)))),
@@ -92,72 +80,12 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     yield f"What to do next: {words.what_next(capacity)}"
 
 
-def _curve(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
-    """Yield the chart of score, response score and throughput over users, with a marker of its own for each result."""
-    terms, found = capacity.terms, capacity.found
-    users = [float(step.users) for step in steps]
-
-    def lines(figure: Callable[[MeasuredStep], float | None], *, intervals: bool = False) -> tuple[Line, ...]:
-        values = [figure(step) for step in steps]
-        of_results = [
-            Line(
-                words.RESULTS[result],
-                tuple(value if step.result == result else None for step, value in zip(steps, values, strict=True)),
-                joined=False,
-                intervals=tuple(
-                    step.score_interval_ms if intervals and step.result == result else None for step in steps
-                ),
-            )
-            for result in (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)  # orange and green, if there are both
-        ]
-        known = [None if step.result == VOID else value for step, value in zip(steps, values, strict=True)]
-        median = Line("median", medians_by(users, known))
-        return median, *of_results
-
-    def limit(name: str, limit_ms: float | None) -> tuple[Limit, ...]:
-        return () if limit_ms is None else (Limit(f"limit of the {name}: {words.in_full(limit_ms)}", limit_ms),)
-
-    ends = (found.low, found.high) if found and capacity.certain else (None, None)
-    response = (
-        Panel(
-            "Score: weighted 95th percentile",
-            "ms",
-            lines(lambda step: _ms(step.score_ms), intervals=True),
-            "log",
-            limits=limit("score", terms.score_limit_ms),
-        ),
-        Panel(
-            "Response score: the same, from when tasks were due",
-            "ms",
-            lines(lambda step: _ms(step.response_score_ms)),
-            "log",
-            limits=limit("response score", terms.response_score_limit_ms),
-        ),
-    )
-    throughput = Panel("", "tasks per second", lines(lambda step: step.tasks_per_s))
-    yield (
-        "Each point is a run, its shape the result, and the line joins the medians. The dashed line is the limit of the"
-        " figure; other criteria decide, too. Vertical bars are the 95 % intervals of scores, which windows of 1 h and"
-        " more have. A triangle at the upper edge is infinite: too many tasks failed. The interval of the capacity is"
-        " shaded."
-    )
-    for caption, panels in (
-        ("Response time by number of users", response),
-        ("Throughput by number of users, in successful tasks per second", (throughput,)),
-    ):
-        chart = Chart(
-            caption,
-            Axis("users", "count", tuple(users), Column("Users", 0), tuple(step.users for step in steps)),
-            panels,
-            shaded=None if None in ends else (float(ends[0] or 0), float(ends[1] or 0)),
-            shaded_names=("interval", ""),
-        )
-        if drawn := drawable(chart):
-            yield drawn
-
-
-def _ms(time: Time | None) -> float | None:
-    return None if time is None else float(time)
+def _curves(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
+    """Yield the charts over users, all on one axis."""
+    yield from scores_of(capacity, steps)
+    yield from criteria_of(capacity, steps)
+    yield from throughput_of(capacity, steps)
+    yield from utilisation_of(capacity, steps)
 
 
 def _confirmation(capacity: Capacity, place: Place) -> Iterable[Section]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import printable
-from loadsim.report.capacity_words import MOST_REASONS, RESULTS, doubts, facts, limits, verdict
+from loadsim.report.capacity_words import MOST_REASONS, RESULTS, doubts, facts, limits, unmeasured, verdict
 from loadsim.report.digits import duration
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
 from loadsim.report.table import table
@@ -28,9 +28,15 @@ def capacity_text(capacity: Capacity, width: int) -> str:
     """Return the answer of a search that has ended, without a final line break."""
     width = max(width, LEAST_WIDTH)
     lines = [f"Capacity: {verdict(capacity)}", *(f"{name}: {text}" for name, text in facts(capacity))]
-    legend = f"{limits(capacity)} The bars are the scores; | is the limit.".strip()
+    below = [f"{limits(capacity)} The bars are the scores; | is the limit.".strip(), unmeasured(capacity)]
     return "\n".join(
-        [*wrapped([*lines, *doubts(capacity)], width), "", *_curve(capacity), "", *wrapped([legend], width)]
+        [
+            *wrapped([*lines, *doubts(capacity)], width),
+            "",
+            *_curve(capacity),
+            "",
+            *wrapped(filter(None, below), width),
+        ]
     )
 
 

@@ -195,6 +195,20 @@ def doubts(capacity: Capacity) -> list[str]:
     return lines
 
 
+def unmeasured(capacity: Capacity) -> str:
+    """Return how to measure the server's machine; "" if a step has figures of it, or if there is no such server.
+
+    Steps of older versions may have had figures that they did not keep.
+    """
+    known = any(step.resources or step.averages or step.validity is None for step in capacity.steps)
+    if known or capacity.terms.embedded:
+        return ""
+    return (
+        "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on its"
+        " machine measures them, and with 'probes.postfix={}' the send queue."
+    )
+
+
 def what_next(capacity: Capacity) -> str:
     """Return what to do with the answer."""
     found, settings = capacity.found, capacity.terms.settings

@@ -157,7 +157,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names."""
+    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names.
+
+    `figures` is the table that stands for the chart; by default, it has a column for each line.
+    """
 
     caption: str
     axis: Axis
@@ -165,8 +168,11 @@ class Chart:
     across: int = 1
     shaded: tuple[float, float] | None = None
     shaded_names: tuple[str, str] = ("window", "warm-up")
+    figures: Table | None = None
 
     def table(self) -> Table:
+        if self.figures is not None:
+            return self.figures
         columns = [self.axis.column]
         series: list[tuple[Cell, ...]] = []
         for panel in self.panels:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from loadsim.analysis.averages import counted, delivered_per_min
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.monitors import MonitorPlace, monitor_places
 from loadsim.analysis.probes import probe_facts, probe_figures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.resources import kind_of
 from loadsim.model.terms import Window
 from loadsim.report.digits import duration
 from loadsim.report.document import Cell, Column, Table, table_of
-from loadsim.report.probe_panels import in_order
 
 
 def probe_tables(run: RecordedRun) -> tuple[Table, ...]:
@@ -82,57 +79,18 @@ def placed_by(place: MonitorPlace) -> str:
     return f"by the time of day, give or take {duration(place.error_ms)} as the kernels of the machines state"
 
 
-@dataclass(frozen=True, slots=True)
-class _Average:
-    """A row of the averages: its words with the unit, the pattern of its figure, and the factor to that unit."""
-
-    words: str
-    figure: str
-    factor: float = 1.0
-
-
-AVERAGES: Mapping[str, Sequence[_Average]] = {
-    "host": (
-        _Average("Processor time (% of all cores)", "cpu_busy_share", 100),
-        _Average("Processor time (% of the server's cores)", "server_cores_busy_share", 100),
-        _Average("Processor time of the server (cores)", "server_cpu_cores"),
-        _Average("Processor quota used (%)", "quota_busy_share", 100),
-        _Average("Queue of the disk {} (requests)", "disk_(.+)_queue_requests"),
-        _Average("Disk {} busy (% of the time)", "disk_(.+)_busy_share", 100),
-        _Average("Memory available (MiB)", "memory_available_bytes", 2**-20),
-        _Average("Memory of the server (MiB)", "server_rss_bytes", 2**-20),
-    ),
-    "postfix": (
-        _Average("Length of the send queue (messages)", "send_queue_messages"),
-        _Average("Send queue (seconds of the mean throughput)", "send_queue_s"),
-        _Average("Deliveries by Postfix (recipients per minute)", "sent_per_s", 60),
-    ),
-    "dovecot": (
-        _Average("IMAP sessions", "imap_sessions"),
-        _Average("IMAP commands (per second)", "commands_per_s"),
-    ),
-}
-"""The counters whose averages published papers on the sizing of mail servers print, by kind of probe."""
-
-
 def probe_averages(figures: Figures) -> tuple[Table, ...]:
-    """Return the table of averages over the window; none without a probe of which it has figures.
-
-    The delivered messages are those that users saw: one for each recipient, accepted in the window.
-    """
+    """Return the table of averages over the window; none without a probe of which it has figures."""
     rows: list[tuple[Cell, ...]] = []
     probes = figures.probes or {}
-    for probe in in_order(probes):
-        own = probes[probe]
-        for row in AVERAGES.get(kind_of(probe), ()):
-            for figure, found in own.items():
-                if match := re.fullmatch(row.figure, figure):
-                    known = (found.mean, found.p95, found.max)
-                    values = [None if value is None else value * row.factor for value in known]
-                    rows.append((row.words.format(*match.groups()), *values, probe))
+    for one in counted({probe: [*own] for probe, own in probes.items()}):
+        found = probes[one.probe][one.figure]
+        known = (found.mean, found.p95, found.max)
+        values = [None if value is None else value * one.factor for value in known]
+        rows.append((one.words, *values, one.probe))
     if not rows:
         return ()
-    delivered_per_min = 60 * figures.delivery.delivered / figures.window_s.length_s
-    rows.append(("Messages delivered to users (copies per minute)", delivered_per_min, None, None, "loadsim"))
-    counted = (Column(title, 2) for title in ("Average", "95th percentile", "Maximum"))
-    return (Table("Averages over the window", (Column("Counter"), *counted, Column("Source")), tuple(rows)),)
+    delivered = delivered_per_min(figures.delivery.delivered, figures.window_s.length_s)
+    rows.append(("Messages delivered to users (copies per minute)", delivered, None, None, "loadsim"))
+    columns = (Column(title, 2) for title in ("Average", "95th percentile", "Maximum"))
+    return (Table("Averages over the window", (Column("Counter"), *columns, Column("Source")), tuple(rows)),)

@@ -55,6 +55,15 @@ _RESOURCE = having(
         "full": number(0, 1e15, above=True),
     }
 )
+
+
+def _window_s(value: Any) -> str | None:
+    if wrong := each_of(number(0, 1e15))(value):
+        return wrong
+    return None if len(value) == 2 and value[0] < value[1] else "two rising instants"
+
+
+_PROBES = each_in(each_in(having({"mean": _NUMBER})))
 _SCORE = having(
     {
         "verdict": having(
@@ -69,10 +78,12 @@ _SCORE = having(
         "score_ms": _time_ms,
         "response_score_ms": _time_ms,
         "tasks_per_s": number(-1e15, 1e15),
+        "window_s": _window_s,
+        "delivery": having({"delivered": number(0, 1e15)}),
         "load_equivalent_users": _NUMBER,
         "by_protocol": each_in(having({"covers": having({"scored": each_of(text)})}, _INTERVAL)),
     },
-    {"resources": or_none(each_of(_RESOURCE)), **_INTERVAL},
+    {"resources": or_none(each_of(_RESOURCE)), "probes": or_none(_PROBES), **_INTERVAL},
 )
 """The check of the part of score.json that suites and searches read."""
 

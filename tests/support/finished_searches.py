@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity, Terms
 from loadsim.analysis.capacity_search import Found, Result, Settings
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
 from loadsim.analysis.resources import Resource
 
 
@@ -46,8 +47,63 @@ def capacity(
             load_equivalent_users=users,
             reasons=() if result == "pass" else ("score_ms 1100.0 ms, below 1000 ms wanted",),
             resources=resources,
+            validity="valid",
+            delivered_per_min=2.0 * users,
         )
         for users, result in results
         for _ in range(runs)
     ]
     return Capacity(Path("out"), terms, tuple(steps), found)
+
+
+def probed() -> Capacity:
+    """A search on a server whose processor is full at about 1,600 users, with the probes of its machine."""
+    found = capacity(Found(1250, 1500, "criteria"), (500, "pass"), (1000, "pass"), (1250, "pass"), (1500, "fail"))
+    return replace(found, steps=tuple(_probed(step, number) for number, step in enumerate(found.steps)))
+
+
+def _probed(step: MeasuredStep, number: int) -> MeasuredStep:
+    """The step with figures that differ a little from run to run."""
+    load = step.users / 1600 * (1 + 0.01 * (number % 5 - 2))
+    shares = {"cpu_busy_share": load, "disk_vda_busy_share": 0.5 * load, "memory_used_share": 0.2 + 0.1 * load}
+    names = {"cpu_busy_share": "processor", "disk_vda_busy_share": "disk vda", "memory_used_share": "memory"}
+    figures = {
+        **{("host", figure): share for figure, share in shares.items() if figure != "memory_used_share"},
+        ("host", "server_cpu_cores"): 4 * load,
+        ("host", "disk_vda_queue_requests"): load / (1.1 - load),
+        ("host", "memory_available_bytes"): (8 - load) * 2**30,
+        ("postfix", "send_queue_messages"): 40 * load**4,
+        ("postfix", "sent_per_s"): step.users / 30,
+    }
+    read_ms = _read_ms(load)
+    ranked = sorted(shares, key=lambda figure: -shares[figure])
+    return replace(
+        step,
+        score_ms=2 * read_ms,
+        response_score_ms=2.5 * read_ms,
+        reasons=(f"tasks.READ.response_p95_ms {read_ms:.1f} ms, at most 75 ms wanted",) if step.reasons else (),
+        resources=tuple(
+            Resource(names[figure], "mx1", True, "host", figure, shares[figure], shares[figure], 1.0, shares[figure])
+            for figure in ranked
+        ),
+        averages=tuple(Average(probe, figure, mean) for (probe, figure), mean in figures.items()),
+        criteria=_criteria(load),
+    )
+
+
+def _read_ms(load: float) -> float:
+    return 8 / (1.02 - load)
+
+
+def _criteria(load: float) -> tuple[StepCriterion, ...]:
+    """Criteria of a run whose READ tasks wait for a processor with this load, and whose SEND tasks nearly do."""
+    read_ms = _read_ms(load)
+    return (
+        StepCriterion("score_ms", None, None, 1000.0, 2 * read_ms, each=False),
+        StepCriterion("tasks.READ.response_p95_ms", None, 75.0, None, read_ms, each=False),
+        StepCriterion("tasks.SEND.response_p95_ms", None, 1000.0, None, 9 * read_ms, each=True),
+        StepCriterion("tasks.MOVE.response_p95_ms", None, 1000.0, None, read_ms, each=True),
+        StepCriterion("done_share", 0.98, None, None, 1 - 0.018 * load, each=False),
+        StepCriterion("failed_share", None, 0.01, None, 0.0, each=False),
+        StepCriterion("delivery.undelivered_at_end", None, 0.0, None, 0.0, each=False),
+    )

@@ -69,6 +69,8 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
         "score_interval_ms": None,
         "response_score_ms": 20.0 * users,
         "tasks_per_s": users / 10,
+        "window_s": [600.0, 1200.0],
+        "delivery": {"delivered": 50.0 * users},
         "load_equivalent_users": 4 * users,
         "by_protocol": {},
     }
@@ -134,6 +136,10 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     assert document == capacity.document
     assert (document["users"], document["failed_users"], document["interval"]) == (20, 24, [20, 24])
     assert document["stopped_by"] == "criteria"
+    of_four = document["steps"][0]
+    assert (of_four["validity"], of_four["delivered_per_min"], of_four["averages"]) == ("valid", 20.0, [])
+    limits = {"min": None, "max": 0.01, "below": None}
+    assert of_four["criteria"] == [{"name": "failed_share", **limits, "figure": 0.0, "each": False}]
     assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
     assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["steps"][2:4]] == [
         (16, "pass", 160.0, "steps/00016-1"),

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_search import Found
+from loadsim.analysis.capacity_step import Average, StepCriterion
 from loadsim.analysis.resources import Resource
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -54,8 +55,13 @@ def table(document: Document, caption: str) -> Table:
 # --- files of others ---
 
 OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
+OF_READ = (StepCriterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
+SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0))
 CONFIRMED = replace(
-    capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0)),
+    SEARCHED,
+    steps=tuple(
+        replace(step, averages=(Average("host", "cpu_busy_share", 0.5),), criteria=OF_READ) for step in SEARCHED.steps
+    ),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
     confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
 )
@@ -213,7 +219,8 @@ def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     assert isinstance(steps.rows[0][0], Link)
     assert '<a href="steps/00500-1/">steps/00500-1</a>' in to_html(document)
     assert "[steps/00500-1](steps/00500-1/)" in to_markdown(document)
-    assert json.loads(json.dumps(to_json(document)))["sections"][2]["tables"][0]["rows"][0][0] == "steps/00500-1"
+    (section,) = (one for one in json.loads(json.dumps(to_json(document)))["sections"] if one["title"] == "Steps")
+    assert section["tables"][0]["rows"][0][0] == "steps/00500-1"
 
 
 def test_missed_criteria_are_in_words() -> None:

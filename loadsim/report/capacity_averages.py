@@ -1,0 +1,97 @@
+"""The table of a capacity search in the form of published papers: the server's averages by number of users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from loadsim.analysis.averages import Counted, counted
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.json_values import finite
+from loadsim.analysis.resources import kind_of
+from loadsim.report.capacity_curves import Figure, in_ms
+from loadsim.report.capacity_words import unmeasured
+from loadsim.report.document import Block, Section, Table, table_of
+
+
+def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Section]:
+    """Yield the section of the averages; none for a search of an older version, which kept none."""
+    known = [step for step in steps if step.validity is not None]
+    if not known:
+        return
+    blocks: list[Block] = [
+        (
+            "Each figure is the mean of the valid runs with this number of users. It is missing if one of them did not"
+            " measure it over its whole window, or if none is valid. Messages delivered are copies that users saw."
+        ),
+        _table(known),
+    ]
+    if hint := unmeasured(capacity):
+        blocks.append(hint)
+    yield Section("Averages by number of users", tuple(blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs with one number of users, and those of them that are valid."""
+
+    users: int
+    runs: int
+    valid: Sequence[MeasuredStep]
+
+    def mean(self, figure: Figure) -> float | None:
+        """Return the mean of the valid runs; None if one of them has no figure."""
+        values = [value for step in self.valid if (value := figure(step)) is not None]
+        return sum(values) / len(values) if values and len(values) == len(self.valid) else None
+
+
+def _table(steps: Sequence[MeasuredStep]) -> Table:
+    """Return a row for each number of users, with the counters that a run measured."""
+    rows = []
+    for users in dict.fromkeys(step.users for step in steps):
+        own = [step for step in steps if step.users == users]
+        rows.append(_Runs(users, len(own), [step for step in own if step.validity == "valid"]))
+    return table_of(
+        "Averages over the window, by number of users",
+        rows,
+        ("Users", 0, lambda row: row.users),
+        ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
+        ("Score", "time", _mean(lambda step: in_ms(step.score_ms))),
+        ("Response score", "time", _mean(lambda step: in_ms(step.response_score_ms))),
+        ("Tasks per second", 1, _mean(lambda step: step.tasks_per_s)),
+        ("Messages delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
+        *((title, 2, _mean(figure)) for title, figure in _counters(rows)),
+    )
+
+
+def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
+    return lambda row: finite(row.mean(figure))
+
+
+def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, Figure]]:
+    """Yield the title and the figure of each counter that all valid runs with a number measured.
+
+    Of several probes of a kind, each is named.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for step in row.valid:
+            for one in step.averages:
+                names.setdefault(one.probe, {})[one.figure] = None
+    found = list(counted({probe: [*figures] for probe, figures in names.items()}))
+    kinds = [kind_of(probe) for probe in names]
+    for each in found:
+        figure = _average(each)
+        if any(row.mean(figure) is not None for row in rows):
+            yield (each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"), figure
+
+
+def _average(counter: Counted) -> Figure:
+    """Return the function of a counter's mean, in the unit of its words."""
+
+    def figure(step: MeasuredStep) -> float | None:
+        means = [one.mean for one in step.averages if (one.probe, one.figure) == (counter.probe, counter.figure)]
+        return means[0] * counter.factor if means and means[0] is not None else None
+
+    return figure

@@ -1,0 +1,219 @@
+"""The averages of a search by number of users, and the utilisation of resources over users.
+
+Seen from outside, they could be wrong so: an invalid run counts; a mean hides that a probe failed in a run, which makes
+the server look idle; a unit has the wrong factor; figures of two machines are mixed; a row differs from the run's own
+report; an older search is not read, or is told to measure what it measured.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finished_searches import capacity, probed
+from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
+
+from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_search import Found
+from loadsim.analysis.capacity_step import Average, MeasuredStep
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.resources import Resource
+from loadsim.model.scenario import load_scenario
+from loadsim.report.capacity_report import describe_capacity
+from loadsim.report.capacity_text import capacity_text
+from loadsim.report.document import Cell, Chart, Table, tables, to_json
+from loadsim.report.markdown import to_markdown
+from loadsim.report.one_run import describe_run
+from loadsim.runs.capacity_file import read_capacity, write
+from loadsim.runs.resumable import finished_score
+
+HINT = "'probes.host={}'"
+
+
+def table(found: Capacity, caption: str) -> Table:
+    sections = describe_capacity(found, (), {}).sections
+    (one,) = (one for section in sections for one in tables(section.blocks) if one.caption.startswith(caption))
+    return one
+
+
+def averages(found: Capacity) -> dict[Cell, dict[str, Cell]]:
+    """The rows of the table by number of users, each by the titles of its columns."""
+    shown = table(found, "Averages over the window")
+    titles = [column.title for column in shown.columns]
+    return {row[0]: dict(zip(titles, row, strict=True)) for row in shown.rows}
+
+
+def changed(found: Capacity, number: int, **changes: Any) -> Capacity:
+    steps = list(found.steps)
+    steps[number] = replace(steps[number], **changes)
+    return replace(found, steps=tuple(steps))
+
+
+def sampled_run(place: Path) -> MeasuredStep:
+    """A step of a run with the probes `host` and `postfix` of a machine whose load rises."""
+    at = [(n, START_NS + round(n * 1e9)) for n in range(40)]
+    host = [
+        {
+            "at_ns": at_ns,
+            "probe": "host",
+            "figures": {"cpu_busy_share": n / 50, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 2.0**29},
+        }
+        for n, at_ns in at
+    ]
+    queue = [{"at_ns": at_ns, "probe": "postfix", "figures": {"send_queue_messages": 12.0}} for _, at_ns in at]
+    short = {"window_s": [0.0, 30.0], "limits": {"hits": 1, "window_s": 1}}
+    write_sample(
+        place / "logs" / "c1.0.tlog",
+        [done("READ", 1000 * n + 500, 40) for n in range(28)],
+        DELIVERED,
+        header=short,
+        health=[*host, *queue],
+        facts=ENDED | {"probes": {}},
+    )
+    score = finished_score(place)
+    assert score is not None
+    return MeasuredStep.of(1000, "steps/01000-1", score)
+
+
+def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
+    """Also after the search was written and read."""
+    step = sampled_run(tmp_path / "run")
+    sections = describe_run(read_run(str(tmp_path / "run")), {}).sections
+    own = {
+        row[0]: row[1]
+        for section in sections
+        for one in tables(section.blocks)
+        if one.caption == "Averages over the window"
+        for row in one.rows
+    }
+    assert own["Processor time (% of all cores)"] == pytest.approx(29)  # of n / 50 for n from 0 to 29
+    search = replace(
+        capacity(Found(1000, None, "limit"), (1000, "pass")), steps=(replace(step, result="pass"),), directory=tmp_path
+    )
+    write(search)
+    (row,) = averages(read_capacity(tmp_path)).values()
+    delivered = own.pop("Messages delivered to users (copies per minute)")
+    assert delivered == row["Messages delivered per minute"] == 2  # one copy in half a minute
+    assert {title: row[str(title)] for title in own} == own
+    assert row["Tasks per second"] == pytest.approx(28 / 30)
+
+
+def test_the_mean_is_of_valid_runs() -> None:
+    """Two of three: the third made less load, and its processor was idle."""
+    steps = capacity(Found(1000, None, "limit"), (1000, "pass"), runs=3).steps
+    found = replace(capacity(Found(1000, None, "limit"), (1000, "pass")), steps=steps)
+    for number, (share, validity, tasks) in enumerate(((0.4, "valid", 90), (0.6, "valid", 100), (0.0, "invalid", 5))):
+        found = changed(
+            found,
+            number,
+            validity=validity,
+            tasks_per_s=float(tasks),
+            score_ms=100.0 * (1 + number),
+            averages=(Average("host", "cpu_busy_share", share),),
+        )
+    row = averages(found)[1000]
+    assert row["Valid runs"] == "2 of 3"
+    assert (row["Processor time (% of all cores)"], row["Tasks per second"], row["Score"]) == (50, 95, 150)
+    none = replace(found, steps=tuple(replace(step, validity="degraded") for step in found.steps))
+    (row,) = averages(none).values()
+    assert [*row.values()] == [1000, "0 of 3", None, None, None, None]
+
+
+def test_a_probe_that_failed_in_a_run_has_no_mean() -> None:
+    """It may have failed while the server was busy. Other numbers and figures keep theirs."""
+    title = "Processor time (% of all cores)"
+    found = probed()
+    assert all(row[title] is not None for row in averages(found).values())
+    quiet = tuple(replace(one, mean=None) if one.figure == "cpu_busy_share" else one for one in found.steps[0].averages)
+    for broken in (quiet, found.steps[0].averages[1:]):
+        rows = averages(changed(found, 0, averages=broken))
+        assert [row[title] is None for row in rows.values()] == [True, False, False, False]
+        assert rows[500]["Length of the send queue (messages)"] is not None
+
+
+def test_only_measured_counters_have_columns_and_those_of_two_machines_their_probes() -> None:
+    titles = [*averages(probed())[500]]
+    assert "Queue of the disk vda (requests)" in titles and "IMAP sessions" not in titles
+    found = probed()
+    steps = [
+        replace(step, averages=(*step.averages, Average("host@mx2", "cpu_busy_share", 0.01))) for step in found.steps
+    ]
+    row = averages(replace(found, steps=tuple(steps)))[1500]
+    assert row["Processor time (% of all cores), host@mx2"] == pytest.approx(1)
+    assert row["Processor time (% of all cores), host"] == pytest.approx(100 * 1500 / 1600)
+    assert "Processor time (% of all cores)" not in row
+
+
+def test_utilisation_is_drawn_on_the_axis_of_the_scores() -> None:
+    found = probed()
+    charts = [block for block in describe_capacity(found, (), {}).sections[1].blocks if isinstance(block, Chart)]
+    (chart,) = (chart for chart in charts if chart.caption.startswith("Utilisation"))
+    assert chart.axis == charts[0].axis and chart.shaded == charts[0].shaded == (1250, 1500)
+    (panel,) = chart.panels
+    assert [(line.name, max(filter(None, line.values))) for line in panel.lines] == [
+        ("processor", pytest.approx(100 * 1500 / 1600)),
+        ("disk vda", pytest.approx(50 * 1500 / 1600)),
+        ("memory", pytest.approx(20 + 10 * 1500 / 1600)),
+    ]
+    shown = table(found, "Utilisation")
+    assert [column.title for column in shown.columns] == ["Users", "Result", "processor", "disk vda", "memory"]
+    assert shown.rows[-1][2] == pytest.approx(100 * 1500 / 1600 * 1.02)
+
+
+def test_utilisation_has_no_median_of_runs_that_lack_it() -> None:
+    found = probed()
+    lacking = tuple(replace(one, share=None) for one in found.steps[0].resources)
+    chart = next(
+        block
+        for block in describe_capacity(changed(found, 0, resources=lacking), (), {}).sections[1].blocks
+        if isinstance(block, Chart) and block.caption.startswith("Utilisation")
+    )
+    line = chart.panels[0].lines[0]
+    drawn = {users for users, value in zip(chart.axis.positions, line.values, strict=True) if value is not None}
+    assert drawn == {1000, 1250, 1500}
+
+
+def test_utilisation_names_the_probes_of_two_machines() -> None:
+    found = probed()
+    other = Resource("processor", "mx2", True, "host@mx2", "cpu_busy_share", 0.1, 0.2, 1.0, 0.1)
+    steps = tuple(replace(step, resources=(*step.resources, other)) for step in found.steps)
+    columns = table(replace(found, steps=steps), "Utilisation").columns[2:]
+    assert [one.title for one in columns] == [
+        "processor (host)",
+        "disk vda (host)",
+        "memory (host)",
+        "processor (host@mx2)",
+    ]
+
+
+def test_without_probes_answer_and_report_say_how_to_get_them() -> None:
+    """As a setting that a scenario takes; not on the embedded server, and not with probes."""
+    found = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
+    assert HINT in capacity_text(found, 200)
+    assert HINT in to_markdown(describe_capacity(found, (), {})).replace("\\", "")
+    assert "host" in load_scenario("medium", [f"{HINT}".strip("'")]).probes
+    embedded = replace(found, terms=replace(found.terms, embedded=True))
+    for other in (embedded, probed()):
+        assert HINT not in capacity_text(other, 200)
+        assert HINT not in json.dumps(to_json(describe_capacity(other, (), {})))
+
+
+def test_a_search_of_an_older_version_is_read(tmp_path: Path) -> None:
+    """It has no averages, and nothing says that it had no probes."""
+    found = replace(probed(), directory=tmp_path)
+    write(found)
+    document = json.loads((tmp_path / "capacity.json").read_text())
+    for step in document["steps"]:
+        for key in ("validity", "delivered_per_min", "averages", "criteria"):
+            del step[key]
+    (tmp_path / "capacity.json").write_text(json.dumps(document))
+    older = read_capacity(tmp_path)
+    assert {(step.validity, step.delivered_per_min, step.averages) for step in older.steps} == {(None, None, ())}
+    assert older.steps[0].resources == found.steps[0].resources
+    described = describe_capacity(older, (), {})
+    assert "Averages by number of users" not in [section.title for section in described.sections]
+    bare = replace(older, steps=tuple(replace(step, resources=()) for step in older.steps))
+    assert HINT not in capacity_text(bare, 200)
