@@ -215,10 +215,10 @@ def test_growth_is_the_lower_bound_of_the_slope_of_the_least(queue: list[int]) -
     assert grown_s == pytest.approx(bound * len(queue), rel=1e-3, abs=0.05)
 
 
-@given(QUEUES, st.integers(10, 30))
-def test_a_queue_that_empties_in_each_part_does_not_grow(queue: list[int], length: int) -> None:
-    part = [*(queue * 3)[: length - 1], 0]
-    values = np.array([*part] * 10) / 10
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=30), st.integers(0, 29))
+def test_build_ups_that_grow_are_no_growth_while_the_queue_empties(part: list[int], empty_at: int) -> None:
+    part[empty_at % len(part)] = 0
+    values = np.array([number * length for number in range(1, 11) for length in part]) / 10
     grown_s = growth_s(range(len(values)), values, Window(0, len(values)))
     assert grown_s is not None
     assert not grown_s.any()
