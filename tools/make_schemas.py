@@ -167,7 +167,7 @@ def _describe_below(schema: dict[str, Any], path: tuple[str, ...], rows: dict[st
             here = (*at, key)
             name = ".".join(here)
             if at == ("criteria",):  # a row for each limit
-                of_figure = [each for each in rows if each.startswith(f"{name}.")]
+                of_figure = [each for each in rows if each == name or each.startswith(f"{name}.")]
                 used.update(of_figure)
                 text = rows[of_figure[0]]
             else:

@@ -210,4 +210,6 @@ def unit_of(name: str) -> str:
         return "ms"
     if last.endswith("_per_s") or group in ("by_task", "commands"):
         return "per s"
+    if last.endswith("_s"):
+        return "s"
     return "MiB" if last.endswith("_bytes") else ""

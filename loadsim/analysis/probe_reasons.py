@@ -9,13 +9,13 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.probes import (
     FIGURES,
     PROBE,
-    QUEUED_S,
     ProbeFacts,
     ProbeStatistics,
     longest_gap_allowed_s,
     probe_facts,
     probe_statistics,
 )
+from loadsim.analysis.send_queue import CALCULATED, PARTS, QUEUED_S, SENT
 from loadsim.errors import printable
 from loadsim.model.criteria import PROBES
 from loadsim.model.schema import nearest_path
@@ -59,13 +59,23 @@ def _reason(
     known = {each for sample in log.health if sample.get(PROBE) == probe for each in sample[FIGURES]}
     if figure in known:
         return _joined("no sample in the window", failed)
-    if known and figure == QUEUED_S:
-        return "the send queue has no length in seconds without measured deliveries"
+    if known and figure in CALCULATED:
+        return _not_calculated(probes.get(probe, {}), window_s, failed)
     if known:
         return _without(figure, known)
     if taken is None:
         return f"no probe {probe} in the logs of this run"
     return failed or "no sample was taken"
+
+
+def _not_calculated(figures: Mapping[str, ProbeStatistics], window_s: Window, failed: str | None) -> str | None:
+    """Return why a send queue has no figures in seconds of throughput, or no growth alone."""
+    if QUEUED_S in figures:
+        return f"its growth needs at least {PARTS} samples in the window"
+    allowed_s = longest_gap_allowed_s(window_s)
+    if SENT in figures and (gap_s := figures[SENT].longest_gap_s) > allowed_s:
+        return _joined(_gap(gap_s, allowed_s), failed)
+    return "the send queue has no length in seconds without measured deliveries"
 
 
 def with_gaps_of_runs(probes: Statistics | None, log: TimingLog, window_s: Window) -> Statistics | None:
@@ -117,7 +127,7 @@ def misnamed(criteria: Mapping[str, object], probe: str, known: Collection[str])
     return [
         f"criterion {name}: in its first samples, {_without(figure, known)}"
         for name, figure in named.items()
-        if figure not in known and figure != QUEUED_S and criteria[name] is not None
+        if figure not in known and figure not in CALCULATED and criteria[name] is not None
     ]
 
 

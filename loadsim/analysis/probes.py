@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.send_queue import CALCULATED, QUEUED, SENT
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
@@ -140,26 +141,28 @@ def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     return tuple(found)
 
 
-QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
-"""Figures of a probe of a send queue: the recipients in it, deliveries per second, and the queue in seconds of them."""
-
-
 def _with_send_queue(
     samples: Mapping[tuple[str, str], Sequence[Samples]], window_s: Window
 ) -> Mapping[tuple[str, str], Sequence[Samples]]:
-    """Return the samples with the length of each send queue in seconds of the mean throughput of the window.
+    """Return the samples with the figures of `send_queue` of each send queue, those of each run apart.
 
-    Without deliveries, or without measured ones, a queue has no such length.
+    Without deliveries, or without measured ones, a queue has none of them.
     """
     found = dict(samples)
     for (probe, figure), queued in samples.items():
         if figure != QUEUED or not (sent := samples.get((probe, SENT))):
             continue
         mean_per_s = ProbeStatistics.of(sent, window_s).mean
-        if mean_per_s:
-            found[probe, QUEUED_S] = [
-                Samples(each.at_s, [recipients / mean_per_s for recipients in each.values]) for each in queued
-            ]
+        if not mean_per_s:
+            continue
+        for name, calculated in CALCULATED.items():
+            by_run = []
+            for each in queued:
+                values = calculated(each.at_s, np.asarray(each.values) / mean_per_s, window_s)
+                if values is not None:
+                    by_run.append(Samples(each.at_s, values.tolist()))
+            if len(by_run) == len(queued):
+                found[probe, name] = by_run
     return found
 
 

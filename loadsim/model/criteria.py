@@ -18,6 +18,7 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Key, Problems
 from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
+from loadsim.model.send_queue import EMPTIES, EMPTIES_JSON, expanded
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, parse, show
 
@@ -84,7 +85,7 @@ _LIMIT_JSON = any_of({"type": ["number", "null"], "minimum": 0}, {"type": "strin
 _BOUND_JSON = any_of(mapping_of(_LIMIT_JSON, LIMITS), NULL)
 CRITERIA_JSON: Json = {
     "type": "object",
-    "properties": {name: dict(_BOUND_JSON) for name in DEFAULT},
+    "properties": {**{name: dict(_BOUND_JSON) for name in DEFAULT}, EMPTIES: dict(EMPTIES_JSON)},
     "additionalProperties": {"type": ["object", "null"]},
 }
 """Criteria in a JSON Schema: the names of other figures depend on the profiles."""
@@ -286,12 +287,15 @@ def read_criteria(
     """Return the criteria of a scenario, including the defaults, for the figures of `figures`.
 
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
-    its own. Raises `ConfigError` for unknown figures, and for invalid limits.
+    its own. `probes` has the names of those that may be sampled, or their settings by name. Raises `ConfigError` for
+    unknown figures, and for invalid limits.
     """
     criteria_document = unfolded(document, origin)
+    if isinstance(criteria_document, dict):
+        criteria_document = expanded(criteria_document, probes, origin)
     stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
     monitored = filter(MONITORED.fullmatch, map(str, stated if isinstance(stated, dict) else ()))
-    tree = figures(planned, stress, {*probes, *monitored})
+    tree = {**figures(planned, stress, {*probes, *monitored}), EMPTIES: _MS}
     problems = Problems()
     given = dict(_bounds(criteria_document, tree, (), tree, origin, problems))
     problems.check()

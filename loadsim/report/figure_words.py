@@ -93,6 +93,14 @@ _STATISTICS = {
 }
 
 
+_OF_PROBES: Mapping[str, str] = {
+    "oldest_message_s.max": "oldest message in the send queue",
+    "send_queue_build_up_s.max": "longest build-up of the send queue",
+    "send_queue_growth_s.max": "growth of the send queue over the window",
+}
+"""Words for the figures that the criterion `send_queue_empties` limits."""
+
+
 def named(name: str) -> str:
     """Return the words for a figure; its name if there are none."""
     if name in NAMES:
@@ -100,6 +108,8 @@ def named(name: str) -> str:
     place, _, last = name.rpartition(".")
     if place.startswith("probes."):
         probe, _, figure = place.removeprefix("probes.").partition(".")
+        if words := _OF_PROBES.get(f"{figure}.{last}"):
+            return f"{words}, probe {probe}"
         return f"{figure} of the probe {probe}, {_STATISTICS.get(last, last)}"
     if place.startswith("by_protocol."):
         driver, _, own = name.removeprefix("by_protocol.").partition(".")

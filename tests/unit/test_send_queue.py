@@ -1,0 +1,342 @@
+"""The criterion `send_queue_empties`, from samples of a queue to answer, JUnit and exit status.
+
+Seen from outside, it could be wrong so: a queue that only grows is met, because it is short at the end or grows slowly;
+mail that is stuck is met, because it is little; a build-up at the end of the window is met, though
+nothing shows that it empties; a busy server, which always has messages under way, misses it, as does a momentary
+build-up; a probe without samples, or without deliveries, is met; a second probe or a monitor's is forgotten; limits of
+its own are replaced by the defaults.
+
+Verdicts are derived by hand: each case states why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_samples import ENDED, START_NS, done, sample_log
+
+from loadsim.analysis.send_queue import build_ups_s, growth_s
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.errors import ConfigError
+from loadsim.model.criteria import documents
+from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import Window
+from loadsim.report.answer import full_answer
+from loadsim.report.criterion_words import criteria_in_words
+from loadsim.report.junit import verdict_junit
+
+LENGTH_S = 600
+PER_S = 10.0
+"""Deliveries per second: 50 recipients are the 5 s of throughput from which on a queue is a build-up."""
+
+LIMITS = {"oldest_message_s": 60, "send_queue_build_up_s": 60, "send_queue_growth_s": 1}
+NAMES = {f"probes.postfix.{figure}.max": {"max": most} for figure, most in LIMITS.items()}
+
+Queue = Callable[[int], float]
+"""Recipients by the second."""
+
+
+def judged(
+    place: Path,
+    queue: Queue,
+    age: Queue = lambda _: 0,
+    at_s: Sequence[int] = range(LENGTH_S),
+    per_s: float | None = PER_S,
+    probe: str = "postfix",
+) -> Summary:
+    """The summary of a run whose only criteria are those that the name stands for."""
+    health = [
+        {
+            "at_ns": START_NS + at * 10**9,
+            "probe": probe,
+            "figures": {"send_queue_recipients": float(queue(at)), "oldest_message_s": float(age(at))}
+            | ({} if per_s is None else {"sent_per_s": per_s}),
+        }
+        for at in at_s
+    ]
+    header = {"window_s": [0.0, float(LENGTH_S)], "duration_s": float(LENGTH_S), "criteria": NAMES}
+    tasks = [done("READ", 1000 * number + 500, 40) for number in range(LENGTH_S)]
+    return summarise([sample_log(place / "a.tlog", tasks, header=header, health=health, facts=ENDED)])
+
+
+def missed(summary: Summary) -> set[str]:
+    return {one.name.split(".")[2] for one in summary.criteria if not one.passed}
+
+
+def found(summary: Summary) -> dict[str, float | None]:
+    return {one.name.split(".")[2]: one.figure for one in summary.criteria}
+
+
+def triangle(begin: int, top: float, end: int) -> Queue:
+    """A queue that rises from 0 at `begin` to the top in the middle, and falls to 0 at `end`."""
+    middle, half = (begin + end) / 2, (end - begin) / 2
+    return lambda at: max(0.0, top * (1 - abs(at - middle) / half))
+
+
+def noise(seed: int, most: int) -> Queue:
+    values = np.random.default_rng(seed).integers(0, most + 1, LENGTH_S)
+    return lambda at: float(values[at])
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        (lambda _: 0, "an empty queue"),
+        (lambda _: 2, "a busy server, always with two under way: 0.2 s of throughput"),
+        (lambda _: 50, "a standing queue of just 5 s of throughput"),
+        (noise(1, 9), "a queue of 0 to 9, at random"),
+        (triangle(280, 400, 320), "40 s of throughput, built up in 20 s, and delivered in 20 s"),
+        (triangle(555, 400, 595), "the same, emptied 5 s before the end of the window"),
+        (lambda at: triangle(100, 300, 140)(at) + triangle(300, 300, 340)(at) + noise(2, 4)(at), "two, with noise"),
+        (lambda at: 100 if at < 30 else 0, "a rest of before the window, which is delivered in it"),
+        (lambda at: 40 - at / 15, "a standing queue that only shrinks"),
+    ],
+)
+def test_a_queue_that_empties_is_met(queue: Queue, why: str, tmp_path: Path) -> None:
+    summary = judged(tmp_path, queue)
+    assert not missed(summary), f"{why}: {found(summary)}"
+    assert summary.verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("queue", "age", "expected", "why"),
+    [
+        (lambda at: 30 * at / 600, lambda _: 3, {"send_queue_growth_s"}, "3 s of throughput more, and never 5 s"),
+        (
+            lambda at: 30 * at / 600 + noise(3, 4)(at),
+            lambda _: 3,
+            {"send_queue_growth_s"},
+            "the same with 0 to 4 recipients of noise",
+        ),
+        (
+            lambda at: at,
+            lambda at: min(at, 60),
+            {"send_queue_growth_s", "send_queue_build_up_s"},
+            "a recipient more each second: above 50 for 549 s, though no message is older than 60 s",
+        ),
+        (lambda _: 100, lambda _: 10, {"send_queue_build_up_s"}, "10 s of throughput that never empties"),
+        (lambda _: 3, lambda at: 400 + at, {"oldest_message_s"}, "three deferred messages that are stuck"),
+        (triangle(100, 400, 300), lambda _: 0, {"send_queue_build_up_s"}, "a build-up of 3 min"),
+        (
+            lambda at: 40 * max(0, at - 580),
+            lambda at: max(0, at - 580),
+            {"send_queue_build_up_s"},
+            "20 s before the end 40 a second come: the 760 at 599 s need 76 s, and nothing shows that they leave",
+        ),
+    ],
+)
+def test_a_queue_that_does_not_empty_is_missed(
+    queue: Queue, age: Queue, expected: set[str], why: str, tmp_path: Path
+) -> None:
+    summary = judged(tmp_path, queue, age)
+    assert missed(summary) == expected, f"{why}: {found(summary)}"
+    assert summary.exit_status == 1
+
+
+def test_the_figures_of_a_build_up(tmp_path: Path) -> None:
+    """Above 50 recipients from 103 to 117 s, so from the sample at 102 s to that at 118 s. The least are all 0."""
+    summary = judged(tmp_path, triangle(100, 200, 120))
+    assert found(summary) == {"oldest_message_s": 0, "send_queue_build_up_s": 16, "send_queue_growth_s": 0}
+
+
+def test_the_growth_of_a_straight_line_is_that_of_the_window(tmp_path: Path) -> None:
+    """60 recipients in 600 s are 6 s of throughput at 10 per second."""
+    assert found(judged(tmp_path, lambda at: at / 10))["send_queue_growth_s"] == pytest.approx(6.0, rel=1e-6)
+
+
+def test_a_build_up_at_the_end_has_the_time_to_deliver_it(tmp_path: Path) -> None:
+    """From the sample at 589 s to the end of the window 11 s, and 100 recipients for 10 s."""
+    summary = judged(tmp_path, lambda at: 100 if at >= 590 else 0)
+    assert found(summary)["send_queue_build_up_s"] == pytest.approx(21.0)
+
+
+# --- what is not measured -------------------------------------------------------------------------------------------
+
+QUIET = {"send_queue_build_up_s", "send_queue_growth_s"}
+
+
+@pytest.mark.parametrize(
+    ("at_s", "per_s", "expected", "reason"),
+    [
+        ((), PER_S, {*LIMITS}, "no probe postfix in the logs of this run"),
+        (range(LENGTH_S), None, QUIET, "no length in seconds without measured deliveries"),
+        (range(LENGTH_S), 0.0, QUIET, "no length in seconds without measured deliveries"),
+        ([*range(200), *range(240, LENGTH_S)], PER_S, {*LIMITS}, "longest time without a sample 41.0 s"),
+        (range(300), PER_S, {*LIMITS}, "longest time without a sample 301.0 s"),
+    ],
+)
+def test_what_was_not_measured_is_missed(
+    at_s: Sequence[int], per_s: float | None, expected: set[str], reason: str, tmp_path: Path
+) -> None:
+    summary = judged(tmp_path, lambda _: 0, at_s=at_s, per_s=per_s)
+    assert missed(summary) == expected
+    assert all(one.figure is None and reason in str(one.reason) for one in summary.criteria if not one.passed)
+    assert not summary.verdict.passed
+
+
+def test_growth_needs_a_sample_of_each_part() -> None:
+    nine = growth_s(range(9), np.zeros(9), Window(0, 9))
+    assert nine is None
+    assert growth_s(range(10), np.zeros(10), Window(0, 10)) is not None
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+QUEUES = st.lists(st.integers(0, 3000), min_size=10, max_size=120)
+
+
+@given(QUEUES)
+def test_a_build_up_is_a_stretch_above_the_limit(queue: list[int]) -> None:
+    """By a second way: a window ends with an empty queue, so a build-up lies between two samples that are short."""
+    queue = [*queue, 0]
+    short = [-1, *(at for at, length in enumerate(queue) if length <= 50)]
+    widths = [after - before for before, after in pairwise(short) if after - before > 1]
+    # The window begins a second before the first sample.
+    ages = build_ups_s(range(len(queue)), np.array(queue) / 10, Window(-1, len(queue)))
+    assert max(ages) == max(widths, default=0)
+
+
+@given(QUEUES)
+def test_growth_is_the_lower_bound_of_the_slope_of_the_least(queue: list[int]) -> None:
+    """By numpy's regression, and by Student's t in the table of the NIST handbook: 2.896 for 99 % and 8 degrees."""
+    values = np.array(queue) / 10
+    (grown_s,) = {*growth_s(range(len(queue)), values, Window(0, len(queue)))}  # type: ignore[misc]
+    parts = np.array_split(np.arange(len(queue)), 10)
+    least = [int(part[np.argmin(values[part])]) for part in parts]
+    (slope, _), covariance = np.polyfit(least, values[least], 1, cov=True)
+    bound = max(0.0, slope - 2.896 * np.sqrt(covariance[0, 0]))
+    assert grown_s == pytest.approx(bound * len(queue), rel=1e-3, abs=0.05)
+
+
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=30), st.integers(0, 29))
+def test_build_ups_that_grow_are_no_growth_while_the_queue_empties(part: list[int], empty_at: int) -> None:
+    part[empty_at % len(part)] = 0
+    values = np.array([number * length for number in range(1, 11) for length in part]) / 10
+    grown_s = growth_s(range(len(values)), values, Window(0, len(values)))
+    assert grown_s is not None
+    assert not grown_s.any()
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_a_queue_with_room_is_met(load: float, tmp_path: Path) -> None:
+    """M/M/1 has a queue that empties: at 10 deliveries a second, above 50 recipients once in 1e5 samples at most."""
+    rng = np.random.default_rng(round(load * 10))
+    count = round(PER_S * LENGTH_S * 1.1)
+    came_s = np.cumsum(rng.exponential(1 / PER_S, count))
+    takes_s = rng.exponential(load / PER_S, count)
+    left_s = np.empty(count)
+    free_s = 0.0
+    for number, (came, takes) in enumerate(zip(came_s, takes_s, strict=True)):
+        left_s[number] = free_s = max(free_s, came) + takes
+    waiting = [int(np.count_nonzero((came_s <= at) & (left_s > at))) for at in range(LENGTH_S)]
+    assert max(waiting) > 2
+    assert not missed(judged(tmp_path, lambda at: waiting[at]))
+
+
+@pytest.mark.parametrize("load", [1.05, 1.3])
+def test_a_queue_of_an_overloaded_server_is_missed(load: float, tmp_path: Path) -> None:
+    """5 % more than it delivers: after 600 s, 30 s of throughput wait."""
+    rng = np.random.default_rng(4)
+    walk = np.cumsum(rng.poisson(PER_S * load, LENGTH_S) - rng.poisson(PER_S, LENGTH_S))
+    waiting = walk - np.minimum.accumulate(np.minimum(walk, 0))
+    assert missed(judged(tmp_path, lambda at: waiting[at])) == QUIET
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+def test_the_criterion_is_in_words_everywhere(tmp_path: Path) -> None:
+    summary = judged(tmp_path, lambda _: 100, lambda at: at)
+    words = {one.words: (one.found, one.wanted, one.passed) for one in criteria_in_words(summary.criteria)}
+    assert words == {
+        "oldest message in the send queue, probe postfix": ("599.0 s", "at most 60 s", False),
+        "longest build-up of the send queue, probe postfix": ("610.0 s", "at most 60 s", False),
+        "growth of the send queue over the window, probe postfix": ("0.0 s", "at most 1 s", True),
+    }
+    text = " ".join(full_answer(summary).split())
+    name = "probes.postfix.send_queue_build_up_s.max"
+    assert f"longest build-up of the send queue, probe postfix ({name}): 610.0 s, at most 60 s wanted" in text
+    cases = verdict_junit(summary)
+    assert name in cases
+    assert "610.0 s, at most 60 s wanted" in cases
+
+
+# --- in a scenario --------------------------------------------------------------------------------------------------
+
+
+def scenario(place: Path, text: str, *settings: str) -> Mapping[str, Any]:
+    """The criteria on probes of a scenario with these sections."""
+    path = place / "own.yaml"
+    path.write_text(f"server: embedded\ntopology: [{{users: 4, profile: loadsim-5.5/light}}]\n{text}")
+    criteria = documents(load_scenario(str(path), settings).criteria)
+    return {name: limits for name, limits in criteria.items() if name.startswith("probes.")}
+
+
+def of(probe: str, **others: float) -> dict[str, Any]:
+    return {f"probes.{probe}.{figure}.max": {"max": most} for figure, most in (LIMITS | others).items()}
+
+
+PROBES = "probes: {postfix: {log: /var/log/mail.log}, postfix/two: {log: /x}, host: {}}\n"
+
+
+def test_one_name_stands_for_the_limits_of_each_probe(tmp_path: Path) -> None:
+    assert scenario(tmp_path, PROBES + "criteria: {send_queue_empties: yes}") == of("postfix") | of("postfix/two")
+    assert scenario(tmp_path, PROBES, "criteria.send_queue_empties=yes") == of("postfix") | of("postfix/two")
+    for off in ("no", "null"):
+        assert scenario(tmp_path, PROBES + f"criteria: {{send_queue_empties: {off}}}") == {}
+
+
+def test_a_list_names_the_probes_and_monitors(tmp_path: Path) -> None:
+    text = "criteria: {send_queue_empties: [postfix/two, postfix@mx1, postfix/in@mx2]}"
+    expected = of("postfix/two") | of("postfix@mx1") | of("postfix/in@mx2")
+    assert scenario(tmp_path, PROBES + text) == expected
+    assert scenario(tmp_path, text.replace("postfix/two, ", "")) == of("postfix@mx1") | of("postfix/in@mx2")
+
+
+def test_monitors_of_other_criteria_are_judged_too(tmp_path: Path) -> None:
+    text = "criteria: {send_queue_empties: yes, probes.postfix@mx1.deferred_messages.max: {max: 9}}"
+    assert scenario(tmp_path, text) == of("postfix@mx1") | {"probes.postfix@mx1.deferred_messages.max": {"max": 9}}
+
+
+def test_limits_of_its_own_stay(tmp_path: Path) -> None:
+    text = """criteria:
+  send_queue_empties: yes
+  probes.postfix.oldest_message_s.max: {max: 300}
+  probes.postfix/two.send_queue_growth_s: {max: null}
+"""
+    expected = (
+        of("postfix", oldest_message_s=300) | of("postfix/two") | {"probes.postfix/two.send_queue_growth_s.max": None}
+    )
+    assert scenario(tmp_path, PROBES + text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("criteria: {send_queue_empties: yes}", "expected a probe postfix: add probes.postfix.log"),
+        ("probes: {host: {}}\ncriteria: {send_queue_empties: yes}", "expected a probe postfix: add probes.postfix.log"),
+        ("probes: {postfix: {}}\ncriteria: {send_queue_empties: yes}", "expected probes.postfix.log, the path"),
+        (
+            PROBES + "criteria: {send_queue_empties: [host]}",
+            "expected names of probes of a send queue (postfix, postfix/two,",
+        ),
+        (PROBES + "criteria: {send_queue_empties: [postfix/three]}", "found 'postfix/three'"),
+        (PROBES + "criteria: {send_queue_empties: [7]}", "found 7"),
+        (PROBES + "criteria: {send_queue_empties: []}", "expected yes, or a list of probes"),
+        (PROBES + "criteria: {send_queue_empties: {max: 60}}", "criteria.send_queue_empties: expected yes"),
+        (PROBES + "criteria: {send_queue_empty: yes}", "perhaps send_queue_empties"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_one_line(text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        scenario(tmp_path, text)
+    assert "criteria" in str(refused.value)
+    assert expected in str(refused.value)
+    assert "\n" not in str(refused.value)
