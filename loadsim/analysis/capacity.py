@@ -105,10 +105,16 @@ class Capacity:
         return None
 
     @property
+    def interval(self) -> tuple[int | None, int | None] | None:
+        """The ends of the search for which enough results agree, each None otherwise; None without either."""
+        ends = (self.found.low, self.found.high) if self.found else (None, None)
+        low, high = (users if users is not None and established(self.measured, users) else None for users in ends)
+        return None if low is None and high is None else (low, high)
+
+    @property
     def certain(self) -> bool:
-        """True if enough results agree at both ends to state the interval."""
-        ends = [self.found.low, self.found.high] if self.found else []
-        return bool(ends) and all(established(self.measured, users) for users in ends if users is not None)
+        """True if the interval has each end that the search found, and at least one."""
+        return self.found is not None and (self.found.low, self.found.high) == self.interval
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -147,7 +153,7 @@ class Capacity:
         return {
             "users": self.users,
             "failed_users": found.high if found else None,
-            "interval": [found.low, found.high] if found and self.certain else None,
+            "interval": self.interval and [*self.interval],
             "stopped_by": found.stopped_by if found else None,
             "certain": self.certain if found else None,
             "tasks_per_s": self.tasks_per_s,

@@ -146,7 +146,8 @@ def interval(capacity: Capacity) -> str:
     seen = ", ".join(ends)
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
-        return f"not stated: {seen}; evidence are {EVIDENCE} equal results of each without another, or {mixed}"
+        stated = "not stated" if capacity.interval is None else "stated at one end only"
+        return f"{stated}: {seen}; evidence are {EVIDENCE} equal results of each without another, or {mixed}"
     if found.high is None:
         return f"{seen}; its upper end is not known"
     if found.low is None:
@@ -178,7 +179,7 @@ def doubts(capacity: Capacity) -> list[str]:
     lines = []
     if capacity.found is not None and capacity.found.stopped_by == "noise":
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
-    if capacity.found is not None and not capacity.certain:
+    if (found := capacity.found) and (found.low or found.high) and not capacity.certain:
         lines.append("Chance may have decided: too few results agree at the ends of the search.")
     if refused := [one for one in capacity.refused if one.percent is None]:
         numbers = ", ".join(f"{one.users:,}" for one in refused)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from small_runs import written
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found, Settings
+from loadsim.analysis.capacity_search import Found, Result, Settings
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
@@ -381,6 +381,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
         finished(out, f"00100-{number}", score(100, passed=False))
     found = find_capacity(reader(path), wanted, out)
     assert (found.found, found.exit_status) == (Found(None, 100, "refused"), 4)
+    assert found.document["interval"] == [None, 100]
     assert found.refused[0].users == 50 and "limits.hits" in found.refused[0].why
     text = capacity_text(found, 500)
     assert text.startswith("Capacity: none from 100 users on, which miss the criteria; fewer cannot be measured\n")
@@ -440,6 +441,8 @@ def test_open_files_that_do_not_suffice_are_named_before_the_first_step(tmp_path
     ended = limited(*steps)
     assert ended.returncode == 4, ended.stderr
     assert "Capacity: at least 8 users; more cannot be measured here\n" in ended.stdout
+    answer = json.loads((out / "capacity.json").read_text())
+    assert [answer[key] for key in ("users", "interval", "stopped_by")] == [8, None, "refused"]
     assert "500 users cannot be measured: open files: expected" in " ".join(ended.stdout.split())
 
 
@@ -491,6 +494,65 @@ def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_s
 
 # --- answers ---
 
+ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain", "confirmed")
+"""The keys of the answer, without those of its throughput and resources."""
+
+
+@pytest.mark.parametrize(
+    ("results", "wanted", "answer", "status"),
+    [
+        pytest.param({20: "pass", 64: "fail"}, {}, (20, 24, [20, 24], "criteria", True), 0, id="criteria"),
+        pytest.param({64: "fail"}, {}, (None, 3, [None, 3], "criteria", True), 1, id="none-passes"),
+        pytest.param({64: "pass"}, {}, (64, None, [64, None], "limit", True), 4, id="limit"),
+        pytest.param({20: "pass", 64: "generator"}, {}, (20, None, [20, None], "generator", True), 4, id="generator"),
+        pytest.param({64: "generator"}, {}, (None, None, None, "generator", False), 4, id="generator-at-once"),
+        pytest.param({15: "pass", 30: "both", 64: "fail"}, {}, (15, 31, [15, 31], "noise", True), 4, id="noise"),
+        pytest.param({64: "both"}, {}, (None, None, None, "noise", False), 4, id="noise-at-once"),
+        pytest.param({20: "pass", 64: "fail"}, {"quick": True}, (20, 24, None, "criteria", False), 4, id="quick"),
+        pytest.param({64: "fail"}, {"quick": True}, (None, 3, None, "criteria", False), 4, id="quick-none-passes"),
+        pytest.param({64: "pass"}, {"quick": True}, (64, None, None, "limit", False), 4, id="quick-limit"),
+        pytest.param(
+            {20: "pass", 64: "generator"},
+            {"quick": True},
+            (20, None, None, "generator", False),
+            4,
+            id="quick-generator",
+        ),
+    ],
+)
+def test_each_way_to_end_has_its_form_in_the_file(
+    tmp_path: Path, results: dict[int, str], wanted: dict[str, Any], answer: tuple[Any, ...], status: int
+) -> None:
+    """`results`: those of the numbers up to each key. An end of the interval without evidence is null."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    search = replace(WANTED, **wanted)
+    begun(path, out, search)
+    unfinished = json.loads((out / "capacity.json").read_text())
+    assert {key: unfinished[key] for key in ANSWER} == dict.fromkeys(ANSWER)
+    for users in range(1, 65):
+        result = next(each for most, each in results.items() if users <= most)
+        for number in range(1, 6):
+            passed = result == "pass" or (result == "both" and number % 2 == 0)
+            causes = ["generator"] if result == "generator" else []
+            finished(out, f"{users:05d}-{number}", score(users, passed, causes))
+    found = find_capacity(reader(path), search, out)
+    document = json.loads((out / "capacity.json").read_text())
+    assert tuple(document[key] for key in ANSWER) == (*answer, None)
+    assert found.exit_status == status
+    assert read_capacity(out) == found
+
+
+def test_a_search_without_an_answer_has_null_in_the_file(tmp_path: Path) -> None:
+    """After two void runs."""
+    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
+    begun(path, out)
+    for number in (1, 2):
+        finished(out, f"00004-{number}", score(4, passed=True, causes=["fault"]))
+    with pytest.raises(RunInvalid, match="4 users were invalid twice"):
+        find_capacity(reader(path), WANTED, out)
+    document = json.loads((out / "capacity.json").read_text())
+    assert {key: document[key] for key in ANSWER} == dict.fromkeys(ANSWER)
+
 
 @pytest.mark.parametrize(
     ("found", "status", "first"),
@@ -500,6 +562,8 @@ def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_s
         (Found(1000, None, "generator"), 4, "Capacity: at least 1,000 users; the load generator was too slow for more"),
         (Found(None, None, "generator"), 4, "Capacity: not found; the load generator was too slow for more"),
         (Found(4000, None, "limit"), 4, "Capacity: at least 4,000 users; 4,000 are the most of this search"),
+        (Found(1000, None, "refused"), 4, "Capacity: at least 1,000 users; more cannot be measured here"),
+        (Found(None, 500, "refused"), 4, "Capacity: none from 500 users on, which miss the criteria; fewer cannot be"),
         (Found(1000, 2000, "noise"), 4, "Capacity: not decided, from 1,000 users to 2,000 users"),
         (Found(1000, None, "noise"), 4, "Capacity: not decided, from 1,000 users up"),
         (Found(None, 2000, "noise"), 4, "Capacity: not decided, from none to 2,000 users"),
@@ -511,7 +575,10 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, fir
     lines = capacity_text(ended, 80).splitlines()
     assert (ended.exit_status, lines[0]) == (status, first)
     assert max(map(len, lines)) <= 80
-    assert ended.document["interval"] == [found.low, found.high]
+    ends_found = found.low is not None or found.high is not None
+    assert ended.document["interval"] == ([found.low, found.high] if ends_found else None)
+    assert ended.certain == ends_found
+    assert "Interval: ;" not in "\n".join(lines) and "Chance" not in "\n".join(lines)
 
 
 @pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
@@ -525,6 +592,17 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
         assert f"Interval: not stated: {seen}; evidence are 5 equal results of each" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(("end", "interval"), [("pass", [1000, None]), ("fail", [None, 1200])])
+def test_an_end_with_evidence_is_stated_without_the_other(end: Result, interval: list[int | None]) -> None:
+    """As when a search with --quick meets a number that has been measured five times."""
+    found = Found(1000, 1200, "criteria")
+    ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
+    more = capacity(found, (1000 if end == "pass" else 1200, end), runs=3).steps
+    ended = replace(ended, steps=(*ended.steps, *more))
+    assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, interval)
+    assert "Interval: stated at one end only: 1,000 users passed" in capacity_text(ended, 200)
 
 
 def test_an_end_with_another_result_says_so() -> None:

@@ -8,7 +8,11 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -124,6 +128,48 @@ def test_the_first_sample_has_levels_and_the_next_has_rates() -> None:
 
 def test_this_machine_has_pressure_where_the_kernel_has_it() -> None:
     assert set(kernel_pressure()) == {path.name for path in Path("/proc/pressure").glob("*")} & PRESSURE.keys()
+
+
+@pytest.mark.skipif(not kernel_pressure(), reason="this kernel has no pressure stall information")
+def test_pressure_is_that_of_the_kernel_over_the_same_interval() -> None:
+    """More processes than cores make threads wait. The stalls lie between those of two readings around ours.
+
+    So do the totals: on a busy machine, threads always wait, and a share of 1 hides a wrong unit.
+    """
+    before = stalls_s()
+    reading = reading_of(read_proc, Sources((), (), kernel_pressure()), 0)
+    after = stalls_s()
+    for name in before:
+        assert before[name] <= reading.counters[name, ""] <= after[name], name
+    sample = open_probe(NOWHERE)
+    outer_before, begun_s = stalls_s(), time.monotonic()
+    sample()
+    inner_before, sampled_s = stalls_s(), time.monotonic()
+    busy = [sys.executable, "-c", "for _ in range(5_000_000): pass"]
+    with ExitStack() as stack:
+        for _ in range(2 * (os.cpu_count() or 1)):
+            stack.enter_context(subprocess.Popen(busy))
+    inner_after, asked_s = stalls_s(), time.monotonic()
+    figures = sample()
+    outer_after, ended_s = stalls_s(), time.monotonic()
+    assert inner_after["pressure_cpu_some_share"] > inner_before["pressure_cpu_some_share"]
+    assert {name for name in figures if name.startswith("pressure_")} == stalls_s().keys()
+    for name in stalls_s():
+        least_s, most_s = inner_after[name] - inner_before[name], outer_after[name] - outer_before[name]
+        assert figures[name] * (ended_s - begun_s) >= 0.9999 * least_s, name  # figures have six digits
+        assert figures[name] * (asked_s - sampled_s) <= 1.0001 * most_s, name
+
+
+def stalls_s() -> dict[str, float]:
+    """The kernel's `total` of each line of /proc/pressure, by the figure that it belongs to."""
+    found = {}
+    for name, lines in PRESSURE.items():
+        path = Path("/proc/pressure", name)
+        text = path.read_text() if path.exists() else ""
+        for line, total_us in re.findall(r"^(\w+) .*total=(\d+)$", text, re.MULTILINE):
+            if line in lines:
+                found[f"pressure_{name}_{line}_share"] = int(total_us) / 1e6
+    return found
 
 
 def test_the_most_that_settings_allow_fits_into_a_sample() -> None:
