@@ -14,6 +14,7 @@ from loadsim.report.answer_tables import few_tasks
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
+from loadsim.report.glossary import SCORE_IS
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -49,7 +50,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
 
 
 def what_was_tested(run: RecordedRun) -> str:
-    """Return users, server and day in a sentence."""
+    """Return users, server and day in a sentence, and what a score is."""
     figures = run.figures
     server = f" on {figures.server}" if figures.server else ""
     users = f"{count(figures.users, 'simulated user')}{_profiles(run)}"
@@ -67,7 +68,7 @@ def what_was_tested(run: RecordedRun) -> str:
     less_mail = f", with {received}" if received else ""
     return (
         f"{users} did a day's mail{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
-        f" the window, which is {length(end_s - begin_s)} of it."
+        f" the window, which is {length(end_s - begin_s)} of it. The score is {SCORE_IS}."
     )
 
 

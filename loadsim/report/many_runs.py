@@ -11,6 +11,7 @@ from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
 from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import score_limits_ms
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
 from loadsim.report.document import (
@@ -29,7 +30,6 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import YOUR_OWN
-from loadsim.report.one_run import verdict_words
 
 Series = Sequence[float | None]
 

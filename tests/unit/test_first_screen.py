@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_samples import done, sample_log
+from timing_samples import DELIVERED, ENDED, done, sample_log
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.summary import summarise
@@ -42,6 +42,78 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
     ]
     (tested, *_) = texts(tmp_path, groups=groups, users=1503)
     assert "(1,501 Medium of LoadSim 5.5, 2 office) did a day's mail" in tested
+
+
+def test_it_says_what_a_score_is(tmp_path: Path) -> None:
+    """In the words of the reports on comparisons and suites; a closed loop has no score."""
+    (tested, *_) = texts(tmp_path / "a")
+    assert tested.endswith(
+        "The score is the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+    )
+    assert "score" not in " ".join(texts(tmp_path / "b", mode="stress"))
+
+
+MET = {"criteria": {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1000}}}
+MISSED = {"criteria": {"score_ms": {"max": 1}, "response_score_ms": {"max": 1}, "failed_share": {"max": 0.5}}}
+SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None) for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("header", "tasks", "facts", "sentence"),
+    [
+        (MET, [], {}, "The server kept up with 200 users: every limit was kept (valid, criteria met)."),
+        (
+            MET | {"users": 1, "engine_users": 1},
+            [],
+            {},
+            "The server kept up with 1 user: every limit was kept (valid, criteria met).",
+        ),
+        (MISSED, [], {}, "The server missed 2 limits with 200 users (valid, criteria missed)."),
+        (
+            MET,
+            SKIPPED,
+            {},
+            "With reservations, the server kept up with 200 users: every limit was kept (degraded, criteria met).",
+        ),
+        (
+            MET | {"limits": {"hits": 300}},
+            [],
+            {},
+            "No score can be quoted for 200 users: the run is invalid (invalid, criteria not judged).",
+        ),
+        (
+            MISSED | {"limits": {"hits": 300}},
+            [],
+            {},
+            "No score can be quoted for 200 users: the run is invalid, and missed 2 limits (invalid, criteria missed).",
+        ),
+        (
+            MET,
+            [],
+            {"ended": "early"},
+            "The run with 200 users was ended early: it is invalid (invalid, criteria not judged).",
+        ),
+        (
+            MET | {"mode": "stress", "criteria": {"failed_share": {"max": 0.5}}},
+            [],
+            {},
+            "The server kept every limit with 200 users, who worked without pauses (valid, criteria met).",
+        ),
+    ],
+)
+def test_the_banner_is_a_sentence(
+    tmp_path: Path, header: dict[str, Any], tasks: list[Any], facts: dict[str, Any], sentence: str
+) -> None:
+    """A run that was not valid or missed a limit is never one that the server kept up with."""
+    read = [done("READ", at, 5) for at in range(200)]
+    sample_log(
+        tmp_path / "a.tlog",
+        [*read, *tasks],
+        DELIVERED,
+        header={"users": 200, "engine_users": 200} | header,
+        facts=ENDED | facts,
+    )
+    assert document_of([str(tmp_path / "a.tlog")], {}).verdict == sentence
 
 
 @pytest.mark.parametrize(

@@ -373,11 +373,13 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
 def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
     """The first lines of the page say whether the run may be believed and was passed, and then why not."""
     document = document_of([str(write_two_clients(tmp_path / "run"))], {})
-    assert document.verdict == "Invalid, criteria missed"
+    assert document.verdict == (
+        "The server did not take the load of 2 users: the run is invalid (invalid, criteria missed)."
+    )
     assert document.tone == "bad"
     text = to_html(document)
     assert (
-        text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
+        text.index("(invalid, criteria missed)") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
     )
     assert document.title == "two clients: 2 users, no valid score"
 
@@ -490,7 +492,8 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)], {})
     assert (document.verdict, document.tone) == (
-        "Valid, criteria met; on the embedded server: no measurement",
+        "The embedded server kept up with 2 users: every limit was kept (valid, criteria met; on the embedded server:"
+        " no measurement).",
         "doubtful",
     )
 
