@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_samples import DELIVERED, ENDED, done, sample_log
+from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.summary import summarise
@@ -22,6 +22,7 @@ from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
 from loadsim.report.figure_words import LIMITS, named
+from loadsim.report.first_screen import UNKNOWN_LIMIT
 from loadsim.report.markdown import to_markdown
 
 
@@ -276,3 +277,29 @@ def test_reasons_stand_before_the_figures(tmp_path: Path) -> None:
     (summary, *_) = document_of([str(tmp_path / "b.tlog")], {}).sections
     kinds = [type(block) for block in summary.blocks]
     assert kinds.index(Listing) < kinds.index(Table)
+
+
+@pytest.mark.parametrize(
+    ("server_here", "machine"),
+    [(True, "mx1, where the server is"), (None, "mx1"), (False, None)],
+)
+def test_it_says_what_limits(tmp_path: Path, server_here: bool | None, machine: str | None) -> None:
+    """From the probe `host`, of a machine that may be the server's; otherwise it names the setting that samples it."""
+    place = tmp_path / "sampled"
+    sampled = [
+        {"at_ns": START_NS + at * 10**9, "probe": "host", "figures": {"cpu_busy_share": 0.25}} for at in range(100)
+    ]
+    here = {"client": "mx1", "engine": "machine", "engine_users": 0}
+    sample_log(place / "a.tlog", [done("READ", 0, 5)])
+    sample_log(place / "b.tlog", header=here, health=sampled, facts=ENDED | {"server_here": server_here})
+    line = f"What limits: nearest to full on {machine}: processor 25 % (95th 25 %); evidence, no proof."
+    assert limits_of(place) == (line if machine else UNKNOWN_LIMIT)
+    sample_log(tmp_path / "alone" / "a.tlog", [done("READ", 0, 5)])
+    assert limits_of(tmp_path / "alone") == UNKNOWN_LIMIT
+    assert "probes.host" in UNKNOWN_LIMIT
+
+
+def limits_of(place: Path) -> str:
+    (summary, *_) = document_of([str(place)], {}).sections
+    (line,) = [block for block in summary.blocks if isinstance(block, str) and block.startswith("What limits")]
+    return line
