@@ -27,6 +27,7 @@ from loadsim.model.records import FAILURES
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.report.digits import duration
 from loadsim.users.tasks import TASKS
 
 ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]
@@ -243,7 +244,7 @@ def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text
 
 
 def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
-    most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms (worst)"
+    most = f"generator {duration(snapshot.generator_late_most_s * 1000)} (worst)"
     if lately is None or not (ended := lately.ended("ok", *FAILURES)):
         return Text(most)
     before, after = lately.before, lately.after
@@ -252,7 +253,7 @@ def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
         ("down" if narrow else "session down", after.late_down_s - before.late_down_s),
         ("ours" if narrow else "generator", after.late_generator_s - before.late_generator_s),
     )
-    means = ", ".join(f"{cause} {late_s / ended * 1000:.1f} ms" for cause, late_s in causes)
+    means = ", ".join(f"{cause} {duration(late_s / ended * 1000)}" for cause, late_s in causes)
     return Text(means if narrow else f"{means} (mean, lately); {most}")
 
 
@@ -263,8 +264,8 @@ def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: flo
     text = Text()
     if snapshot.lag_p99_ms is not None:
         bad = lag_most_ms is not None and snapshot.lag_p99_ms > lag_most_ms
-        most = "" if lag_most_ms is None else f", limit {lag_most_ms:.2g}"
-        late = f"{snapshot.lag_p99_ms:.1f} ms late"
+        most = "" if lag_most_ms is None else f", limit {lag_most_ms:.2g} ms"
+        late = f"{duration(snapshot.lag_p99_ms)} late"
         line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(line, style="red" if bad else "")
     bad = cpu_limit is not None and snapshot.cpu_share > cpu_limit
@@ -333,7 +334,7 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
     for name, snapshot in rows_of:
         lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
         on = f"{snapshot.users_on:,} of {snapshot.users:,}"
-        late, core = "" if lag is None else f"{lag:.1f} ms", "" if cpu is None else f"{cpu:.0%}"
+        late, core = "" if lag is None else duration(lag), "" if cpu is None else f"{cpu:.0%}"
         lines.append((name, on, f"{snapshot.done:,}", f"{snapshot.failed:,}", late, core, snapshot.phase))
     return [_fitting_table(lines, CLIENT_FITTING, columns)]
 
@@ -384,7 +385,7 @@ def _about(value_ms: float | None) -> str:
 def sentence(snapshot: LiveSnapshot) -> str:
     """Return the counts as a line, with lag and CPU share of the worst engine in the last second."""
     at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
-    lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
+    lag = "" if snapshot.lag_p99_ms is None else f"; event loop {duration(snapshot.lag_p99_ms)} late"
     busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
     own = f" {snapshot.generator_failed:,} by the generator itself," if snapshot.generator_failed else ""
     return (

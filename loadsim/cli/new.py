@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share, shown_tries
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
@@ -138,9 +139,8 @@ lists: {{count: 0}}
 run:
   day_length: {day_length}        # 8 hours, compressed; without it, a day takes 8 hours
   days: {days}
-  # The first quarter of the run is discarded, and the next half is scored. With 200 users and 4 days of 30 minutes, a
-  # run takes 2 hours: the scored hour has enough of each task for a score that is not provisional. With fewer days,
-  # as for a first try, the score is provisional, and has no confidence interval.
+  # {days} days of {day} take {run}. The first quarter of the run is discarded, and the next half is scored.
+  # The score is provisional if a scored task is due fewer than {few_hits} times in it: loadsim plan {file} says so.
 """
 
 
@@ -181,6 +181,10 @@ def run_new(args: argparse.Namespace) -> int:
         variable=PASSWORD_VARIABLE,
         allow=_allow(answers["host"]),
         days=DAYS,
+        day=in_words(duration(answers["day_length"])),
+        run=in_words(DAYS * duration(answers["day_length"])),
+        few_hits=FEW_HITS,
+        file=file,
         **answers,
     )
     scenario = _write_checked(file, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from loadsim.report import capacity_words as words
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_criteria import criteria_of
 from loadsim.report.capacity_curves import scores_of, throughput_of, utilisation_of
-from loadsim.report.differences import differing, differing_table, facts_of, same_table
+from loadsim.report.differences import BY_NUMBER, differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
@@ -24,11 +23,9 @@ from loadsim.report.document import Block, Column, Document, Link, Listing, Sect
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.many_runs import SAME
 from loadsim.report.resources import NO_PROOF, resource_table
+from loadsim.timinglog.header_words import length
 
 RATED = {PASSED: PASSED_CELL, FAILED: FAILED_CELL}
-
-BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
-"""Matches facts that differ because the number of users does."""
 
 Place = Callable[[str], str]
 """Returns the place of a run directory of the search, relative to the report."""
@@ -42,7 +39,7 @@ def describe_capacity(
     steps = sorted(capacity.steps, key=lambda step: step.users)
     return Document(
         title=f"Capacity: {terms.name}",
-        subtitle=f"{len(steps)} runs, each with a day of {terms.day_s:g} s; searched by {terms.software}",
+        subtitle=f"{len(steps)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
         verdict=words.sentence(capacity),
         tone=_tone(capacity),
         sections=(
@@ -145,6 +142,6 @@ def _how_to_read(capacity: Capacity) -> Iterable[Block]:
         " confidence of at least 90 %, for the plan of this seed."
     )
     yield (
-        f"Users are those of this scenario's day of {capacity.terms.day_s:g} s. The 8-hour equivalent is the number of"
-        " users with a day of 8 h who make the same load. Quote one of the two, with its day."
+        f"Users are those of this scenario's day of {length(capacity.terms.day_s)}. The 8-hour equivalent is the"
+        " number of users with a day of 8 h who make the same load. Quote one of the two, with its day."
     )

@@ -19,6 +19,7 @@ from loadsim.analysis.capacity_search import (
 )
 from loadsim.errors import printable
 from loadsim.report.resources import resource_lines
+from loadsim.timinglog.header_words import length
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
 
@@ -76,7 +77,7 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
         pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
-        lines.append(("Users", f"each with a day of {terms.day_s:g} s{pace}, by the plan of run.seed {terms.seed}"))
+        lines.append(("Users", f"each with a day of {length(terms.day_s)}{pace}, by the plan of run.seed {terms.seed}"))
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
         lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
     if found.high is not None:

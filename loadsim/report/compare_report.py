@@ -10,6 +10,7 @@ from loadsim.analysis.compare_runs import ComparedFigure, Comparison, Comparison
 from loadsim.analysis.compared_run import BASE, NEW
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.report.answer_facts import count
+from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
@@ -32,8 +33,9 @@ from loadsim.report.differences import OF_LISTS, between, differing, differing_t
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
+from loadsim.report.glossary import SCORE_IS
 from loadsim.report.interval_chart import interval_chart
-from loadsim.report.one_run import begun, verdict_words
+from loadsim.report.one_run import begun
 
 NOT_ANSWERED = "Failure rate: tasks that failed, never began or did not end, of all that were due."
 
@@ -83,7 +85,7 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
     yield (
         f"{count(len(base), 'run')} of the base and {len(new)} of the new{with_all}"
         f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}. Slower and faster refer to"
-        " the score: the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+        f" the score: {SCORE_IS}."
     )
     if is_embedded(comparison):
         yield EMBEDDED

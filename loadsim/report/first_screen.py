@@ -14,6 +14,8 @@ from loadsim.report.answer_tables import few_tasks
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
+from loadsim.report.glossary import SCORE_IS
+from loadsim.report.resources import resource_lines
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -43,13 +45,14 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     if summary.criteria:
         shown = criteria_in_words(summary.criteria, verdict.ended_early, valid=verdict.validity != "invalid")
         blocks.append(_criteria(shown))
+    blocks.append(_limits(run))
     if len(verdict.advice) > 1:
         return (*blocks, Listing("What to do next", verdict.advice))
     return (*blocks, f"What to do next: {_next(run)}")
 
 
 def what_was_tested(run: RecordedRun) -> str:
-    """Return users, server and day in a sentence."""
+    """Return users, server and day in a sentence, and what a score is."""
     figures = run.figures
     server = f" on {figures.server}" if figures.server else ""
     users = f"{count(figures.users, 'simulated user')}{_profiles(run)}"
@@ -67,7 +70,7 @@ def what_was_tested(run: RecordedRun) -> str:
     less_mail = f", with {received}" if received else ""
     return (
         f"{users} did a day's mail{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
-        f" the window, which is {length(end_s - begin_s)} of it."
+        f" the window, which is {length(end_s - begin_s)} of it. The score is {SCORE_IS}."
     )
 
 
@@ -115,6 +118,19 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
         ("Wanted", None, lambda one: one.wanted),
         ("Result", None, lambda one: MET if one.passed else MISSED if one.judged else UNJUDGED),
     )
+
+
+UNKNOWN_LIMIT = (
+    "What limits: not known. The probe host did not measure the server's machine over the window: set probes.host={} if"
+    " the load runs there, or run loadsim monitor there."
+)
+
+
+def _limits(run: RecordedRun) -> str:
+    """Return what came nearest to saturation on the server's machine, or on machines that may be it."""
+    candidates = [one for one in run.figures.resources or () if one.server_here is not False]
+    lines = [f"{line[:1].lower()}{line[1:]}" for line in resource_lines(candidates)]
+    return f"What limits: {'; '.join(lines)}." if lines else UNKNOWN_LIMIT
 
 
 def few_hits(run: RecordedRun) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from loadsim.report.document import Block, Column, Section, Table
 
+SCORE_IS = "the time in which 19 of 20 tasks end, as a weighted average of the kinds of task"
+"""The score on the first screen of a report."""
+
 WORDS = (
     (
         "Task",

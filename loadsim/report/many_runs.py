@@ -11,8 +11,9 @@ from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
 from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import score_limits_ms
-from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
+from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
 from loadsim.report.document import (
     Axis,
     Block,
@@ -29,7 +30,6 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import YOUR_OWN
-from loadsim.report.one_run import verdict_words
 
 Series = Sequence[float | None]
 
@@ -115,8 +115,9 @@ SAME = "The runs have the same server, settings, machines and versions, as far a
 
 
 def _differing_names(facts: Facts) -> str:
-    different = differing(facts)
-    return f"The runs differ in: {', '.join(different)}. Their values are below the charts." if different else SAME
+    if not (different := differing(facts)):
+        return SAME
+    return f"The runs differ in: {differing_in_words(different)}. The values are below the charts."
 
 
 def _what_differs(facts: Facts, names: Sequence[str]) -> Block:

@@ -11,14 +11,13 @@ from loadsim.analysis.figures import Coverage, DriverFigures, Figures, TaskFigur
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.summary import Summary
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
-from loadsim.report.answer import NO_MEASUREMENT, passed_words
 from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import of_whole_run
+from loadsim.report.banner import banner
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import (
     Block,
@@ -82,7 +81,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     return Document(
         title=f"{figures.name or 'A run'}: {headline(figures, run.summary.verdict.validity)}",
         subtitle=subtitle(run),
-        verdict=verdict_words(run.summary) + (NO_MEASUREMENT if figures.embedded else ""),
+        verdict=banner(run.summary),
         tone=run.summary.tone,
         sections=(
             Section("Summary", (*first_screen(run), key_figures(run))),
@@ -127,10 +126,6 @@ def begun(run: RecordedRun) -> str:
         at = datetime.fromisoformat(first)
         first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
     return first
-
-
-def verdict_words(summary: Summary) -> str:
-    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary)}"
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:

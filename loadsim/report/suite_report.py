@@ -32,6 +32,7 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
+from loadsim.report.glossary import SCORE_IS
 from loadsim.report.suite_text import (
     INTERVALS,
     STAND_ALONE,
@@ -77,7 +78,7 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     drift = "" if figures.late else ": slow changes of the machine favour no cell"
     yield (
         f"{count(len(figures.cells), 'cell')} with {count(terms['repeats'], 'repeat')} each, {order}{seed}{drift}. The"
-        " score is the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+        f" score is {SCORE_IS}."
     )
     if figures.embedded:
         yield EMBEDDED

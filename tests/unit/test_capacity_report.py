@@ -180,6 +180,15 @@ def test_the_verdict_says_what_the_search_found(found: Found, runs: int, tone: s
     assert any(str(block).startswith("What to do next: ") for block in document.sections[0].blocks)
 
 
+def test_the_day_is_in_hours() -> None:
+    """In the text and in each part of the report that states it."""
+    found = searched()
+    page = to_html(described(found))
+    assert "28800" not in page
+    assert page.count("a day of 8 h") >= 4  # subtitle, users, the equivalent, and how to read it
+    assert "each with a day of 8 h, by the plan" in capacity_text(found, 200)
+
+
 def test_the_embedded_server_is_never_good() -> None:
     found = searched()
     document = described(replace(found, terms=replace(found.terms, embedded=True)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_samples import done, sample_log
+from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.summary import summarise
@@ -22,6 +22,7 @@ from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
 from loadsim.report.figure_words import LIMITS, named
+from loadsim.report.first_screen import UNKNOWN_LIMIT
 from loadsim.report.markdown import to_markdown
 
 
@@ -42,6 +43,78 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
     ]
     (tested, *_) = texts(tmp_path, groups=groups, users=1503)
     assert "(1,501 Medium of LoadSim 5.5, 2 office) did a day's mail" in tested
+
+
+def test_it_says_what_a_score_is(tmp_path: Path) -> None:
+    """In the words of the reports on comparisons and suites; a closed loop has no score."""
+    (tested, *_) = texts(tmp_path / "a")
+    assert tested.endswith(
+        "The score is the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+    )
+    assert "score" not in " ".join(texts(tmp_path / "b", mode="stress"))
+
+
+MET = {"criteria": {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1000}}}
+MISSED = {"criteria": {"score_ms": {"max": 1}, "response_score_ms": {"max": 1}, "failed_share": {"max": 0.5}}}
+SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None) for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("header", "tasks", "facts", "sentence"),
+    [
+        (MET, [], {}, "The server kept up with 200 users: every limit was kept (valid, criteria met)."),
+        (
+            MET | {"users": 1, "engine_users": 1},
+            [],
+            {},
+            "The server kept up with 1 user: every limit was kept (valid, criteria met).",
+        ),
+        (MISSED, [], {}, "The server missed 2 limits with 200 users (valid, criteria missed)."),
+        (
+            MET,
+            SKIPPED,
+            {},
+            "With reservations, the server kept up with 200 users: every limit was kept (degraded, criteria met).",
+        ),
+        (
+            MET | {"limits": {"hits": 300}},
+            [],
+            {},
+            "No score can be quoted for 200 users: the run is invalid (invalid, criteria not judged).",
+        ),
+        (
+            MISSED | {"limits": {"hits": 300}},
+            [],
+            {},
+            "No score can be quoted for 200 users: the run is invalid, and missed 2 limits (invalid, criteria missed).",
+        ),
+        (
+            MET,
+            [],
+            {"ended": "early"},
+            "The run with 200 users was ended early: it is invalid (invalid, criteria not judged).",
+        ),
+        (
+            MET | {"mode": "stress", "criteria": {"failed_share": {"max": 0.5}}},
+            [],
+            {},
+            "The server kept every limit with 200 users, who worked without pauses (valid, criteria met).",
+        ),
+    ],
+)
+def test_the_banner_is_a_sentence(
+    tmp_path: Path, header: dict[str, Any], tasks: list[Any], facts: dict[str, Any], sentence: str
+) -> None:
+    """A run that was not valid or missed a limit is never one that the server kept up with."""
+    read = [done("READ", at, 5) for at in range(200)]
+    sample_log(
+        tmp_path / "a.tlog",
+        [*read, *tasks],
+        DELIVERED,
+        header={"users": 200, "engine_users": 200} | header,
+        facts=ENDED | facts,
+    )
+    assert document_of([str(tmp_path / "a.tlog")], {}).verdict == sentence
 
 
 @pytest.mark.parametrize(
@@ -204,3 +277,29 @@ def test_reasons_stand_before_the_figures(tmp_path: Path) -> None:
     (summary, *_) = document_of([str(tmp_path / "b.tlog")], {}).sections
     kinds = [type(block) for block in summary.blocks]
     assert kinds.index(Listing) < kinds.index(Table)
+
+
+@pytest.mark.parametrize(
+    ("server_here", "machine"),
+    [(True, "mx1, where the server is"), (None, "mx1"), (False, None)],
+)
+def test_it_says_what_limits(tmp_path: Path, server_here: bool | None, machine: str | None) -> None:
+    """From the probe `host`, of a machine that may be the server's; otherwise it names the setting that samples it."""
+    place = tmp_path / "sampled"
+    sampled = [
+        {"at_ns": START_NS + at * 10**9, "probe": "host", "figures": {"cpu_busy_share": 0.25}} for at in range(100)
+    ]
+    here = {"client": "mx1", "engine": "machine", "engine_users": 0}
+    sample_log(place / "a.tlog", [done("READ", 0, 5)])
+    sample_log(place / "b.tlog", header=here, health=sampled, facts=ENDED | {"server_here": server_here})
+    line = f"What limits: nearest to full on {machine}: processor 25 % (95th 25 %); evidence, no proof."
+    assert limits_of(place) == (line if machine else UNKNOWN_LIMIT)
+    sample_log(tmp_path / "alone" / "a.tlog", [done("READ", 0, 5)])
+    assert limits_of(tmp_path / "alone") == UNKNOWN_LIMIT
+    assert "probes.host" in UNKNOWN_LIMIT
+
+
+def limits_of(place: Path) -> str:
+    (summary, *_) = document_of([str(place)], {}).sections
+    (line,) = [block for block in summary.blocks if isinstance(block, str) and block.startswith("What limits")]
+    return line

@@ -19,6 +19,7 @@ from virtual_runs import QUIET, scenario_of
 from loadsim.cli.live_view import Screenful, sentence
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
+from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario
 
 BEFORE = replace(
@@ -68,12 +69,35 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms (mean, lately); generator 3.1 ms (worst)"
     assert lines["Late"] == [late]
     # 10 % of READ's 22 ms, as in the verdict
-    generator = "event loop 0.4 ms late (99th percentile, limit 2.2), 12% of a core (limit 60%), 96 MiB"
+    generator = "event loop 0.4 ms late (99th percentile, limit 2.2 ms), 12% of a core (limit 60%), 96 MiB"
     assert lines["Generator"] == [generator]
     assert lines["Failures"] == ["SEND: 450 RCPT (2); SEND: no answer to DATA (1)"]
     assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]
     assert lines["READ"] == ["2,113", "0", "17.3", "22 ms"]  # 925 within 20 ms and 113 within 25.1: the 987th is amid
     assert lines["SEND"] == ["420", "3", "3.3", "over 100 s"]  # twenty of two hundred
+
+
+def test_times_have_the_digits_of_the_answer(scenario: Scenario) -> None:
+    """Thousands separators, no decimals from 100 ms on, and seconds from 10 s on, wherever a time stands."""
+    ended = Stretch(BEFORE, WORK).ended("ok", *FAILURES)
+    slow = replace(
+        WORK,
+        lag_p99_ms=2528.1,
+        generator_late_most_s=12.34,
+        late_busy_s=BEFORE.late_busy_s + 2.5281 * ended,
+        late_down_s=BEFORE.late_down_s + 228.3074 * ended,
+    )
+    for columns in (200, 60):
+        text = " ".join(drawn(slow, Stretch(BEFORE, slow), scenario, columns))
+        assert "busy 2,528 ms" in text
+        assert "down 228 s" in text
+        assert "2,528 ms late" in text
+    assert "generator 12.3 s (worst)" in " ".join(drawn(slow, None, scenario))
+    assert "event loop 2,528 ms late" in sentence(slow)
+    console = Console(file=io.StringIO(), width=120, height=50)
+    console.print(Screenful(WORK, None, scenario, {"one": slow}))
+    assert isinstance(console.file, io.StringIO)
+    assert "2,528 ms" in console.file.getvalue()
 
 
 def test_the_limit_of_the_event_loop_is_that_of_the_verdict(scenario: Scenario) -> None:
@@ -85,7 +109,7 @@ def test_the_limit_of_the_event_loop_is_that_of_the_verdict(scenario: Scenario) 
     ):
         told = replace(WORK, service_times=times)
         lines = cells(drawn(told, Stretch(replace(BEFORE, service_times={}), told), scenario))
-        assert f"(99th percentile, limit {expected})" in lines["Generator"][0]
+        assert f"(99th percentile, limit {expected} ms)" in lines["Generator"][0]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +236,7 @@ Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
 Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
 Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean,
            lately); generator 3.1 ms (worst)
-Generator  event loop 0.4 ms late (99th percentile, limit 2), 12% of a core
+Generator  event loop 0.4 ms late (99th percentile, limit 2 ms), 12% of a core
            (limit 60%), 96 MiB
 Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
 {TABLE}""",
@@ -221,7 +245,7 @@ window  ━━━━━━━━━━━━━━━━━━━━━━━━
 Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
 Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
 Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean, lately); generator 3.1 ms (worst)
-Generator  event loop 0.4 ms late (99th percentile, limit 2), 12% of a core (limit 60%), 96 MiB
+Generator  event loop 0.4 ms late (99th percentile, limit 2 ms), 12% of a core (limit 60%), 96 MiB
 Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
 {TABLE}""",
 }

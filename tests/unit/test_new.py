@@ -39,6 +39,15 @@ def made(*words: str) -> Scenario:
     return load_scenario("own.yaml")
 
 
+def test_the_comment_on_the_days_states_what_was_asked_for() -> None:
+    """No figure of the defaults, and no promise that a small load breaks."""
+    made("--users", "50", "--day-length", "90s")
+    written = Path("own.yaml").read_text(encoding="utf-8")
+    assert "\n  # 4 days of 90 s take 6 min. " in written
+    assert "enough" not in written
+    assert "200" not in written
+
+
 @pytest.mark.slow
 def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> None:
     """Nothing is asked without a terminal. The next commands are printed, and nothing secret is written."""
@@ -48,7 +57,9 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
     assert (scenario.server.imap.host, scenario.server.imap.port, scenario.server.smtp.port) == ("127.0.0.1", 143, 25)
     assert (scenario.account(7).login, scenario.account(7).password) == ("user00007", "hidden-7")
     assert (scenario.run.day_length_s, scenario.run.warm_up_s, scenario.run.window_s) == (1800, 1800, 3600)
-    assert "hidden" not in Path("own.yaml").read_text(encoding="utf-8")
+    written = Path("own.yaml").read_text(encoding="utf-8")
+    assert "hidden" not in written
+    assert "\n  # 4 days of 30 min take 2 h. The first quarter" in written
     printed = capsys.readouterr()
     assert "\n  loadsim check own.yaml\n  loadsim run own.yaml\n" in printed.out
     assert printed.out.endswith(

@@ -56,6 +56,7 @@ from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
+from loadsim.report.differences import differing_in_words
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
 from loadsim.report.many_runs import SAME
@@ -373,11 +374,13 @@ def test_a_password_is_nowhere(tmp_path: Path) -> None:
 def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
     """The first lines of the page say whether the run may be believed and was passed, and then why not."""
     document = document_of([str(write_two_clients(tmp_path / "run"))], {})
-    assert document.verdict == "Invalid, criteria missed"
+    assert document.verdict == (
+        "The server did not take the load of 2 users: the run is invalid (invalid, criteria missed)."
+    )
     assert document.tone == "bad"
     text = to_html(document)
     assert (
-        text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
+        text.index("(invalid, criteria missed)") < text.index("MOVE has too few hits") < text.index('<svg class="plot"')
     )
     assert document.title == "two clients: 2 users, no valid score"
 
@@ -490,7 +493,8 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)], {})
     assert (document.verdict, document.tone) == (
-        "Valid, criteria met; on the embedded server: no measurement",
+        "The embedded server kept up with 2 users: every limit was kept (valid, criteria met; on the embedded server:"
+        " no measurement).",
         "doubtful",
     )
 
@@ -577,12 +581,45 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         ("Users", "10", "a"),
         ("Users", "20", "b, c, d"),
     )
-    assert differ_in == "The runs differ in: Users. Their values are below the charts."
+    assert differ_in == "The runs differ in: the number of users. The values are below the charts."
     assert advice == (
         "What to do next: the limit is between 10 and 20 users. Measure numbers between them, each at least three times"
         " (loadsim capacity does so by itself)."
     )
     assert document.tone == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (
+            {
+                "Users": ["10, each", "20, each"],
+                "Profiles": ["10 medium", "20 medium"],
+                "Scenario digest": ["a", "b"],
+                "Plan digest": ["c", "d"],
+                "Start state digest": ["e", "f"],
+                "Scenario key topology.0.users": ["10", "20"],
+            },
+            "the number of users",
+        ),
+        (
+            {
+                "Users": ["10", "20"],
+                "Profiles": ["10 medium", "20 heavy"],
+                "IMAP greeting": ["x", "y"],
+                "Scenario key run.days": ["1", "2"],
+                "Scenario key run.seed": ["1", "2"],
+            },
+            "the number of users; Profiles; IMAP greeting; the scenario's run.days, run.seed",
+        ),
+        ({"Plan digest": ["c", "d"], "Profiles": ["1 a", "1 b"]}, "Plan digest; Profiles"),
+    ],
+    ids=["users alone", "more", "not the users"],
+)
+def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]], says: str) -> None:
+    """And nothing else is hidden by it: not other profiles, nor a plan that differs with equal users."""
+    assert differing_in_words(facts) == says
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from growing_runs import second
 from run_states import summary_of
 from web_pages import Served, page_view, served
 
+from loadsim.report.digits import duration
+
 pytestmark = [pytest.mark.slow, needs_browser]
 
 HOSTILE = "<img src=x onerror=alert(1)></td><script>document.title='mine'</script>"
@@ -89,6 +91,19 @@ def test_figures_of_probes_have_charts(chromium: Browser) -> None:
         strokes = shown.value("document.querySelector('#probes path.line').getAttribute('d')")
         assert re.fullmatch(r"M(\d+) 125h1L(\d+) 125L(\d+) 125L(\d+) 125", strokes)
         assert chromium.complaints == []
+
+
+def test_times_have_the_digits_of_the_answer(chromium: Browser) -> None:
+    """As `duration` has them; in the legends of charts, too."""
+    times_ms = [0.0, 0.04, 7.649, 99.94, 99.96, 101.7, 1387.9, 2528.1, 9999.4, 9999.6, 12_345.0, 99_940.0, 228_307.4]
+    with served(page_view()) as page:
+        busy(page)
+        shown = chromium.page(page.url)
+        shown.wait_for("document.querySelectorAll('#charts .panel').length > 3")
+        assert shown.value(f"{times_ms}.map(duration).join('; ')") == "; ".join(map(duration, times_ms))
+        labels = shown.value("[...document.querySelectorAll('#charts .plot')].map((one) => one.ariaLabel)")
+        (lag,) = [label for label in labels if label.startswith("Lag of the event loop")]
+        assert "99th percentile now 9.0 ms" in lag
 
 
 def test_another_token_is_told(chromium: Browser) -> None:

@@ -99,6 +99,15 @@ function figure(value) {
   return value.toLocaleString("en", { maximumSignificantDigits: Math.abs(value) < 1000 ? 3 : 6 });
 }
 
+// A time with its unit, as `duration` of the answer.
+function duration(value) {
+  const digits = (number, decimals) => number.toLocaleString("en", { minimumFractionDigits: decimals,
+    maximumFractionDigits: decimals });
+  if (value === null) return figure(value);
+  if (Math.round(value) >= 10000) return `${digits(value / 1000, Math.round(value / 100) < 1000 ? 1 : 0)} s`;
+  return `${digits(value, Math.round(value * 10) < 1000 ? 1 : 0)} ms`;
+}
+
 function percent(share) { return `${Math.round(share * 10000) / 100}%`; }
 
 function chart([title, unit, lines], rows, endS, windowS) {
@@ -132,7 +141,7 @@ function chart([title, unit, lines], rows, endS, windowS) {
   }
   plot.append(drawing("line", { class: "edge", x2: "100%", y1: "100%", y2: "100%" }));
   // The lines, with the last figure of each in the legend.
-  const words = [];
+  const words = [], shownLast = unit === "ms" ? duration : figure;
   lines.forEach(([name], number) => {
     const look = `line c${number % COLOURS} d${number % DASHES}`, last = values[number].at(-1) ?? null;
     const inner = drawing("svg", { viewBox: `0 0 ${UNITS} ${UNITS}`, preserveAspectRatio: "none", width: "100%",
@@ -149,9 +158,9 @@ function chart([title, unit, lines], rows, endS, windowS) {
     plot.append(inner);
     const key = drawing("svg", { class: "key", "aria-hidden": "true" }), item = element("li");
     key.append(drawing("line", { class: look, x1: 0, x2: "100%", y1: "50%", y2: "50%" }));
-    item.append(key, `${name} `, element("b", figure(last)));
+    item.append(key, `${name} `, element("b", shownLast(last)));
     legend.append(item);
-    words.push(`${name} now ${figure(last)}`);
+    words.push(`${name} now ${shownLast(last)}`);
   });
   plot.setAttribute("aria-label", `${title}, ${unit}: ${words.join(", ")}; the axis goes from ${figure(bottom)} to ${figure(top)}.`);
   panel.append(head, legend, plot);

@@ -19,7 +19,8 @@ from loadsim.engine.snapshot import LiveSnapshot, Recent
 from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.report.answer import NO_MEASUREMENT
-from loadsim.report.one_run import headline, verdict_words
+from loadsim.report.banner import verdict_words
+from loadsim.report.one_run import headline
 from loadsim.runs.watcher import Stage, Watcher
 
 KINDS = 20

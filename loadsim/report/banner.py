@@ -1,0 +1,60 @@
+"""The verdict of a run as a sentence that a reader may quote, followed by the words of the answer."""
+
+from __future__ import annotations
+
+from loadsim.analysis.summary import Summary
+from loadsim.analysis.verdict import ENDED_EARLY, server_failed
+from loadsim.report.answer import NO_MEASUREMENT, missed_and_unjudged, passed_words
+from loadsim.report.answer_facts import count
+from loadsim.report.criterion_words import missed_in_words
+
+
+def verdict_words(summary: Summary) -> str:
+    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary)}"
+
+
+def banner(summary: Summary) -> str:
+    """Return the sentence; in brackets, the verdict as the answer in a terminal states it."""
+    words = verdict_words(summary).lower() + (NO_MEASUREMENT if summary.figures.embedded else "")
+    return f"{_sentence(summary)} ({words})."
+
+
+def _sentence(summary: Summary) -> str:
+    figures, verdict = summary.figures, summary.verdict
+    invalid = verdict.validity == "invalid"
+    if verdict.passed is None:
+        return f"This is {'an invalid' if invalid else 'one'} slice of a run: limits are judged with the other slices"
+    users = count(figures.users, "user")
+    if invalid:
+        return _of_invalid(summary, users)
+    # Only a run with a plan offers a load that a server can fail to keep up with.
+    server = "the embedded server" if figures.embedded else "the server"
+    if not summary.criteria:
+        words = f"no limit was set for {server} with {users}"
+    elif not verdict.passed:
+        words = f"{server} {_missed(summary)} with {users}"
+    elif figures.stress:
+        words = f"{server} kept every limit with {users}, who worked without pauses"
+    else:
+        words = f"{server} kept up with {users}: every limit was kept"
+    if verdict.validity == "degraded":
+        return f"With reservations, {words}"
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _of_invalid(summary: Summary, users: str) -> str:
+    """Return that no score may be quoted, and for which of the causes that a reader must tell apart."""
+    verdict = summary.verdict
+    if server_failed(verdict.causes):
+        return f"The server did not take the load of {users}: the run is invalid"
+    if ENDED_EARLY in verdict.defects:
+        return f"The run with {users} was ended early: it is invalid"
+    missed = f", and {_missed(summary)}" if passed_words(summary) == "criteria missed" else ""
+    figure = "throughput" if summary.figures.stress else "score"
+    return f"No {figure} can be quoted for {users}: the run is invalid{missed}"
+
+
+def _missed(summary: Summary) -> str:
+    """Return the number of limits that were missed; that of several runs is in the list of them."""
+    judged, _ = missed_and_unjudged(summary)
+    return "missed limits" if summary.verdict.missed_runs else f"missed {count(len(missed_in_words(judged)), 'limit')}"
