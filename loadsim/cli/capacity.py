@@ -27,7 +27,9 @@ from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS
+from loadsim.monitor.server_discovery import find_server
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.report.capacity_words import so_far
 from loadsim.runs.capacity import PAUSE_S, Runner, Wanted, find_capacity
@@ -129,7 +131,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each step
     runner = _runner(args, scenario)
     with shown_page(args, scenario) as page:
-        shown = _Shown(args, page)
+        shown = _Shown(args, page, server_here=runner is None and _server_here(scenario))
         capacity = _search(args, runner, shown)
         if capacity is None:
             return ENDED_EARLY
@@ -197,12 +199,19 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
     return run
 
 
+def _server_here(scenario: Scenario) -> bool:
+    """Return True if the server under test is on this machine, and is none of loadsim's own processes."""
+    server = scenario.server
+    return isinstance(server, Server) and bool(find_server(server.imap, server.smtp).here)
+
+
 class _Shown:
     """Shows a search: its steps and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace, page: PageView) -> None:
+    def __init__(self, args: argparse.Namespace, page: PageView, *, server_here: bool) -> None:
         self._args = args
         self._page = page
+        self._server_here = server_here
         self._width = width_and_colours()[0]
         self.resume = ""
         self._capacity: Capacity | None = None
@@ -246,7 +255,8 @@ class _Shown:
         if self._args.json:
             self._print(json.dumps(capacity.document, indent=2), sys.stdout)
         else:
-            self._print(f"\n{capacity_text(capacity, self._width)}\n\nSteps: {capacity.directory}", sys.stdout)
+            text = capacity_text(capacity, self._width, self._server_here)
+            self._print(f"\n{text}\n\nSteps: {capacity.directory}", sys.stdout)
 
     def report(self, path: Path) -> None:
         if not self._args.json:

@@ -128,6 +128,7 @@ server:
 domain: {domain}
 accounts: {{user: {user}, password_env: {variable}}}
 
+{probes}
 topology:
   - {{profile: {profile}, users: {users}}}
 
@@ -141,6 +142,18 @@ run:
   # The first quarter of the run is discarded, and the next half is scored. With 200 users and 4 days of 30 minutes, a
   # run takes 2 hours: the scored hour has enough of each task for a score that is not provisional. With fewer days,
   # as for a first try, the score is provisional, and has no confidence interval.
+"""
+
+
+SAMPLED_HERE = """\
+# The answer names the resources of this machine, on which the server is, that come nearest to full.
+probes: {host: {}}
+"""
+
+SAMPLED_THERE = """\
+# To see which resources of the server come nearest to full, type this on its machine before a run, and copy the file
+# to the run's logs (docs/how-to/watch-the-server.md). If that is this machine, use this key: probes: {{host: {{}}}}
+# loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} --out server.tlog
 """
 
 
@@ -180,6 +193,7 @@ def run_new(args: argparse.Namespace) -> int:
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
         allow=_allow(answers["host"]),
+        probes=_probes(answers),
         days=DAYS,
         **answers,
     )
@@ -262,6 +276,11 @@ def _allow(host: str) -> str:
     if is_loopback(host):
         return ""
     return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
+
+
+def _probes(answers: Mapping[str, str]) -> str:
+    """Return the key that samples the server's machine; for another machine than this one, how to do it there."""
+    return SAMPLED_HERE if is_loopback(answers["host"]) else SAMPLED_THERE.format(**answers)
 
 
 def _write_checked(file: Path, text: str) -> Scenario:

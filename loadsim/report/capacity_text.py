@@ -8,6 +8,7 @@ from loadsim.errors import printable
 from loadsim.report.capacity_words import MOST_REASONS, RESULTS, doubts, facts, limits, verdict
 from loadsim.report.digits import duration
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
+from loadsim.report.resources import NOT_SAMPLED
 from loadsim.report.table import table
 
 BAR, LIMIT_AT = 20, 14
@@ -24,10 +25,15 @@ def step_text(step: MeasuredStep, width: int) -> str:
     return "\n".join(wrapped([first, *reasons, *([f"  - {more} more"] if more > 0 else [])], max(width, LEAST_WIDTH)))
 
 
-def capacity_text(capacity: Capacity, width: int) -> str:
-    """Return the answer of a search that has ended, without a final line break."""
+def capacity_text(capacity: Capacity, width: int, server_here: bool = False) -> str:
+    """Return the answer of a search that has ended, without a final line break.
+
+    `server_here`: the server is on this machine, so that a probe of the runs can sample it.
+    """
     width = max(width, LEAST_WIDTH)
     lines = [f"Capacity: {verdict(capacity)}", *(f"{name}: {text}" for name, text in facts(capacity))]
+    if server_here and not any(step.resources for step in capacity.steps):
+        lines.append(NOT_SAMPLED)
     legend = f"{limits(capacity)} The bars are the scores; | is the limit.".strip()
     return "\n".join(
         [*wrapped([*lines, *doubts(capacity)], width), "", *_curve(capacity), "", *wrapped([legend], width)]

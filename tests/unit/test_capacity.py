@@ -31,6 +31,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.report.capacity_words import what_next
+from loadsim.report.resources import NOT_SAMPLED
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
 from loadsim.runs.capacity_file import read_capacity
 from loadsim.runs.resumable import finished_score
@@ -626,6 +627,20 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
         return status, captured.out, captured.err
 
     return run
+
+
+@pytest.mark.parametrize(("host", "said"), [("127.0.0.1", True), ("192.0.2.7", False)])
+def test_the_command_says_how_to_sample_a_server_here(host: str, said: bool, tmp_path: Path, printed: Printed) -> None:
+    """A server elsewhere (RFC 5737) is not sampled by a probe of this machine."""
+    services = {service: {"host": host, "port": 1} for service in ("imap", "smtp")}
+    accounts = {"user": "user{index}", "password": "secret"}
+    out, path = tmp_path / "out", tmp_path / "small.yaml"
+    written(path, server=services, accounts=accounts, allow_hosts=[host])
+    begun(path, out)
+    all_finished(out, capacity=20)
+    status, shown, _ = printed("capacity", path, "--out", out, "--from", "4", "--most", "64")
+    assert status == 0
+    assert (NOT_SAMPLED in shown.splitlines()) is said
 
 
 def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -> None:

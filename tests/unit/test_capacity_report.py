@@ -32,6 +32,7 @@ from loadsim.report.document import Chart, Document, Link, Table, tables, to_jso
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.resources import NOT_SAMPLED
 from loadsim.runs.capacity_file import read_capacity, resumed, write
 
 FOUND = Found(1000, 1200, "criteria")
@@ -263,6 +264,19 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
     assert passed.nearest_to_full is not None and passed.nearest_to_full.users == 1000
     assert capacity(Found(1000, 1100, "criteria"), (1000, "pass"), (1100, "fail")).document["resources"] is None
+
+
+def test_without_resources_the_answer_says_how_to_get_them() -> None:
+    """If the server is on this machine, and no step has any: an undecided one is no end of the search."""
+    ends = ((1000, "pass"), (1100, "fail"))
+    without = capacity(Found(1000, 1100, "criteria"), *ends)
+    assert NOT_SAMPLED not in capacity_text(without, 100)
+    assert NOT_SAMPLED in capacity_text(without, 100, server_here=True).splitlines()
+    sampled = capacity(Found(1000, 1100, "criteria"), *ends, resources=(OWN,))
+    assert NOT_SAMPLED not in capacity_text(sampled, 100, server_here=True)
+    of_some = replace(without, steps=(*without.steps, *capacity(FOUND, (1050, "undecided"), resources=(OWN,)).steps))
+    assert of_some.nearest_to_full is None
+    assert NOT_SAMPLED not in capacity_text(of_some, 100, server_here=True)
 
 
 def test_texts_of_a_server_stay_texts() -> None:
