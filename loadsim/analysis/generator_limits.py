@@ -141,7 +141,7 @@ def full_machines(generator: Generator) -> list[str]:
     return [
         f"the processor of {machine.name} was {machine.cpu_share:.0%} busy, and loadsim's engines took"
         f" {machine.engines_share:.0%} of it: look in top what else ran. End other programs, and run again;"
-        " --set 'probes={host: {}}' records what the server takes"
+        " --set 'probes.host={}' records what the server takes"
         for machine in generator.machines
         if machine.server_here and machine.engines_share is not None and _above(machine.cpu_share, BUSY_SHARE)
     ]

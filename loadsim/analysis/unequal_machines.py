@@ -39,7 +39,7 @@ def unequal_machines(sides: Mapping[str, Sequence[Figures]]) -> list[str]:
         busier, other = found
         warnings.append(
             f"the machine was busier in the runs of {busier[0]} ({busier[1]} of its cores) than of {other[0]}"
-            f" ({other[1]}): either the server needed more there, or other programs ran; --set 'probes={{host: {{}}}}'"
+            f" ({other[1]}): either the server needed more there, or other programs ran; --set 'probes.host={{}}'"
             " records which"
         )
     return warnings

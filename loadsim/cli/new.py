@@ -129,6 +129,7 @@ server:
 domain: {domain}
 accounts: {{user: {user}, password_env: {variable}}}
 
+{probes}
 topology:
   - {{profile: {profile}, users: {users}}}
 
@@ -141,6 +142,18 @@ run:
   days: {days}
   # {days} days of {day} take {run}. The first quarter of the run is discarded, and the next half is scored.
   # The score is provisional if a scored task is due fewer than {few_hits} times in it: loadsim plan {file} says so.
+"""
+
+
+SAMPLED_HERE = """\
+# The answer names the resources of this machine, on which the server is, that come nearest to full.
+probes: {host: {}}
+"""
+
+SAMPLED_THERE = """\
+# To see which resources of the server come nearest to full, type this on its machine before a run, and copy the file
+# to the run's logs (docs/how-to/watch-the-server.md). If that is this machine, use this key: probes: {{host: {{}}}}
+# loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} --out server.tlog
 """
 
 
@@ -180,6 +193,7 @@ def run_new(args: argparse.Namespace) -> int:
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
         allow=_allow(answers["host"]),
+        probes=_probes(answers),
         days=DAYS,
         day=in_words(duration(answers["day_length"])),
         run=in_words(DAYS * duration(answers["day_length"])),
@@ -266,6 +280,11 @@ def _allow(host: str) -> str:
     if is_loopback(host):
         return ""
     return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
+
+
+def _probes(answers: Mapping[str, str]) -> str:
+    """Return the key that samples the server's machine; for another machine than this one, how to do it there."""
+    return SAMPLED_HERE if is_loopback(answers["host"]) else SAMPLED_THERE.format(**answers)
 
 
 def _write_checked(file: Path, text: str) -> Scenario:

@@ -9,7 +9,7 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import duration, percent
-from loadsim.report.resources import resource_lines
+from loadsim.report.resources import NOT_SAMPLED, resource_lines
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import LEFT_OUT, received_of_published
 
@@ -141,7 +141,7 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
         *_lateness(figures),
         *_generator(figures.generator, figures.engines),
         *(_machine(machine) for machine in figures.machines),
-        *resource_lines(figures.resources),
+        *_nearest_to_full(figures),
     ]
 
 
@@ -304,6 +304,14 @@ def _machine(machine: MachineHealth) -> str:
         shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
         parts.append("the server runs on this machine" + shares)
     return f"Machine {machine.name}: " + "; ".join(parts or ["nothing is known"])
+
+
+def _nearest_to_full(figures: Figures) -> list[str]:
+    """Return the resources nearest to saturation; without any, how to sample them if the server is on this machine."""
+    here = figures.machines and all(machine.server_here for machine in figures.machines)
+    if figures.resources or not here or figures.embedded or figures.slice:
+        return resource_lines(figures.resources)
+    return [NOT_SAMPLED]
 
 
 def count_copies(number: float) -> str:

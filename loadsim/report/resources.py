@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from loadsim.analysis.resources import Resource
 from loadsim.report.document import Table, table_of
 
+NOT_SAMPLED = "Nearest to full: not sampled; --set 'probes.host={}' samples the server"
+"""The line instead of `resource_lines`, if the server is on the machine that a probe of the run would sample."""
+
 MOST_NAMED = 3
 """The most resources of a machine in a line."""
 

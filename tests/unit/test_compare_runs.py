@@ -546,11 +546,13 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
 
 
 def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
-    """The seed changes the plan, and the server's address does not."""
+    """The seed changes the plan; the server's address and a probe do not."""
     runs = []
-    for name, seed in (("base", 1), ("new", 2)):
+    for name, seed, probes in (("base", 1, "{}"), ("new", 2, "{host: {}}")):
         runs.append(write_run(tmp_path, name, scenario_digest=f"s{seed}", plan_digest=f"p{seed}"))
-        scenario = f"server: {{imap: {{host: {name}}}}}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
+        scenario = (
+            f"server: {{imap: {{host: {name}}}}}\nprobes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
+        )
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
     assert "or each equally often in base and in new; the scenarios differ in run.seed;" in refused(runs[:1], runs[1:])
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from loadsim.analysis.score import FEW_HITS
-from loadsim.cli import main
+from loadsim.cli import main, parser
 from loadsim.cli.new import PASSWORD_VARIABLE, QUESTIONS
 from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.remedy import scored_in_window
@@ -60,6 +61,7 @@ def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> No
     written = Path("own.yaml").read_text(encoding="utf-8")
     assert "hidden" not in written
     assert "\n  # 4 days of 30 min take 2 h. The first quarter" in written
+    assert scenario.probes == {"host": {}}
     printed = capsys.readouterr()
     assert "\n  loadsim check own.yaml\n  loadsim run own.yaml\n" in printed.out
     assert printed.out.endswith(
@@ -83,6 +85,15 @@ def test_options_are_in_the_scenario() -> None:
     assert scenario.account(3).login == "u#3"
     assert (scenario.users, scenario.topology[0].profile_name) == (int(UNPLANNED), "loadsim-5.0/heavy")
     assert scenario.run.day_length_s == 1800
+
+
+def test_another_machine_is_sampled_there() -> None:
+    """This machine's figures would be taken for the server's. A comment has the command for the other one."""
+    scenario = made("--host", "mail.example.com", "--tls", "implicit", "--users", UNPLANNED)
+    assert scenario.probes == {}
+    (command,) = re.findall("^# (loadsim monitor .*)", Path("own.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    args = parser().parse_args(shlex.split(command)[1:])
+    assert (args.probes, args.imap_port, args.smtp_port) == (["host"], 993, 465)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ generator's machine is taken for the server's.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.resources import Place, Resource, probe_places, ranked_resources
 from loadsim.analysis.summary import summarise
+from loadsim.model.scenario import load_scenario
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.answer import full_answer, short_answer
-from loadsim.report.resources import FULL_WORDS, resource_lines, resource_table
+from loadsim.report.resources import FULL_WORDS, NOT_SAMPLED, resource_lines, resource_table
 from loadsim.timinglog.merge import merge
 
 PLACES = {"host": Place("mx1", True)}
@@ -149,14 +151,18 @@ def test_each_figure_is_one_of_the_probe_and_has_words() -> None:
 # --- in a log -----------------------------------------------------------------------------------------------------
 
 
-def log_of(place: Path, server_here: bool | None, figures: Mapping[str, float]) -> Any:
+def log_of(
+    place: Path, server_here: bool | None, figures: Mapping[str, float], header: Mapping[str, Any] | None = None
+) -> Any:
+    """A log of one machine; without figures, the probe did not sample."""
+    health = [{"at_ns": START_NS + at_s * 10**9, "probe": "host", "figures": dict(figures)} for at_s in range(100)]
     machine = sample_log(
         place / "c1.machine.tlog",
-        health=[{"at_ns": START_NS + at_s * 10**9, "probe": "host", "figures": dict(figures)} for at_s in range(100)],
-        header=HEADER | {"engine": "machine", "engine_users": 0},
+        health=health if figures else [],
+        header=HEADER | {"engine": "machine", "engine_users": 0} | (header or {}),
         facts=ENDED | {"server_here": server_here},
     )
-    engine = sample_log(place / "c1.0.tlog", [done("READ", 1000, 40)])
+    engine = sample_log(place / "c1.0.tlog", [done("READ", 1000, 40)], header=HEADER | (header or {}))
     return merge([engine, machine])
 
 
@@ -191,3 +197,32 @@ def test_without_the_probe_there_is_nothing(tmp_path: Path) -> None:
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)])])
     assert "resources" not in summary.score
     assert "Nearest to full" not in full_answer(summary)
+
+
+@pytest.mark.parametrize(
+    ("server_here", "header", "said"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (None, {}, False),
+        (True, {"embedded": True}, False),
+        (True, {"slice": {"number": 2, "weights": [1, 1]}}, False),
+    ],
+)
+def test_without_the_probe_the_answer_says_how_to_get_it(
+    server_here: bool | None, header: Mapping[str, Any], said: bool, tmp_path: Path
+) -> None:
+    """But only if the run's own probe would sample the server. A slice without user 1 has no probe."""
+    log = log_of(tmp_path, server_here, {}, header)
+    summary = summarise([log])
+    assert "resources" not in summary.score
+    assert (NOT_SAMPLED in full_answer(summary).splitlines()) is said
+    assert (NOT_SAMPLED in short_answer(summary, 100).splitlines()) is said
+    assert len(NOT_SAMPLED) <= 80
+
+
+def test_the_setting_that_the_answer_names_is_the_probe() -> None:
+    """The words of the line, typed in a shell, make a scenario with the probe."""
+    option, setting = shlex.split(NOT_SAMPLED.partition("; ")[2])[:2]
+    assert option == "--set"
+    assert load_scenario("quickstart", [setting]).probes == {"host": {}}

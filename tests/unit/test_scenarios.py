@@ -145,6 +145,14 @@ def test_dovecot_postfix() -> None:
     assert scenario.lists == Lists(count=30, cover=None, size=Distribution(2, 10, 20), population=None, seed=1)
 
 
+def test_shipped_scenarios_sample_the_machine_of_their_server() -> None:
+    """All but that of the embedded server, which is no server under test. The probe is no load."""
+    for name in known("scenarios"):
+        scenario = load_scenario(name)
+        assert scenario.probes == ({} if scenario.server == "embedded" else {"host": {}}), name
+        assert replace(scenario, probes={}).digest() == scenario.digest()
+
+
 # --- keys -------------------------------------------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ def with_machines(figures: Figures, machines: Sequence[MachineHealth]) -> list[F
             [replace(HERE, cpu_share=share) for share in (0.12, 0.15)],
             [replace(HERE, cpu_share=share) for share in (0.44, 0.33)],
             "the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to 15 %): either the"
-            " server needed more there, or other programs ran; --set 'probes={host: {}}' records which",
+            " server needed more there, or other programs ran; --set 'probes.host={}' records which",
         ),
         (
             [replace(ELSEWHERE, cpu_share=0.38)],

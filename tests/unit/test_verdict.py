@@ -437,7 +437,7 @@ def test_a_full_machine_is_looked_at_before_the_server_is_blamed(machine: Machin
     facts = replace(FINE, generator=replace(FINE.generator, machines=(machine,)))
     advice = (
         "the processor of c1 was 97% busy, and loadsim's engines took 8% of it: look in top what else ran. End other"
-        " programs, and run again; --set 'probes={host: {}}' records what the server takes"
+        " programs, and run again; --set 'probes.host={}' records what the server takes"
     )
     expected = (advice,) if said else ()
     assert judge(facts, (MET,), LIMITS).advice == ()
