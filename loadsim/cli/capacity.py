@@ -30,8 +30,9 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
 from loadsim.report.capacity_words import so_far
-from loadsim.runs.capacity import PAUSE_S, Runner, Wanted, find_capacity
+from loadsim.runs.capacity import Runner, Wanted, find_capacity
 from loadsim.runs.capacity_file import read_capacity
+from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import Watcher, Watchers
@@ -79,9 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause",
         type=_pause,
-        default=PAUSE_S,
         metavar="TIME",
-        help=f"pause before each step but the first, on a server that is not embedded; default: {PAUSE_S:g}s",
+        help="pause before each step but the first, on a server that is not embedded; with the probe postfix on this"
+        " machine, it goes on until the send queue is empty, otherwise it is fixed;"
+        f" default: {SETTLING_S:g}s with this probe, else {PAUSE_S:g}s",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the search, new, or of one to resume; default: in runs"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -40,13 +39,11 @@ from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import check_machine, run_locally
+from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, SETTLING_S, QuietDown, sees_send_queue
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.version import __version__
-
-PAUSE_S = 60.0
-"""The default pause after a step on a real server, in which it may deliver queued mail."""
 
 COARSE = 8
 """The first number is this part of the most by default: three doublings before the last."""
@@ -61,13 +58,14 @@ class Wanted:
 
     `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
     of the capacity are measured after it. `clients` are those of the cluster on which the runner makes the steps.
+    `pause_s` is by default `SETTLING_S` if a probe of this machine shows the send queue, else `PAUSE_S`.
     """
 
     first: int | None = None
     most: int | None = None
     steps: tuple[int, ...] = ()
     width: float = 0.2
-    pause_s: float = PAUSE_S
+    pause_s: float | None = None
     engines: int | None = None
     pin: bool = False
     clients: int | None = None
@@ -92,7 +90,7 @@ def find_capacity(
     begun: Callable[[Capacity], None] = lambda _: None,
     began_step: Callable[[Measure], None] = lambda _: None,
     ended_step: Callable[[MeasuredStep], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
+    quiet_down: QuietDown = QUIET_DOWN,
 ) -> Capacity:
     """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
 
@@ -100,8 +98,8 @@ def find_capacity(
     has, before the first step; `began_step` and `ended_step` are called around each step.
 
     Raises `ConfigError` for a fault found before a step, and `RunInvalid` if two runs with one number are invalid for
-    other reasons than server or generator; resumed, the search repeats them. Raises `Interrupted`, also after a step
-    that had done its work when a signal came.
+    other reasons than server or generator, or if a send queue stays full; resumed, the search goes on. Raises
+    `Interrupted`, also after a step that had done its work when a signal came.
     """
     signalled = noticed_signals()
     scenario = read(())
@@ -117,7 +115,7 @@ def find_capacity(
     out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
 
     def measure(users: int, name: str) -> MeasuredStep | str:
-        return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, sleep).step()
+        return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, quiet_down).step()
 
     with own_directory(out, FILE_NAME, "search"):
         capacity = _without_last_void(resumed(out, terms))
@@ -193,6 +191,8 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             name = "--steps" if wanted.steps else option
             each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
             raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
+    default_s = SETTLING_S if wanted.clients is None and sees_send_queue(scenario) else PAUSE_S
+    pause_s = default_s if wanted.pause_s is None else wanted.pause_s
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return Terms(
         software=f"loadsim {__version__}",
@@ -207,7 +207,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
         settings=Settings(
             first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
         ),
-        pause_s=wanted.pause_s,
+        pause_s=pause_s,
         engines=wanted.engines,
         pin=wanted.pin,
         clients=wanted.clients,
@@ -318,7 +318,7 @@ class _Measurement:
     check: Callable[[Scenario], None]
     runner: Runner
     watch: Watch
-    sleep: Callable[[float], None]
+    quiet_down: QuietDown
 
     def step(self) -> MeasuredStep | str:
         """Return the step of a finished run in its directory, or else run; or why no run can be made.
@@ -341,14 +341,25 @@ class _Measurement:
 
     def _run(self, directory: Path) -> Mapping[str, Any] | str:
         """Wait until the server is quiet, and run. Return the content of score.json, or why no run can be made."""
-        terms = self.capacity.terms
         with self.watch(self.scenario) as watcher:
             if why := self._refusal(watcher):
                 return why
-            if self.capacity.steps and terms.pause_s and isinstance(self.scenario.server, Server):
-                watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
-                self.sleep(terms.pause_s)
+            if self.capacity.steps and isinstance(self.scenario.server, Server):
+                self._pause(watcher)
             return self.runner(self.scenario, directory, watcher).summary.score
+
+    def _pause(self, watcher: Watcher) -> None:
+        """Let the server deliver the mail of the last step. Raises `RunInvalid` if a probe shows that it does not."""
+        terms = self.capacity.terms
+        if terms.pause_s:
+            watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
+            self.quiet_down.sleep(terms.pause_s)
+        if terms.clients is None and (why := self.quiet_down.until_empty(self.scenario, watcher)):
+            raise RunInvalid(
+                f"the search stops before {self.users} users: {why}, and the next step would deliver this mail, too;"
+                " deliver, delete or hold it (postsuper), and the same command with --out"
+                f" {shlex.quote(str(self.capacity.directory))} goes on"
+            )
 
     def _refusal(self, watcher: Watcher) -> str:
         """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""

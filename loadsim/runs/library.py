@@ -30,7 +30,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.protocols.registry import check_protocols
-from loadsim.runs.capacity import PAUSE_S, Wanted
+from loadsim.runs.capacity import Wanted
 from loadsim.runs.capacity import find_capacity as search_capacity
 from loadsim.runs.local import compared_needs, run_locally
 from loadsim.runs.quick_forecast import Trying, forecasts
@@ -155,7 +155,7 @@ def find_capacity(
     width: float = 0.2,
     quick: bool = False,
     confirm: bool = False,
-    pause_s: float = PAUSE_S,
+    pause_s: float | None = None,
     engines: int | None = None,
     pin: bool = False,
     watcher: Watcher | None = None,
@@ -164,16 +164,18 @@ def find_capacity(
 
     `source` and `overrides` are those of `load_scenario`, `out` is the directory of the search, new or to be resumed;
     None creates one in `runs`. The others are the options of `loadsim capacity`: `width` is a share of the middle of
-    the interval, from 0.01 to 1, `pause_s` in seconds. `watcher` receives the progress of each run in turn.
+    the interval, from 0.01 to 1, `pause_s` in seconds, None for the default. `watcher` receives the progress of each
+    run in turn.
 
     Ctrl-C raises `KeyboardInterrupt`; the same call with the same `out` resumes the search. With a running event loop,
     call it by `asyncio.to_thread`.
 
     Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number of users are invalid
-    for other reasons than server or generator, and `RuntimeError` in a thread with a running event loop.
+    for other reasons than server or generator, or if a send queue stays full, and `RuntimeError` in a thread with a
+    running event loop.
     """
     _check_no_event_loop("find_capacity")
-    for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s, 0, math.inf)):
+    for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s or 0, 0, math.inf)):
         if not isinstance(value, int | float) or not least <= value <= greatest:
             raise ConfigError(f"{name}: expected a number from {least:g} to {greatest:g}, found {value!r}")
     for name, users in (("first", first), ("most", most), ("engines", engines)):

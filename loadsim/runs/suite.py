@@ -34,6 +34,7 @@ from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_forecast import quick_load
+from loadsim.runs.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
 from loadsim.runs.suite_file import FILE_NAME, HOOKS, RUNS, read_runs, run_name, write
@@ -69,7 +70,7 @@ def run_suite(
     began_run: Callable[[Slot, int], None] = lambda *_: None,
     ended_run: Callable[[SuiteFigures], None] = lambda _: None,
     began_commands: Callable[[When], None] = lambda _: None,
-    sleep: Callable[[float], None] = time.sleep,
+    quiet_down: QuietDown = QUIET_DOWN,
 ) -> SuiteFigures:
     """Make the runs of a suite in the directory `out`, new or with the same suite; None creates one in `runs`.
 
@@ -93,7 +94,7 @@ def run_suite(
             begun(figures, scenarios)
             # 2. Make the runs that are left.
             figures = _Making(
-                suite, terms, scenarios, watch, sleep, signalled, began_run, ended_run, began_commands
+                suite, terms, scenarios, watch, quiet_down, signalled, began_run, ended_run, began_commands
             ).all(figures)
 
             # 3. Compare.
@@ -162,7 +163,7 @@ class _Making:
     terms: Terms
     scenarios: Scenarios
     watch: Watch
-    sleep: Callable[[float], None]
+    quiet_down: QuietDown
     signalled: Callable[[], bool]
     began_run: Callable[[Slot, int], None]
     ended_run: Callable[[SuiteFigures], None]
@@ -202,12 +203,13 @@ class _Making:
 
         # 1. Read what a crash left, or set it aside.
         left = directory.exists()
+        follows = bool(left or figures.runs)
         score = finished_score(directory) if left else None
         if score is None:
             if left:
                 set_aside(directory)
-            if self.suite.pause_s and (left or figures.runs):
-                self.sleep(self.suite.pause_s)
+            if self.suite.pause_s and follows:
+                self.quiet_down.sleep(self.suite.pause_s)
 
         # 2. Run between the commands.
         try:
@@ -215,7 +217,7 @@ class _Making:
                 began, began_s = datetime.now(UTC), time.monotonic()
                 before, failure = around.hooks("before", slot.cell.before)
                 if failure is None:
-                    score, failure = self._measure(slot, directory)
+                    score, failure = self._measure(slot, directory, follows)
             interrupted = self.signalled() if score is None else ENDED in score["verdict"]["causes"]
         finally:
             with handled_by(lambda _: None):  # a signal ends the suite after these commands
@@ -239,11 +241,16 @@ class _Making:
             after,
         )
 
-    def _measure(self, slot: Slot, directory: Path) -> tuple[Mapping[str, Any] | None, str | None]:
-        """Return the content of score.json, or the reason for which there is none."""
+    def _measure(self, slot: Slot, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:
+        """Return the content of score.json, or the reason for which there is none.
+
+        A run that `follows` another is made once the send queue is empty, if a probe shows it.
+        """
         scenario = self.scenarios[slot.cell.name]
         with self.watch(scenario) as watcher:
             try:
+                if follows and (why := self.quiet_down.until_empty(scenario, watcher)):
+                    return None, why
                 result = run_locally(
                     scenario, directory, engines=self.suite.engines, pin=self.suite.pin, watcher=watcher
                 )

@@ -40,6 +40,7 @@ from loadsim.report.suite_report import describe_suite
 from loadsim.report.suite_text import suite_text, tone
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
+from loadsim.runs.quiet_down import QuietDown
 from loadsim.runs.result import write_summary
 from loadsim.runs.suite import run_suite
 from loadsim.runs.suite_cells import scenarios_of, terms_of
@@ -329,7 +330,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
 
 def test_pauses_are_between_runs_only() -> None:
     slept: list[float] = []
-    run_suite(suite(repeats=3, pause="7s", retries=0, **FAILS), OUT, sleep=slept.append)
+    run_suite(suite(repeats=3, pause="7s", retries=0, **FAILS), OUT, quiet_down=QuietDown(slept.append))
     assert slept == [7.0, 7.0]
 
 
