@@ -524,8 +524,12 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     figures = run_suite(load_suite("suite.yaml"), OUT)
     document = to_json(describe_suite(figures))
     assert [section["title"] for section in document["sections"]] == [
-        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure")
+        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure", "Glossary")
     ]
+    words = [row[0] for row in document["sections"][-1]["tables"][0]["rows"]]
+    compared = document["sections"][1]["tables"][-1]["columns"]
+    assert {"Overloaded", "New / Base", "p", "Detectable", "95 % interval, 95 % CI"} <= {*words}
+    assert {"New / Base", "95 % CI", "p", "Detectable"} <= {*compared}
     cells, comparisons = document["sections"][0]["tables"]
     assert [row[:2] for row in cells["rows"]] == [["old", "5 of 5"], ["new", "5 of 5"]]
     assert comparisons["rows"][0][0] == "new against old"
