@@ -17,7 +17,7 @@ from pathlib import Path
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
-from loadsim.cli.new import PASSWORD_VARIABLE, TRY_OPTIONS
+from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
@@ -189,11 +189,10 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
         "",
         "Next, with a mail server of your own (docs/tutorial.md starts one here):",
         f"  {program} new my-server",
-        f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number",
         f"  {program} check my-server.yaml",
-        f"  {program} run my-server.yaml    # takes about 2 h",
-        "  # A first try of 5 min:",
         f"  {program} run my-server.yaml {TRY_OPTIONS}",
+        "The first one writes the scenario, and says where its passwords go. The last one",
+        "is a first try of 5 min; without --set, the run takes about 2 h.",
     ]
 
 

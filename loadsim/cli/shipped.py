@@ -1,4 +1,4 @@
-"""`loadsim scenarios`, `profiles`, `programs`, `suites`: list, show, copy what is shipped. `drivers`, `tasks`: list."""
+"""`loadsim scenarios`, `profiles`, `programs`, `suites`: list, show, copy. `drivers`, `tasks`: list, show."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
 from loadsim.model.schema import with_nearest
@@ -17,6 +18,7 @@ from loadsim.plugins import Plugin, plugins, printing_to_stderr
 from loadsim.users import tasks
 from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
+from loadsim.version import __version__
 
 FILES = ("scenarios", "profiles", "programs", "suites")
 """The kinds that are files; the others are code."""
@@ -30,7 +32,9 @@ Row = tuple[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind not in FILES:
-        parser.set_defaults(run=partial(run_list, kind))
+        what = f"say what this {kind.removesuffix('s')} does; without it, the names are listed"
+        parser.add_argument("name", metavar="NAME", nargs="*", help=what)
+        parser.set_defaults(run=partial(run_code, kind))
         return
     parser.add_argument("name", metavar="NAME", nargs="?", help="print this file; without it, the names are listed")
     parser.add_argument("--copy", type=Path, metavar="FILE", help="write it to a new file instead, to be changed")
@@ -42,10 +46,44 @@ def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
     parser.set_defaults(run=partial(run_files, kind))
 
 
-def run_list(kind: str, _: argparse.Namespace) -> int:
-    """List what is installed; a plug-in that cannot be used has its fault in place of its words."""
-    print("\n".join(_list(_drivers() if kind == "drivers" else _tasks())))
+def run_code(kind: str, args: argparse.Namespace) -> int:
+    """List what is installed, or show one; a plug-in that cannot be used has its fault in place of its words.
+
+    A task's name may have several words. Raises `ConfigError` for an unknown name.
+    """
+    rows = dict(_drivers() if kind == "drivers" else _tasks())
+    if not args.name:
+        print("\n".join(_list([*rows.items()])))
+        return 0
+    asked = " ".join(args.name)
+    name = next((each for each in rows if each.lower() == asked.lower()), None)
+    if name is None:
+        found = with_nearest(asked, rows)
+        raise ConfigError(f"{kind}: expected one of {', '.join(rows)}, found {found}")
+    print("\n".join(_list(_facts(kind, name, rows[name]))))
     return 0
+
+
+def _facts(kind: str, name: str, words: str) -> list[Row]:
+    """Return what a driver or a task is, what it does in detail, and where to read more."""
+    one = kind.removesuffix("s")
+    of_others = [each for each in plugins(one) if each.name == name and not each.is_own]
+    facts = [(one.capitalize(), name), ("What", words.partition(" (weight ")[0])]
+    if one == "task" and (of_others or name not in load_weights()):
+        facts.append(("Weight", "none: its times are reported, and not scored, unless a scenario has a weight for it"))
+    elif one == "task":
+        facts.append(("Weight", f"{load_weights()[name]:g}, unless a scenario has another"))
+    facts.append(("Package", ", ".join(each.origin for each in of_others) or f"loadsim {__version__}"))
+    if not of_others and one == "task":
+        commands, time = COMMANDS[name]
+        facts += [("Commands", f"in this order: {commands}"), ("Time", time)]
+    elif not of_others:
+        facts += [(f"{aspect[:1].upper()}{aspect[1:]}", each) for aspect, each in DRIVERS[name].items()]
+    return [
+        *facts,
+        ("Page", f"docs/reference/{kind}.md"),
+        ("Your own", f"a {one} is code, without a copy to change: write a plug-in (docs/how-to/extend.md#a-{one})"),
+    ]
 
 
 def run_files(kind: str, args: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ from loadsim.report.differences import OF_LISTS, between, differing, differing_t
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
-from loadsim.report.glossary import SCORE_IS
+from loadsim.report.glossary import DETECTABLE_IS, P_IS, SCORE_IS
 from loadsim.report.interval_chart import interval_chart
 from loadsim.report.one_run import begun
 
@@ -281,10 +281,8 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
                 f"{sure} CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
                 "Result: the difference that is shown after correction for the number of tasks, if any.",
                 NOT_ANSWERED,
-                f"p: the probability of such a difference between equal servers, corrected for the {len(figures.tasks)}"
-                f" tasks (Holm); the score's stands alone.{looks}",
-                "Detectable: the ratio that runs which vary like these show with a probability of 80 %. A smaller"
-                " difference may stay hidden.",
+                f"p: {P_IS.format(tasks=f'{len(figures.tasks)} tasks')}; the score's stands alone.{looks}",
+                f"Detectable: {DETECTABLE_IS}",
             ),
         ),
         "A run is one observation, however many tasks it has: even runs of the same server vary, and only repeated runs"

@@ -1,4 +1,4 @@
-"""The last section of a report on one run: its words, and where to read more."""
+"""The last section of a report: its words, and where to read more."""
 
 from __future__ import annotations
 
@@ -64,6 +64,36 @@ WORDS_OF_A_PLAN = (
 )
 """Words of runs with due times, which a closed loop lacks."""
 
+P_IS = "the probability of such a difference between equal servers, corrected for the {tasks} (Holm)"
+
+DETECTABLE_IS = (
+    "the ratio that runs which vary like these show with a probability of 80 %. A smaller difference may stay hidden."
+)
+
+Words = tuple[tuple[str, str], ...]
+"""Words with their meanings."""
+
+WORDS_OF_RUNS: Words = (
+    ("Offered, achieved", "Tasks per second in the window: those that were due, and those that succeeded."),
+    ("Load made", "The tasks that users began, as a share of those that the plan expects in the window."),
+    ("READ, 95th", "The 95th percentile of READ alone: how long it takes to open a message."),
+    ("Undelivered", "Messages that the server accepted and no recipient saw by the end."),
+    ("Engine CPU", "The processor time of the busiest engine; at 100 % of a core, it can make no more load."),
+)
+"""Words of the tables of several runs."""
+
+WORDS_OF_CELLS: Words = (
+    ("Cell", "A server, a profile, a number of users and settings; its runs are repeats of one another."),
+    (
+        "Overloaded",
+        "A run in which the server did not take the load. It is an answer, and is not repeated.",
+    ),
+    ("New / Base", "1.200 means that new takes 20 % longer. It is the ratio of unrounded figures."),
+    ("p", f"{P_IS[:1].upper()}{P_IS[1:].format(tasks='number of tasks')}."),
+    ("Detectable", f"{DETECTABLE_IS[:1].upper()}{DETECTABLE_IS[1:]}"),
+)
+"""Words of the tables of a suite, and of its comparisons."""
+
 WORDS_OF_MAIL = (
     ("Delivery time", "From the server's acceptance of a message until its recipient sees it."),
     ("Copy", "A message for one recipient: a message to three recipients has three copies."),
@@ -97,8 +127,9 @@ MORE = (
 """Pages of loadsim's documentation on these words."""
 
 
-def glossary(stress: bool) -> Section:
-    words = (*WORDS, *(() if stress else WORDS_OF_A_PLAN), *WORDS_OF_MAIL, *WORDS_OF_THE_GENERATOR)
+def glossary(stress: bool, own: Words = ()) -> Section:
+    """Return the words of a report; `own` are those of its tables, which stand first."""
+    words = (*own, *WORDS, *(() if stress else WORDS_OF_A_PLAN), *WORDS_OF_MAIL, *WORDS_OF_THE_GENERATOR)
     blocks: tuple[Block, ...] = (
         Table("Words of this report", (Column("Word"), Column("Meaning")), words),
         Table(

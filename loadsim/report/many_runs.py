@@ -30,6 +30,7 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import YOUR_OWN
+from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
 
 Series = Sequence[float | None]
 
@@ -61,8 +62,28 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
             ),
             Section("Users and response times", _curve(runs, loads)),
             Section("What differs between the runs", (_what_differs(facts, names),)),
+            Section("How to read this", tuple(_how_to_read(runs))),
             Section("Disclosure", (same_table(facts),)),
+            glossary(_all_stress(runs), WORDS_OF_RUNS),
         ),
+    )
+
+
+def _all_stress(runs: Sequence[RecordedRun]) -> bool:
+    return all(run.figures.stress for run in runs)
+
+
+def _how_to_read(runs: Sequence[RecordedRun]) -> Iterable[str]:
+    score = "" if _all_stress(runs) else f" Its score is {SCORE_IS}."
+    yield f"Each row and each point is a run.{score} Times of an invalid run are not shown."
+    yield (
+        "The server is the limit where response times rise, or achieved tasks fall behind offered ones, while the load"
+        " made stays near 100 % and the engines have processor time left. If an engine has none, the generator may be"
+        " the limit."
+    )
+    yield (
+        "A run is one observation: even runs with equal users vary. Repeat a number of users at least three times"
+        " before you quote it."
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from loadsim.analysis.resources import Resource
+from loadsim.errors import printable
 from loadsim.report.document import Table, table_of
 
 NOT_SAMPLED = "Nearest to full: not sampled; --set 'probes.host={}' samples the server"
@@ -59,7 +60,7 @@ def resource_table(resources: Sequence[Resource]) -> Table:
         ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
         ("Full means", None, lambda one: _full_words(one.figure)),
-        ("Figure", None, lambda one: f"{one.probe}: {one.figure}"),
+        ("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}")),
     )
 
 

@@ -32,7 +32,7 @@ from loadsim.report.document import (
     table_of,
 )
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
-from loadsim.report.glossary import SCORE_IS
+from loadsim.report.glossary import SCORE_IS, WORDS_OF_CELLS, glossary
 from loadsim.report.suite_text import (
     INTERVALS,
     STAND_ALONE,
@@ -64,6 +64,7 @@ def describe_suite(figures: SuiteFigures) -> Document:
             Section("Runs", tuple(_runs(figures))),
             Section("What differs between the cells", tuple(_differences(figures, facts))),
             *([Section("Disclosure", (same_table(facts),))] if facts else []),
+            glossary(bool(runs) and all(run.figures.stress for run in runs.values()), WORDS_OF_CELLS),
         ),
     )
 

@@ -21,6 +21,7 @@ from loadsim.analysis.compare_runs import UNDECIDED
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
+from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
@@ -235,6 +236,31 @@ def test_every_task_is_described_with_its_weight():
     described = {code_in(row[0])[0]: row[1] for row in rows(table)}
     weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
     assert described == {task: str(weights.get(task, "-")) for task in TASKS}
+
+
+def plain(cell: str) -> str:
+    """A cell without the signs of Markdown, and without links to reasons."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r" ?\(\[why\]\([^)]*\)\)", "", cell)).replace("`", "")
+
+
+def test_a_shown_task_has_the_commands_of_the_page():
+    """`loadsim tasks NAME` has what the table has: commands, and what the time covers."""
+    table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
+    assert {name: (commands, time) for name, _, commands, time in (map(plain, row) for row in rows(table))} == COMMANDS
+
+
+def test_a_shown_driver_has_the_facts_of_the_page():
+    """`loadsim drivers NAME` has its column of the table; "the same" is that of the column before."""
+    text = (REFERENCE / "drivers.md").read_text()
+    names = code_in(next(line for line in text.splitlines() if line.startswith("| | ")))
+    found = {name: {} for name in names}
+    for aspect, *cells in rows(text.partition("\n## ")[0]):
+        before = ""
+        for name, cell in zip(names, cells, strict=True):
+            before = before if cell == "the same" else plain(cell)
+            if before:
+                found[name][plain(aspect)] = before
+    assert found == DRIVERS
 
 
 def test_every_outcome_is_described():

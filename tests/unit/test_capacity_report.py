@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from finished_searches import capacity
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from loadsim.analysis.capacity import Capacity, Refused
@@ -93,6 +93,7 @@ def damaged(place: tuple[Any, ...], value: Any) -> str:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), ANYTHING)
+@example(("steps", 9, "resources", 0, "probe"), "\x1b]0;x\x07")
 def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
     tmp_path: Path, place: tuple[Any, ...], value: Any
 ) -> None:

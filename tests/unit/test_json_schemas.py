@@ -102,7 +102,7 @@ def test_shipped_files_are_valid_in_an_editor_of_yaml_1_2(kind: str, name: str) 
 # --- agreement ----------------------------------------------------------------------------------------------------
 
 
-def test_the_examples_of_the_pages_are_valid() -> None:
+def test_what_files_may_hold_is_valid() -> None:
     """A profile that starts from another one states differences only; one that does not is complete."""
     own = {"name": "busy", "from": "loadsim-5.5/medium", "new_mail": {"per_day": 40}, "lists": {"count": None}}
     assert VALIDATORS["profiles"].is_valid(own)

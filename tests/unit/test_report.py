@@ -420,6 +420,25 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
     ]
 
 
+def test_a_report_on_several_runs_explains_its_columns(tmp_path: Path) -> None:
+    """What a score is and when the server is the limit, in sentences; the words of the table, in the glossary."""
+    for name, users in (("a", 10), ("b", 20)):
+        header = {"users": users, "engine_users": users, "run": f"run-{name}"}
+        write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, 5)], header=header)
+    document = document_of([str(tmp_path / "a"), str(tmp_path / "b")], {})
+    sections = {section.title: section.blocks for section in document.sections}
+    assert list(sections)[-3:] == ["How to read this", "Disclosure", "Glossary"]
+    assert "19 of 20 tasks" in str(sections["How to read this"][0])
+    (words, _) = tables(sections["Glossary"])
+    explained = " ".join(str(word) for word, _ in words.rows).lower()
+    (runs,) = tables(sections["Runs"])
+    titles = {re.sub(r" ?\(.+\)| tasks/s", "", column.title).lower() for column in runs.columns}
+    assert {title for title in titles - {"run", "users", "verdict"} if title not in explained} == {
+        "failed",
+        "delivery, 95th",
+    }
+
+
 def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path) -> None:
     """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
     _watched(tmp_path / "run")
@@ -554,7 +573,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms_max": 50}}
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
-    runs, curve, differences, _ = document.sections
+    runs, curve, differences, *_ = document.sections
     table, bounds, differ_in, advice = runs.blocks
     assert isinstance(table, Table)
     assert [row[:4] for row in table.rows] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from contextlib import chdir
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ import pytest
 from browser import dumped, needs_browser
 from compared_runs import three, write_run
 from finished_searches import capacity
-from timing_samples import done, event, skipped, write_sample, write_two_clients
+from finished_suites import OUT, compared_suite
+from small_runs import written
+from timing_samples import DELIVERED, ENDED, START_NS, done, event, skipped, write_sample, write_two_clients
 
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.compare_report import describe_comparison
+from loadsim.report.document import Document, tables
 from loadsim.report.html import to_html
+from loadsim.report.suite_report import describe_suite
+from loadsim.runs.suite import run_suite
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -61,7 +67,7 @@ def judged(pages: list[str], dark: bool, place: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A run that is valid, one that is degraded, one that is invalid, all of them, and a comparison, by their words."""
+    """Runs that are valid, degraded, invalid and with probes, several, a comparison, a search and a suite, by words."""
     place = tmp_path_factory.mktemp("axe")
     short = {"limits": {"hits": 1, "window_s": 1}, "criteria": {"score_ms": {"max": 1000}}}
     mails = [event("accepted", "n1.0", 2, 590), event("seen", "n1.0", 2, 640)]
@@ -81,7 +87,37 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     documents["Failed"] = describe_comparison(compare_runs(base, new, max_regression=0.05))
     searched = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"))
     documents["1,000 users"] = describe_capacity(searched, (), {})
+    documents["Suite suite"] = _of_suite(place / "suite")
+    documents["With probes"] = _with_probes(place / "probed")
     return {words: to_html(document) for words, document in documents.items()}
+
+
+def _of_suite(place: Path) -> Document:
+    """The report on a suite of two cells, with their comparison."""
+    place.mkdir()
+    with chdir(place):
+        written(Path("small.yaml"), topology=[{"profile": "loadsim-5.5/light", "users": 2}])
+        return describe_suite(run_suite(compared_suite(130.0), OUT))
+
+
+def _with_probes(place: Path) -> Document:
+    """The report on a run with figures of two probes: charts of their own, averages, and resources."""
+    figures = {
+        "host": {"cpu_busy_share": 0.25, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 512 * 2**20},
+        "postfix": {"send_queue_messages": 12.0, "deferred_messages": 2.0, "sent_per_s": 3.0},
+    }
+    health = [
+        {"at_ns": START_NS + round((second + 0.25) * 1e9), "probe": probe, "figures": sampled}
+        for second in range(100)
+        for probe, sampled in figures.items()
+    ]
+    tasks = [done("READ", 1000 * second + 500, 40) for second in range(100)]
+    header = {"name": "With probes", "limits": {"hits": 1}}
+    write_sample(place / "a.tlog", tasks, DELIVERED, header=header, health=health, facts=ENDED | {"probes": {}})
+    document = document_of([str(place)], {})
+    captions = {table.caption for section in document.sections for table in tables(section.blocks)}
+    assert {"Averages over the window", "Resources, the nearest to saturation first"} <= captions
+    return document
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

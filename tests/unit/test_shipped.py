@@ -13,6 +13,7 @@ from loadsim.cli.shipped import FILES, WIDTH
 from loadsim.model.profile import load_weights
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known, shipped
+from loadsim.version import __version__
 
 Capture = pytest.CaptureFixture[str]
 
@@ -77,6 +78,29 @@ def test_drivers_and_tasks_are_listed(said: Callable[..., str]) -> None:
         assert f"{task} " in text
         assert f"(weight {weight:g})" in text
     assert text.count("(weight ") == len(load_weights())
+
+
+def test_a_task_and_a_driver_are_shown(said: Callable[..., str], capsys: Capture) -> None:
+    """Weight, package, commands and page, within 80 columns; a name may have several words, and another case."""
+    shown = said("tasks", "read")
+    words = " ".join(shown.split())
+    assert "Weight 10, unless" in words
+    assert f"Package loadsim {__version__}" in words
+    assert "Commands in this order: UID FETCH of BODYSTRUCTURE, UID FETCH of the text, UID STORE \\Seen Time" in words
+    assert "docs/how-to/extend.md#a-task" in words
+    assert "Weight none" in " ".join(said("tasks", "LOAD", "ATTACHMENT").split())
+    driver = " ".join(said("drivers", "aioimaplib").split())
+    assert "Mail programs outlook-like" in driver
+    assert "Page docs/reference/drivers.md" in driver
+    assert max(map(len, [*shown.splitlines(), *said("drivers", "imap").splitlines()])) <= WIDTH
+    for word, says in (
+        ("tasks", "tasks: expected one of LOGON, "),
+        ("drivers", "drivers: expected one of aioimaplib, "),
+    ):
+        assert main([word, "RAED"]) == 2
+        printed = capsys.readouterr()
+        assert printed.err.startswith(f"loadsim: {says}")
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
 def test_a_plugin_that_cannot_be_used_is_listed_with_its_fault(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from compared_runs import write_run
+from finished_suites import OUT, SERVERS, compared_suite, crashed, suite, with_runs
 from kept_signals import kept_signals
 from paths import ROOT
 from patience import PATIENCE_S
@@ -29,11 +29,10 @@ from small_runs import written
 from timing_samples import ENDED, skipped
 
 from loadsim.analysis.compare_runs import compare_runs
-from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli import main
 from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError
-from loadsim.model.suite import Hook, Suite, load_suite
+from loadsim.model.suite import Hook, load_suite
 from loadsim.report.document import Chart, to_json
 from loadsim.report.html import to_html
 from loadsim.report.suite_report import describe_suite
@@ -43,13 +42,10 @@ from loadsim.runs.hooks import run_hook
 from loadsim.runs.quiet_down import QuietDown
 from loadsim.runs.result import write_summary
 from loadsim.runs.suite import run_suite
-from loadsim.runs.suite_cells import scenarios_of, terms_of
-from loadsim.runs.suite_file import run_name, write
+from loadsim.runs.suite_file import run_name
 from loadsim.runs.watcher import SILENT
 
 Capture = pytest.CaptureFixture[str]
-OUT = Path("out")
-SERVERS = [{"name": "old"}, {"name": "new"}]
 FAILS: dict[str, Any] = {"before": [{"run": ["false"]}]}
 
 
@@ -59,25 +55,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "small.yaml", topology=[{"profile": "loadsim-5.5/light", "users": 2}])
     return tmp_path
-
-
-def suite(**keys: Any) -> Suite:
-    Path("suite.yaml").write_text(yaml.safe_dump({"scenario": "small.yaml"} | keys), encoding="utf-8")
-    return load_suite("suite.yaml")
-
-
-def crashed(found: Suite) -> None:
-    """The directory of a suite that a crash ended before any run was recorded."""
-    OUT.mkdir()
-    terms = terms_of(found, scenarios_of(found, passwords=False)).document
-    write(SuiteFigures(OUT, found.name, terms, 0, 0, (), ()))
-
-
-def with_runs(found: Suite, read_ms: Callable[[str, int], float] = lambda *_: 100.0) -> None:
-    """As `crashed`, with the finished runs of all places, whose READ takes this time by cell and repeat."""
-    crashed(found)
-    for slot in found.slots:
-        write_run(OUT / "runs", run_name(found, slot, 1), read_ms(slot.cell.name, slot.repeat), hour=slot.number)
 
 
 def state() -> dict[str, Any]:
@@ -420,14 +397,6 @@ def test_no_password_is_in_the_state_or_the_report(capsys: Capture) -> None:
 # --- the answer ---
 
 
-def compared_suite(read_ms: float, max_regression: str | None = None) -> Suite:
-    """Five repeats of two servers, of which the new one takes this time for a READ; runs vary by 1 %."""
-    limit = {"max_regression": max_regression} if max_regression else {}
-    found = suite(servers=SERVERS, repeats=5, compare=[{"base": {"server": "old"}, "new": {"server": "new"}, **limit}])
-    with_runs(found, lambda cell, repeat: (100.0 if cell == "old" else read_ms) * (1 + 0.01 * (repeat - 3)))
-    return found
-
-
 def test_a_comparison_is_that_of_loadsim_compare() -> None:
     figures = run_suite(compared_suite(130.0), OUT)
     (one,) = figures.comparisons
@@ -525,8 +494,12 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     figures = run_suite(load_suite("suite.yaml"), OUT)
     document = to_json(describe_suite(figures))
     assert [section["title"] for section in document["sections"]] == [
-        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure")
+        *("Summary", "new against old", "Runs", "What differs between the cells", "Disclosure", "Glossary")
     ]
+    words = [row[0] for row in document["sections"][-1]["tables"][0]["rows"]]
+    compared = document["sections"][1]["tables"][-1]["columns"]
+    assert {"Overloaded", "New / Base", "p", "Detectable", "95 % interval, 95 % CI"} <= {*words}
+    assert {"New / Base", "95 % CI", "p", "Detectable"} <= {*compared}
     cells, comparisons = document["sections"][0]["tables"]
     assert [row[:2] for row in cells["rows"]] == [["old", "5 of 5"], ["new", "5 of 5"]]
     assert comparisons["rows"][0][0] == "new against old"
