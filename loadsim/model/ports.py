@@ -379,6 +379,19 @@ ALL_TASKS = frozenset(
 """The names of all tasks, of which a driver may support some."""
 
 
+class Probe(Protocol):
+    """The result of an entry point of the group `loadsim.probes`: a function that returns the figures of this moment.
+
+    The entry point is called once with `Services`, and with the scenario's settings by name. Its name is the probe's.
+    The name of each figure ends with its unit, such as `_bytes`, `_ms` or `_share`; a figure without a unit is a count
+    of what the name says. A figure that cannot be seen is left out. Any exception is a failed sample.
+    """
+
+    def __call__(self) -> Mapping[str, float]:
+        """Return the figures by name. Called each second in a thread of the probe's own, so it may block."""
+        ...
+
+
 class Clock(Protocol):
     """The one clock of a run."""
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shlex
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Services
+from loadsim.model.ports import Probe, Services
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.bounded_command import found_command, output_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
-from loadsim.monitor.probes import Sample
 
 MOST_BYTES = 1 << 16
 LONGEST_S = 60.0
 
 
-def open_probe(services: Services, run: object = None, name: object = "value", timeout_s: object = 5) -> Sample:
+def open_probe(services: Services, run: object = None, name: object = "value", timeout_s: object = 5) -> Probe:
     """Return a function that runs the command `run`, without a shell, and returns its figures.
 
     `name` is the figure of a command that prints a single number. Raises `ConfigError`.

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Services
+from loadsim.model.ports import Probe, Services
 from loadsim.model.yaml_reader import show
 from loadsim.monitor.counter_increase import Counters, Increase
 from loadsim.monitor.metrics_endpoint import Endpoint, samples_of
 from loadsim.monitor.probe_values import finite_number, text_of
-from loadsim.monitor.probes import Sample
 
 BASE_DIR = "/run/dovecot"
 LIMIT_S = 5.0
@@ -51,7 +50,7 @@ Metrics = Mapping[str, Total]
 """Totals by the names of `doveadm stats dump`, such as `imap_command_UID_FETCH_OK`."""
 
 
-def open_probe(services: Services, base_dir: object = None, url: object = None, metrics: object = True) -> Sample:
+def open_probe(services: Services, base_dir: object = None, url: object = None, metrics: object = True) -> Probe:
     """Return a function that asks Dovecot by its sockets in `base_dir`, or for the metrics by `url`.
 
     With a `url` and no `base_dir`, there is no figure of sessions. Without `metrics`, there is no other. Raises

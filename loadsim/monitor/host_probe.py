@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Services
+from loadsim.model.ports import Probe, Services
 from loadsim.monitor.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
 from loadsim.monitor.host import number_after, tcp_counters
@@ -42,9 +42,7 @@ ReadText = Callable[[str], str]
 """Returns a file of /proc by its name there. Raises `OSError`."""
 
 
-def open_probe(
-    services: Services, disks: str | None = None, groups: str | None = None
-) -> Callable[[], dict[str, float]]:
+def open_probe(services: Services, disks: str | None = None, groups: str | None = None) -> Probe:
     """Return the function that samples this machine.
 
     `disks` names disks and `groups` processes, separated by commas. Raises `ConfigError` if they are wrong, or if the

@@ -17,12 +17,11 @@ from pathlib import Path
 
 from loadsim.analysis.probes import ALWAYS_ALLOWED_S
 from loadsim.errors import ConfigError, printable
-from loadsim.model.ports import Services
+from loadsim.model.ports import Probe, Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
 from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.probe_values import number_of, text_of
-from loadsim.monitor.probes import Sample
 
 HELD = "hold"
 """The queue of messages that an administrator keeps from being sent."""
@@ -55,7 +54,7 @@ _ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
 
 def open_probe(
     services: Services, config_directory: object = None, log: object = None, older_than_s: object = 60
-) -> Sample:
+) -> Probe:
     """Return a function that lists the queue, and reads what is new in the file `log`. Raises `ConfigError`."""
     options: tuple[str, ...] = ()
     if config_directory is not None:
@@ -67,7 +66,7 @@ def open_probe(
     return sample_of(listing, rates)
 
 
-def sample_of(listing: Listing, rates: LogRates | None) -> Sample:
+def sample_of(listing: Listing, rates: LogRates | None) -> Probe:
     """Return a function that samples both.
 
     A listing that fails does so before the log is read: the next sample has the rates since the last one with rates.

@@ -21,7 +21,7 @@ from typing import Any
 from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.engine.run_log import RunLog
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Clock, Services
+from loadsim.model.ports import Clock, Probe, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import FIGURE_NAME
@@ -43,17 +43,14 @@ FIRST_USER = 1
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
-Sample = Callable[[], Mapping[str, float]]
-"""Returns the figures of this moment by name; each name ends with its unit, such as `_bytes`."""
-
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class OpenedProbe:
     """A probe that is ready to be sampled, by its key in the scenario, and the package that it comes from."""
 
     name: str
     origin: str
-    sample: Sample
+    sample: Probe
 
 
 def check_probes(scenario: Scenario) -> None:
@@ -67,7 +64,9 @@ def check_probe_names(origin: str, probes: Iterable[str]) -> None:
         _found(origin, name).load()
 
 
-async def open_probes(scenario: Scenario, services: Services, limit_s: float = LONGEST_OPENING_S) -> tuple[Probe, ...]:
+async def open_probes(
+    scenario: Scenario, services: Services, limit_s: float = LONGEST_OPENING_S
+) -> tuple[OpenedProbe, ...]:
     """Open the probes of a scenario for a server, one after the other.
 
     Raises `ConfigError` if one of them cannot be opened, or not within `limit_s`.
@@ -77,7 +76,7 @@ async def open_probes(scenario: Scenario, services: Services, limit_s: float = L
 
 async def open_each(
     origin: str, probes: Mapping[str, Mapping[str, Any]], services: Services, limit_s: float = LONGEST_OPENING_S
-) -> tuple[Probe, ...]:
+) -> tuple[OpenedProbe, ...]:
     """Open probes with their settings; `origin` names their place in errors. Raises `ConfigError` as `open_probes`."""
     return tuple(
         [await _opened_in_time(name, _found(origin, name), services, each, limit_s) for name, each in probes.items()]
@@ -98,12 +97,12 @@ def _found(origin: str, name: str) -> Plugin:
 
 async def _opened_in_time(
     name: str, found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float
-) -> Probe:
+) -> OpenedProbe:
     """Open a probe in a thread: one that blocks would keep the event loop from signals."""
     loop = asyncio.get_running_loop()
-    opened: asyncio.Future[Probe] = loop.create_future()
+    opened: asyncio.Future[OpenedProbe] = loop.create_future()
 
-    def settle(probe: Probe | None, error: ConfigError | None) -> None:
+    def settle(probe: OpenedProbe | None, error: ConfigError | None) -> None:
         if opened.done():
             return
         if probe is not None:
@@ -130,7 +129,7 @@ async def _opened_in_time(
         raise ConfigError(f"probe {name}: expected {expected}, found it still at work") from None
 
 
-def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str, Any]) -> Probe:
+def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str, Any]) -> OpenedProbe:
     """Open a probe in this thread, which is not the main one: signals raise nothing here. Raises `ConfigError`."""
     expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
     try:
@@ -144,10 +143,10 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
         raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
     if not callable(sample):
         raise ConfigError(f"{expected} to return a function, found {sample!r:.60}")
-    return Probe(name, found.origin, sample)
+    return OpenedProbe(name, found.origin, sample)
 
 
-def _check_names(opener: Callable[..., Sample], settings: Mapping[str, Any]) -> None:
+def _check_names(opener: Callable[..., Probe], settings: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for a setting that the function of a probe does not have."""
     try:
         parameters = list(signature(opener).parameters.values())[1:]
@@ -195,7 +194,7 @@ class _Sampler:
 
     def __init__(
         self,
-        probe: Probe,
+        probe: OpenedProbe,
         log: RunLog,
         clock: Clock,
         each_s: float,
@@ -270,7 +269,7 @@ class _Sampler:
 
 @contextmanager
 def sampled(
-    probes: tuple[Probe, ...],
+    probes: tuple[OpenedProbe, ...],
     log: RunLog,
     clock: Clock,
     each_s: float = EACH_S,

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Services
+from loadsim.model.ports import Probe, Services
 from loadsim.model.terms import FIGURE_NAME
 from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.metrics_endpoint import LABEL, Endpoint, Labels, labels_at, samples_of
 from loadsim.monitor.probe_values import finite_number, number_of, text_of
-from loadsim.monitor.probes import MOST_FIGURES, Sample
+from loadsim.monitor.probes import MOST_FIGURES
 
 LONGEST_S = 60.0
 START = "process_start_time_seconds"
@@ -43,7 +43,7 @@ def open_probe(
     token_file: object = None,
     ca_file: object = None,
     timeout_s: object = 5,
-) -> Sample:
+) -> Probe:
     """Return a function that fetches `url` and returns the figures that `metrics` names. Raises `ConfigError`."""
     endpoint = Endpoint(url, number_of("timeout_s", timeout_s, 0.1, LONGEST_S), token_file, ca_file)
     wanted = metrics_of(text_of("metrics", metrics, 'metrics such as up, rate(requests_total{code="200"})'))

@@ -40,7 +40,7 @@ from loadsim.monitor.machine_needs import (
     shortages,
 )
 from loadsim.monitor.other_programs import OtherPrograms, watch_others
-from loadsim.monitor.probes import FIRST_USER, Probe, check_probes, open_probes, sampled
+from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.check_accounts import check_accounts
@@ -229,7 +229,7 @@ class _LocalRun:
             raise
         return write_summary(self.directory, self.watcher)
 
-    async def _record(self, begins: Sequence[Begin], probes: tuple[Probe, ...]) -> None:
+    async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
             try:
@@ -246,7 +246,7 @@ class _LocalRun:
                     machine_log.close()
 
     async def _make_load(
-        self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter, probes: tuple[Probe, ...]
+        self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter, probes: tuple[OpenedProbe, ...]
     ) -> None:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
         abort_check = AbortCheck(self.scenario.abort_on, len(self.users))

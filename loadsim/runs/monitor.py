@@ -20,7 +20,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.terms import MONITOR_NAME
 from loadsim.monitor.host import this_machine
-from loadsim.monitor.probes import Probe, check_probe_names, open_each, sampled
+from loadsim.monitor.probes import OpenedProbe, check_probe_names, open_each, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
 from loadsim.plugins import printing_to_stderr
@@ -117,7 +117,7 @@ def _place(services: Services) -> dict[str, Any]:
 
 
 async def _sample(
-    watch: Watch, probes: tuple[Probe, ...], log: TimingLogWriter, stopped: asyncio.Event, watcher: Watcher
+    watch: Watch, probes: tuple[OpenedProbe, ...], log: TimingLogWriter, stopped: asyncio.Event, watcher: Watcher
 ) -> None:
     """Sample and write each second, until the event or the end of the duration."""
     named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)

@@ -14,7 +14,7 @@ from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.send_queue import is_send_queue
-from loadsim.monitor.probes import EACH_S, Probe, checked, open_each
+from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
 
@@ -38,7 +38,7 @@ def sees_send_queue(scenario: Scenario) -> bool:
     return isinstance(scenario.server, Server) and any(map(is_send_queue, scenario.probes))
 
 
-def open_queues(scenario: Scenario) -> Sequence[Probe]:
+def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
     """Open the probes of the send queues of a scenario. Raises `ConfigError` if one cannot be opened."""
     # The queue alone: without the log, which a sample may fail to read.
     settings = {
@@ -55,7 +55,7 @@ class QuietDown:
 
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
-    open: Callable[[Scenario], Sequence[Probe]] = open_queues
+    open: Callable[[Scenario], Sequence[OpenedProbe]] = open_queues
     longest_s: float = LONGEST_S
 
     def until_empty(self, scenario: Scenario, watcher: Watcher) -> str | None:
@@ -91,7 +91,7 @@ QUIET_DOWN = QuietDown()
 """The wait in real time."""
 
 
-def _messages(probe: Probe) -> str | None:
+def _messages(probe: OpenedProbe) -> str | None:
     """Return the messages in a queue in words, "" for none, or the failure; None in a rest of the probe."""
     try:
         figures: Mapping[str, float] = checked(probe.sample())

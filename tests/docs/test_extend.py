@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from example_plugins import SOURCE
@@ -21,6 +26,40 @@ def test_the_page_shows_the_file(name: str) -> None:
     shown = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert code in shown, f"expected {name} in {PAGE.name} as it is in {SOURCE}"
     assert len([line for line in code.splitlines() if line.strip()]) <= LINES
+
+
+def errors_of_types(place: Path, *names: str) -> list[str]:
+    """The errors that mypy --strict finds in modules of the package below this directory."""
+    options = ("--strict", "--config-file", "", "--cache-dir", place / "cache")
+    made = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *(place / "loadsim_example" / name for name in names)],
+        cwd=place,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode in (0, 1), made.stderr
+    return [line for line in made.stdout.splitlines() if ": error: " in line]
+
+
+@pytest.mark.slow
+def test_a_type_checker_holds_plug_ins_to_the_ports(tmp_path: Path) -> None:
+    """The example fits. One of each kind that does not fit is an error, at the line of its entry point."""
+    shutil.copytree(SOURCE / "loadsim_example", tmp_path / "loadsim_example")
+    modules = ("driver.py", "task.py", "probe.py")
+    assert errors_of_types(tmp_path, *modules) == []
+    changes = (
+        ("driver.py", "def session(", "def sessions(", "return SendmailDriver(services)"),
+        ("task.py", "turn.session.mailbox", "turn.session.mailboxes", "mailbox = turn.session.mailboxes"),
+        ("probe.py", "def sample() -> dict[str, float]:", "def sample(now: int) -> dict[str, float]:", "return sample"),
+    )
+    for name, fits, does_not, line in changes:
+        module = tmp_path / "loadsim_example" / name
+        module.write_text(module.read_text().replace(fits, does_not))
+        found = errors_of_types(tmp_path, *modules)
+        at = 1 + [each.strip() for each in module.read_text().splitlines()].index(line)
+        assert [each for each in found if f"{name}:{at}: error" in each], found
 
 
 def test_every_file_of_the_package_is_shown() -> None:

@@ -18,6 +18,7 @@ from small_runs import loadsim, on, population_of, written
 
 from loadsim.analysis.probes import probe_facts, probe_figures
 from loadsim.errors import ConfigError
+from loadsim.model.ports import Probe
 from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.bounded_command import output_of
@@ -34,7 +35,6 @@ from loadsim.monitor.dovecot_probe import (
 from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
-from loadsim.monitor.probes import Sample
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
 from loadsim.servers.private import free_port
 from loadsim.timinglog.merge import read_logs
@@ -75,7 +75,7 @@ def await_equal(expected: object, found: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def events_between(sample: Sample, work: Callable[[], None]) -> tuple[Mapping[str, float], float, float]:
+def events_between(sample: Probe, work: Callable[[], None]) -> tuple[Mapping[str, float], float, float]:
     """The figures of a sample after some work, and the least and most seconds since the one before."""
     begun_s = time.monotonic()
     sample()
@@ -95,7 +95,7 @@ def assert_rate(figures: Mapping[str, float], name: str, events: float, least_s:
 # --- Postfix ------------------------------------------------------------------------------------------------------
 
 
-def postfix_probe(server: DovecotPostfix, **settings: object) -> Sample:
+def postfix_probe(server: DovecotPostfix, **settings: object) -> Probe:
     return open_postfix(server.services, config_directory=str(server.postfix.conf), **settings)
 
 

@@ -37,7 +37,7 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
-from loadsim.monitor.probes import MOST_FIGURES, Probe, check_probes, checked, open_probes, sampled
+from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
 from loadsim.plugins import plugins
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import TimingLog, read_log
@@ -76,14 +76,14 @@ def counting(place: Path) -> Scenario:
     return scenario_of(place, (quiet(), 2), probes={"count": {"start": 5}})
 
 
-def opened(scenario: Scenario, **options: Any) -> tuple[Probe, ...]:
+def opened(scenario: Scenario, **options: Any) -> tuple[OpenedProbe, ...]:
     return asyncio.run(open_probes(scenario, NOWHERE, **options))
 
 
 # --- sampling -----------------------------------------------------------------------------------------------------
 
 
-def recorded(tmp_path: Path, probes: tuple[Probe, ...], enough: threading.Event, **options: Any) -> TimingLog:
+def recorded(tmp_path: Path, probes: tuple[OpenedProbe, ...], enough: threading.Event, **options: Any) -> TimingLog:
     """A log of samples that were taken, as fast as they can be, until there are enough."""
     clock = MonotonicClock()
     log = TimingLogWriter(tmp_path / "machine.tlog", HEADER | {"engine_users": 0}, clock.now_ns())
@@ -111,7 +111,7 @@ def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
             enough.set()
         return {"a_count": 1} | ({"a_per_s": 1} if number > 2 else {}) | ({"late_count": 1} if number > 4 else {})
 
-    probe = Probe("count", "other 1", sample)
+    probe = OpenedProbe("count", "other 1", sample)
     recorded(tmp_path, (probe,), enough, on_figures=lambda probe, figures: told.append((probe, set(figures))))
     assert told == [("count", {"a_count", "a_per_s"})]
 
@@ -129,7 +129,7 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
             enough.set()
         return {"taken_count": taken[-1]}
 
-    log = recorded(tmp_path, (Probe("count", "other 1", sample),), enough)
+    log = recorded(tmp_path, (OpenedProbe("count", "other 1", sample),), enough)
     samples = [each for each in log.health if "probe" in each]
     assert [each["figures"]["taken_count"] for each in samples] == taken[: len(samples)]
     assert taken[0] == 6
@@ -167,7 +167,7 @@ def test_a_probe_that_fails_or_hangs_costs_only_its_own_samples(tmp_path: Path) 
             enough.set()
         return {"taken_count": len(taken)}
 
-    probes = tuple(Probe(each.__name__, "other 1", each) for each in (hangs, fails, counts))
+    probes = tuple(OpenedProbe(each.__name__, "other 1", each) for each in (hangs, fails, counts))
     log = recorded(tmp_path, probes, enough)
     release.set()
     found = {facts.probe: facts for facts in probe_facts(log)}
@@ -198,7 +198,7 @@ def test_an_exception_without_a_text_ends_only_its_sample(raised: BaseException,
             raise NoTextError
         return {"asked_count": len(asked)}
 
-    (facts,) = probe_facts(recorded(tmp_path, (Probe("odd", "other 1", sample),), enough))
+    (facts,) = probe_facts(recorded(tmp_path, (OpenedProbe("odd", "other 1", sample),), enough))
     assert facts.last_failure == "NoTextError"
     assert min(facts.samples, facts.failures) >= 2
 
@@ -215,7 +215,7 @@ def test_a_probe_that_hangs_after_a_while_has_a_failure(hung_s: float, failures:
             release.wait(PATIENCE_S)
         return {"a_count": 1}
 
-    log = recorded(tmp_path, (Probe("hangs", "other 1", hangs),), enough, hung_s=hung_s)
+    log = recorded(tmp_path, (OpenedProbe("hangs", "other 1", hangs),), enough, hung_s=hung_s)
     release.set()
     (facts,) = probe_facts(log)
     assert facts.failures == failures

@@ -24,8 +24,9 @@ from virtual_runs import NOWHERE
 
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.errors import ConfigError
+from loadsim.model.ports import Probe
 from loadsim.monitor.metrics_endpoint import MOST_BYTES, samples_of
-from loadsim.monitor.probes import MOST_FIGURES, Sample
+from loadsim.monitor.probes import MOST_FIGURES
 from loadsim.monitor.prometheus_probe import metrics_of as wanted_of
 from loadsim.monitor.prometheus_probe import open_probe, value_of
 
@@ -38,7 +39,7 @@ def page_of(text: str) -> Callable[[BaseHTTPRequestHandler], tuple[int, dict[str
     return lambda _: (200, {}, text)
 
 
-def opened(port: int, metrics: str, **settings: object) -> Sample:
+def opened(port: int, metrics: str, **settings: object) -> Probe:
     return open_probe(NOWHERE, url=f"http://127.0.0.1:{port}/metrics", metrics=metrics, **settings)
 
 

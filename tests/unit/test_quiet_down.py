@@ -22,7 +22,7 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
-from loadsim.monitor.probes import Probe
+from loadsim.monitor.probes import OpenedProbe
 from loadsim.runs.capacity import Wanted, find_capacity
 from loadsim.runs.quiet_down import QuietDown, sees_send_queue
 from loadsim.runs.result import RunResult
@@ -56,8 +56,8 @@ class Queues:
         self.slept.append(length_s)
         self.now_s += length_s
 
-    def open(self, scenario: Scenario) -> Sequence[Probe]:
-        return [Probe(name, "here", self.sample) for name in scenario.probes if name.startswith("postfix")]
+    def open(self, scenario: Scenario) -> Sequence[OpenedProbe]:
+        return [OpenedProbe(name, "here", self.sample) for name in scenario.probes if name.startswith("postfix")]
 
     def sample(self) -> Mapping[str, float]:
         listing = self.listings[min(self.taken, len(self.listings) - 1)]

@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from loadsim.errors import ServerRefused, ServerSilent
-from loadsim.model.ports import ALL_TASKS
+from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
 from loadsim.protocols.imap import open_driver as open_imap
 
 COMMAND = os.environ.get("SENDMAIL", "/usr/sbin/sendmail")
@@ -14,10 +15,10 @@ COMMAND = os.environ.get("SENDMAIL", "/usr/sbin/sendmail")
 class Sendmail:
     """A process for each message (`loadsim.model.ports.Submission`)."""
 
-    def __init__(self, observer, limit_s):
+    def __init__(self, observer: Observer, limit_s: float) -> None:
         self.observer, self.limit_s = observer, limit_s
 
-    async def send(self, sender, recipients, message):
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         since, outcome, process = self.observer.now(), "lost", None
         try:
             async with asyncio.timeout(self.limit_s):
@@ -35,25 +36,25 @@ class Sendmail:
         if process.returncode:
             raise ServerRefused("SENDMAIL", f"exit status {process.returncode}")
 
-    async def check(self):
+    async def check(self) -> None:
         """Do nothing: there is no connection to try."""
 
-    async def close(self):
+    async def close(self) -> None:
         """Do nothing: there is no connection to close."""
 
 
-class Driver:
+class SendmailDriver:
     """The sessions of `imap` with another submission (`loadsim.model.ports.Driver`)."""
 
     name, supported_tasks = "sendmail", ALL_TASKS
 
-    def __init__(self, services):
+    def __init__(self, services: Services) -> None:
         self.imap, self.limit_s = open_imap(services), services.command_limit_s
 
-    def session(self, account, observer):
+    def session(self, account: Account, observer: Observer) -> Session:
         return replace(self.imap.session(account, observer), submission=Sendmail(observer, self.limit_s))
 
 
-def open_driver(services):
+def open_driver(services: Services) -> Driver:
     """Return the driver of an engine: the entry point `sendmail` in the group `loadsim.protocols`."""
-    return Driver(services)
+    return SendmailDriver(services)

@@ -1,13 +1,13 @@
 """The task `FIND SENT`: a user looks up a message that they have sent."""
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import SENT_ITEMS
+from loadsim.model.ports import SENT_ITEMS, Turn
 
 SHOWN = 50
 """The headers that are listed."""
 
 
-async def find_sent(turn):
+async def find_sent(turn: Turn) -> None:
     """Open Sent Items, and read one of its newest messages."""
     mailbox = turn.session.mailbox
     headers = await mailbox.headers(SENT_ITEMS, SHOWN)
