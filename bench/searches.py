@@ -58,7 +58,11 @@ def searches(cores: float, writes_per_s: int) -> Sequence[Search]:
 
 
 def scenario(users: int) -> Mapping[str, Any]:
-    """Return Medium users with a day of 150 s, small mailboxes, and limits on each task that users notice."""
+    """Return Medium users with a day of 150 s, small mailboxes, and limits on times.
+
+    READ has half of the 100 ms that users notice (docs/how-to/find-the-capacity.md). From about 60 ms on, the users of
+    so short a day wait so long that the run is degraded, and decides nothing.
+    """
     imap, smtp = PORTS
     return {
         "name": "searches",
@@ -68,9 +72,9 @@ def scenario(users: int) -> Mapping[str, Any]:
         "lists": {"population": users},
         "mailbox": {"folders": 5, "messages_per_folder": 5, "inbox": 4, "deleted_items": 1, "population": users},
         "probes": {"host": {}},
-        "run": {"day_length": "150s", "duration": "52s", "ramp_up": "5s", "warm_up": "10s", "window": "40s"},
+        "run": {"day_length": "150s", "duration": "46s", "ramp_up": "5s", "warm_up": "10s", "window": "35s"},
         "criteria": {
-            "tasks.READ.p95_ms": {"max": 100},
+            "tasks.READ.p95_ms": {"max": 50},
             **{f"tasks.{task}.p95_ms": {"max": 1000} for task in ("BROWSE", "MOVE", "DELETE", "SEND", "REPLY")},
         },
     }
@@ -90,7 +94,7 @@ def perform(search: Search, users: int, place: Path) -> Mapping[str, Any]:
             lists = dict(distribution_lists(nowhere))
             server = start_dovecot_postfix(accounts, lists, Path(directory) / "server", imap_port=imap, smtp_port=smtp)
         try:
-            options = ("--from", str(FIRST), "--most", str(users), "--pause", "5s", "--pin", "--engines", "1")
+            options = ("--from", str(FIRST), "--most", str(users), "--pause", "1s", "--pin", "--engines", "1")
             command = loadsim("capacity", place / "scenario.json", *options, *search.options, "--out", place / "search")
             status = subprocess.run((*FIRST_SERVED, *command), check=False).returncode
         finally:

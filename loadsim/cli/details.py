@@ -142,4 +142,4 @@ DRIVERS: Mapping[str, Mapping[str, str]] = {
         "use": "tests, loadsim plan",
     },
 }
-"""What each driver does (docs/reference/drivers.md)."""
+"""Properties of each driver (docs/reference/drivers.md)."""
