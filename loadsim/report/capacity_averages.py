@@ -59,8 +59,8 @@ def _table(steps: Sequence[MeasuredStep]) -> Table:
         ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
         ("Score", "time", _mean(lambda step: in_ms(step.score_ms))),
         ("Response score", "time", _mean(lambda step: in_ms(step.response_score_ms))),
-        ("Tasks per second", 1, _mean(lambda step: step.tasks_per_s)),
-        ("Messages delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
+        ("Tasks/s", 1, _mean(lambda step: step.tasks_per_s)),
+        ("Delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
         *((title, 2, _mean(figure)) for title, figure in _counters(rows)),
     )
 

@@ -37,8 +37,8 @@ def criteria_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[B
     caption = "Criteria that decided, or nearly did, by number of users"
     yield from charted(capacity, steps, caption, [_curve(each) for each in drawn], across=2)
     yield (
-        f"These are the criteria on a time or a share that a run missed, or of whose limit it used {NEAR:.0%}. Those"
-        " that the smallest failed number missed most often come first."
+        f"These are the criteria on a time or a share that a run missed, or of whose limit it used {100 * NEAR:.0f} %."
+        " Those that the smallest failed number missed most often come first."
     )
     if others:
         yield f"{len(others)} more: {'; '.join(_words(each) for each in others)}."
@@ -111,12 +111,13 @@ def _words(criterion: Result) -> str:
 def _curve(criterion: Result) -> Curve:
     is_time = unit_of(criterion.name) == "ms"
     factor = 1 if is_time else 100
+    title = named(criterion.name)
     return Curve(
-        title=named(criterion.name),
+        title=f"{title[:1].upper()}{title[1:]}",
         name=_words(criterion),
         unit="ms" if is_time else "%",
         figure=_figure(criterion.name, factor),
-        scale="log" if is_time else "linear",
+        scale="log" if is_time else "near" if "min" in criterion.limits else "linear",
         limits=tuple(
             Limit(wanted(Result(criterion.name, {name: limit}, None)), factor * limit)
             for name, limit in criterion.limits.items()

@@ -29,7 +29,7 @@ class Curve:
     name: str
     unit: str
     figure: Figure
-    scale: Literal["linear", "log"] = "linear"
+    scale: Literal["linear", "near", "log"] = "linear"
     limits: tuple[Limit, ...] = ()
     intervals: bool = False
     digits: int = 1
@@ -148,7 +148,7 @@ def utilisation_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterabl
     lines = [
         Line(names[key], medians_by(users, [_if_all_measured(step, steps, key) for step in steps])) for key in chosen
     ]
-    panel = Panel("", "%", tuple(lines), limits=(Limit("full", 100.0),))
+    panel = Panel("", "% of full", tuple(lines), limits=(Limit("full", 100.0),))
     caption = "Utilisation of resources by number of users, the nearest to full"
     columns: list[_Column] = [(names[key], 1, _utilised(*key)) for key in chosen]
     yield from _chart(capacity, steps, caption, (panel,), _table(f"{caption} (%)", steps, columns))

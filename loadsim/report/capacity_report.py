@@ -11,6 +11,7 @@ from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
+from loadsim.errors import printable
 from loadsim.report import capacity_words as words
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_criteria import criteria_of
@@ -67,6 +68,8 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     if doubts := words.doubts(capacity):
         yield Listing("Doubts", tuple(doubts))
     yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity, reason_in_words)))
+    if (predicted := capacity.predicted) and predicted.why_not:
+        yield f"loadsim size predicts no number from {predicted.run}: {printable(predicted.why_not)}"
     yield words.limits(capacity)
     if step := capacity.nearest_to_full:
         yield replace(

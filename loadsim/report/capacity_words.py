@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
+from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import (
     EVIDENCE,
     EVIDENCE_OF_MIXED,
@@ -19,6 +20,7 @@ from loadsim.analysis.capacity_search import (
 )
 from loadsim.errors import printable
 from loadsim.report.resources import resource_lines
+from loadsim.report.size_text import interval_words, users_words
 from loadsim.timinglog.header_words import length
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
@@ -82,6 +84,10 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
         lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity, reason)))
+    if capacity.predicted and (text := prediction(capacity.predicted)):
+        lines.append(
+            (f"Predicted from {capacity.predicted.measured_users:,} users", f"{text}; found: {verdict(capacity)}")
+        )
     if step := capacity.nearest_to_full:
         for line in resource_lines(step.resources):
             name, _, resources = line.partition(": ")
@@ -89,6 +95,16 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
     if measured := [level for level in capacity.levels if level.runs]:
         lines.append(("Confirmation", "; ".join(map(_level, measured))))
     return lines
+
+
+def prediction(predicted: Prediction) -> str:
+    """Return the number that a run predicts; "" if it gives none."""
+    users = predicted.users
+    if users is None:
+        return ""
+    number = f"{users_words(users)} users{' or more' if predicted.at_least else ''} (95 %: {interval_words(users)})"
+    doubts = f"; doubts: {printable('; '.join(predicted.doubts))}" if predicted.doubts else ""
+    return f"{printable(str(predicted.resource))} full at {number}, by loadsim size of {predicted.run}{doubts}"
 
 
 def _level(level: Level) -> str:

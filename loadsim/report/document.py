@@ -124,12 +124,15 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over one axis, in one unit. `digits` are those of the figures in the table."""
+    """Lines over one axis, in one unit. `digits` are those of the figures in the table.
+
+    scale: `near` is a linear one without the way to 0, for figures that differ little.
+    """
 
     title: str
     y_title: str
     lines: tuple[Line, ...]
-    scale: Literal["linear", "log", "symlog"] = "linear"
+    scale: Literal["linear", "near", "log", "symlog"] = "linear"
     digits: int = 1
     limits: tuple[Limit, ...] = ()
 

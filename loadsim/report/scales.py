@@ -46,6 +46,11 @@ def y_scale(panel: Panel) -> Scale:
     if panel.scale == "symlog":
         high = max([*shown, 0]) * 1.6 or 1.0
         return _scale(_symmetric, 0, high, _named(panel, [0, *_decimals(1, high, (1,))] if high > 1 else [0, high / 2]))
+    if panel.scale == "near":
+        least, most = min(shown, default=0.0), max(shown, default=0.0)
+        margin = (most - least) / 8 or 1.0
+        low, high = least - margin, most + margin
+        return _scale(float, low, high, _named(panel, _round_figures(low, high)))
     high = max([*shown, 0]) * 1.08 or 1.0
     return _scale(float, 0, high, _named(panel, _round_figures(0, high)))
 

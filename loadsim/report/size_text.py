@@ -19,7 +19,7 @@ def size_text(sizing: Sizing, width: int) -> str:
     """Return the answer, without a final line break."""
     width = max(width, LEAST_WIDTH)
     lines = [
-        *wrapped(_verdict(sizing), width),
+        *wrapped(size_verdict(sizing), width),
         "",
         *wrapped(_facts(sizing), width),
         "",
@@ -37,7 +37,8 @@ def size_text(sizing: Sizing, width: int) -> str:
     return "\n".join(lines)
 
 
-def _verdict(sizing: Sizing) -> Iterable[str]:
+def size_verdict(sizing: Sizing) -> Iterable[str]:
+    """Yield the verdict: its first line is the number, or why there is none."""
     first = sizing.first
     if sizing.missed is not None:
         yield (
@@ -60,11 +61,11 @@ def _verdict(sizing: Sizing) -> Iterable[str]:
         return
     about = "at least" if first.bound == AT_LEAST else "about"
     yield (
-        f"Size: {about} {_users(first.users)} users fill the {printable(first.name)}, the first to be full of the"
-        f" measured resources (95 %: {_interval(first.users)})"
+        f"Size: {about} {users_words(first.users)} users fill the {printable(first.name)}, the first to be full of the"
+        f" measured resources (95 %: {interval_words(first.users)})"
     )
     yield (
-        f"Plan for at most {_users(first.users_at_target)} users, who use {percent(sizing.target)} of it."
+        f"Plan for at most {users_words(first.users_at_target)} users, who use {percent(sizing.target)} of it."
         " Measure that number (loadsim run, loadsim capacity): response times rise before a resource is full."
     )
 
@@ -97,9 +98,9 @@ def _resources(sizing: Sizing) -> list[str]:
                 "-" if each.used is None else f"{each.used:,.3g} {_unit(each)}",
                 "-" if each.available is None else f"{each.available:,.3g}",
                 "-" if each.utilisation is None else f"{100 * each.utilisation.value:.1f} %",
-                "-" if each.users is None else (">" if each.bound == AT_LEAST else "") + _users(each.users),
-                "-" if each.users is None else _interval(each.users),
-                "-" if each.users_at_target is None else _users(each.users_at_target),
+                "-" if each.users is None else (">" if each.bound == AT_LEAST else "") + users_words(each.users),
+                "-" if each.users is None else interval_words(each.users),
+                "-" if each.users_at_target is None else users_words(each.users_at_target),
             ]
         )
     return table(rows)
@@ -153,13 +154,13 @@ def _with_interval(value: Estimate) -> str:
     return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
 
 
-def _users(value: Estimate) -> str:
+def users_words(value: Estimate) -> str:
     """Return a number of users with two digits, rounded down."""
     unit = 10 ** max(len(str(int(value.value))) - 2, 0)
     return f"{int(value.value) // unit * unit:,}"
 
 
-def _interval(value: Estimate) -> str:
+def interval_words(value: Estimate) -> str:
     return f"{value.low:,.0f} to {value.high:,.0f}"
 
 

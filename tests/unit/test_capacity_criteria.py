@@ -26,6 +26,7 @@ from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.document import Chart, Document, to_json
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
+from loadsim.report.scales import y_scale
 from loadsim.runs.capacity_file import read_capacity, write
 
 READ = "95th percentile from due times of READ"
@@ -73,13 +74,15 @@ def test_the_criterion_that_decided_comes_first_with_its_limit() -> None:
     assert [panel.title for panel in shown.panels] == [
         READ,
         "95th percentile from due times of SEND",
-        "tasks that succeeded",
+        "Tasks that succeeded",
     ]
     assert [[(limit.name, limit.value) for limit in panel.limits] for panel in shown.panels] == [
         [("at most 75 ms", 75)],
         [("at most 1,000 ms", 1000)],
         [("at least 98 %", 98)],
     ]
+    ticks = [tick for tick, _ in y_scale(shown.panels[2]).ticks]
+    assert min(ticks) > 90 and len(ticks) > 2  # shares near 100 % are told apart
     scores = next(block for block in described(found).sections[1].blocks if isinstance(block, Chart))
     assert shown.axis == scores.axis and shown.shaded == scores.shaded
     read = {line.name: line.values for line in shown.panels[0].lines}

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 
 from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_confirmation import Confirming
+from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import Average, StepCriterion
 from loadsim.analysis.resources import Resource
+from loadsim.analysis.utilisation import Estimate
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.capacity_report import describe_capacity
@@ -62,6 +64,7 @@ CONFIRMED = replace(
     steps=tuple(
         replace(step, averages=(Average("host", "cpu_busy_share", 0.5),), criteria=OF_READ) for step in SEARCHED.steps
     ),
+    predicted=Prediction(1000, "steps/01000-1", "processor", Estimate(1100, 1000, 1200), False, ("other load",)),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
     confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
 )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser import dumped, needs_browser
 from compared_runs import three, write_run
-from finished_searches import capacity
+from finished_searches import capacity, probed
 from finished_suites import OUT, compared_suite
 from small_runs import written
 from timing_samples import DELIVERED, ENDED, START_NS, done, event, skipped, write_sample, write_two_clients
@@ -89,6 +89,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     documents["1,000 users"] = describe_capacity(searched, (), {})
     documents["Suite suite"] = _of_suite(place / "suite")
     documents["With probes"] = _with_probes(place / "probed")
+    documents["1,250 users"] = describe_capacity(probed(), (), {})
     return {words: to_html(document) for words, document in documents.items()}
 
 

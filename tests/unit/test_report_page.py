@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from browser import dumped, needs_browser
 from compared_runs import three
-from finished_searches import capacity
+from finished_searches import capacity, probed
 from timing_samples import done, event, write_sample, write_two_clients
 
 from loadsim.analysis.capacity_confirmation import Confirming
@@ -188,17 +188,17 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
 
 @needs_browser
 def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path) -> None:
-    """With intervals, missed criteria, and runs that confirm it."""
+    """With intervals, missed criteria, runs that confirm it, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
     searched = capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), interval_ms=(400.0, 1300.0))
     confirming = tuple(Confirming(percent, searched.steps[0], len(searched.steps)) for percent in (80, 100, 120))
-    page = to_html(describe_capacity(replace(searched, confirming=confirming), (), {}))
-    assert faults(page) == []
-    assert browsed(page, tmp_path / "browsed") == ([], [])
+    pages = [to_html(describe_capacity(one, (), {})) for one in (replace(searched, confirming=confirming), probed())]
+    for number, page in enumerate(pages):
+        assert faults(page) == []
+        assert browsed(page, tmp_path / f"browsed-{number}") == ([], [])
+    shown = [(page, width) for page in pages for width in (400, 1280)]
     for dark in (False, True):
-        for width, laid in zip(
-            (400, 1280), laid_out([(page, 400), (page, 1280)], dark, tmp_path / str(dark)), strict=True
-        ):
+        for (_, width), laid in zip(shown, laid_out(shown, dark, tmp_path / str(dark)), strict=True):
             assert (laid["width"], laid["wider"]) == (width, [])
 
 
