@@ -270,7 +270,8 @@ class _Stream:
         if wrong := wrong_maker(log, self._name):
             return wrong
         if any(found.samples for found in probe_samples(log).values()):
-            self._until_s = None
+            if not self._ending:
+                self._until_s = None
             self._sampled.set_result(None)
         return None
 
