@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shlex
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from cluster_commands import client, on_server, station
 from machines import machines
 from mailservers import StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
+from processes import ended as gone
 from small_runs import AT_WORK, await_line, loadsim, written
 
 from loadsim.analysis.monitors import monitor_places
@@ -71,20 +71,6 @@ def pid_of(place: Path) -> int:
     return int((place / "pid").read_text())
 
 
-def has_ended(pid: int) -> bool:
-    """Wait for the end of a process that is no child of the test."""
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        exiting = select.poll()
-        exiting.register(process, select.POLLIN)
-        return bool(exiting.poll(PATIENCE_S * 1000))
-    finally:
-        os.close(process)
-
-
 def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(tmp_path: Path) -> None:
     """Its samples cover the window, and it has ended by itself; the scenario of the run does not have its command."""
     out = tmp_path / "out"
@@ -129,7 +115,7 @@ def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None
         monitor = pid_of(tmp_path)
         process.kill()
         process.wait(PATIENCE_S)
-        assert has_ended(monitor)
+        assert gone(monitor)
     assert (out / "logs" / "mx1.tlog").stat().st_size
 
 
@@ -209,4 +195,4 @@ def test_a_monitor_over_ssh(tmp_path: Path) -> None:
         assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True
         assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
         place["load"].type(CONNECT.format(command=command))
-        assert has_ended(pid_of(tmp_path))
+        assert gone(pid_of(tmp_path))
