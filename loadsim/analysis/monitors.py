@@ -14,7 +14,7 @@ from loadsim.analysis.generator import UNOBSERVED_S
 from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
-from loadsim.timinglog.monitors import BOOT_ID
+from loadsim.timinglog.monitors import BOOT_ID, COLLECTION
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
 
 FAR_APART_MS = 1000.0
@@ -26,8 +26,9 @@ class MonitorPlace:
     """A file of a monitor in a run. Instants are seconds from the common start; `span_s` is that of the whole file.
 
     `error_ms` is the largest error of their place by the clocks, 0 for monotonic clocks of one machine; None if
-    unknown. `ended`: the monitor ended by itself. `at_s` has the instants at which it was awake during the run, and
-    `samples` is the number of samples of its probes then. `boot_ids` has the kernel's random number of its boot.
+    unknown. `ended`: the monitor ended by itself. `lacks` has what its collection missed. `at_s` has the instants at
+    which it was awake during the run, and `samples` is the number of samples of its probes then. `boot_ids` has the
+    kernel's random number of its boot.
     """
 
     name: str
@@ -38,6 +39,7 @@ class MonitorPlace:
     span_s: tuple[float, float] | None
     ended: bool
     damages: tuple[str, ...]
+    lacks: tuple[str, ...]
     at_s: tuple[float, ...]
     samples: int
     boot_ids: frozenset[str]
@@ -68,6 +70,7 @@ def _place(source: Source, at_s: tuple[float, ...], samples: int) -> MonitorPlac
         span_s=tuple(stated["span_s"]) if stated.get("span_s") else None,
         ended=source.ended,
         damages=tuple(stated.get("damages") or ()),
+        lacks=tuple(filter(None, [source.facts.get(COLLECTION)])),
         at_s=at_s,
         samples=samples,
         boot_ids=frozenset(filter(None, [source.facts.get(BOOT_ID)])),
@@ -105,6 +108,7 @@ def _together(places: Iterable[MonitorPlace]) -> list[MonitorPlace]:
             at_s=tuple(sorted((*before.at_s, *place.at_s))),
             span_s=(min(begin_s for begin_s, _ in spans_s), max(end_s for _, end_s in spans_s)) if spans_s else None,
             damages=(*before.damages, *place.damages),
+            lacks=(*before.lacks, *place.lacks),
             boot_ids=before.boot_ids | place.boot_ids,
             error_ms=None if None in errors_ms else max(each for each in errors_ms if each is not None),
         )
@@ -113,8 +117,11 @@ def _together(places: Iterable[MonitorPlace]) -> list[MonitorPlace]:
 
 def _missing(place: MonitorPlace, window_s: Window) -> Iterator[str]:
     inside = [at_s for at_s in place.at_s if window_s.begin_s <= at_s < window_s.end_s]
+    yield from place.lacks
     if not inside:
-        if place.span_s is None:
+        if place.span_s is None and place.lacks:
+            pass  # the file has no sample at all
+        elif place.span_s is None:
             yield "no sample can be placed: neither its clock nor the run's has a time of day"
         else:
             begin_s, end_s = place.span_s

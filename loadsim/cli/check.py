@@ -95,6 +95,10 @@ def described(
     yield "Mail"
     yield from _findings(report.mail)
     yield ""
+    if report.monitors:
+        yield "Monitors"
+        yield from _findings(report.monitors)
+        yield ""
     if report.leftovers:
         yield "May remain (loadsim clean removes it)"
         for line in report.leftovers:

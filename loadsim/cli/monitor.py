@@ -1,4 +1,4 @@
-"""`loadsim monitor`: sample probes on the server's machine into a file, until a signal."""
+"""`loadsim monitor`: sample probes on the server's machine into a file or the standard output, until a signal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from loadsim.model.yaml_reader import Origin, override, parse
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.monitor import Watch, default_name, watch_server
 
+STANDARD_OUTPUT = Path("-")
 LOOPBACK = "127.0.0.1"
 IMAP_PORT, SMTP_PORT = 143, 25
 
@@ -47,7 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY.PATH=VALUE",
         help="a setting, such as probes.postfix.log=FILE, or another key of the scenario; repeatable",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the new file, which ends in .tlog")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="the new file, which ends in .tlog; - for standard output",
+    )
     parser.add_argument(
         "--name", metavar="NAME", help="name of this monitor, for its file and criteria; default: the host's"
     )
@@ -64,14 +71,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    if args.out.suffix != ".tlog":
+    out: Path | None = None if args.out == STANDARD_OUTPUT else args.out
+    if out is not None and out.suffix != ".tlog":
         raise ConfigError(f"--out {args.out}: expected a name that ends in .tlog, as those of all timing logs")
     name = args.name or default_name()
     probes, services = _of_scenario(args) if args.scenario else _of_options(args)
     watch = Watch(probes, services, name, args.scenario or "monitor", args.duration_s)
     until = f"for {args.duration_s:g} s" if args.duration_s else "until Ctrl-C"
-    print_line(f"monitor {name}: {', '.join(probes)}, each second into {args.out}, {until}")
-    watch_server(watch, args.out, watcher=Warnings())
+    print_line(f"monitor {name}: {', '.join(probes)}, each second into {out or 'standard output'}, {until}")
+    watch_server(watch, out, watcher=Warnings())
     return 0
 
 

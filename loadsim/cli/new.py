@@ -151,9 +151,11 @@ probes: {host: {}}
 """
 
 SAMPLED_THERE = """\
-# To see which resources of the server come nearest to full, type this on its machine before a run, and copy the file
-# to the run's logs (docs/how-to/watch-the-server.md). If that is this machine, use this key: probes: {{host: {{}}}}
-# loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} --out server.tlog
+# To see which resources of the server come nearest to full, install loadsim on its machine, and uncomment these two
+# lines (docs/how-to/watch-the-server.md). If that is this machine, use this key instead: probes: {{host: {{}}}}
+# monitors:
+#   server: {{command: "ssh {host} loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} \
+--name server --out -"}}
 """
 
 

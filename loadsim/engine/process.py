@@ -13,7 +13,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,8 @@ def packed(scenario: Scenario, services: Services) -> str:
     Values travel instead of files, which might change between two reads. Unpickling them is safe: an engine receives
     only from the process that started it, and a worker only from its controller. Passwords travel only this way.
     """
-    return b64encode(pickle.dumps((scenario, services))).decode()
+    kept = replace(scenario, monitors={})  # their commands are the controller's, and may have secrets
+    return b64encode(pickle.dumps((kept, services))).decode()
 
 
 def unpacked(values: str) -> tuple[Scenario, Services]:

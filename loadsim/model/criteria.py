@@ -137,13 +137,15 @@ def expected_monitors(criteria: Mapping[str, object]) -> list[str]:
     return sorted({probe.partition("@")[2] for probe in probes if MONITORED.fullmatch(probe)})
 
 
-def refuse_monitors(criteria: Criteria, where: str) -> None:
-    """Check that a run can be judged at its end, when no monitor's file is there. `where` begins the error.
+def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -> None:
+    """Check that a run can be judged at its end, when the files of `declared` monitors only are there.
 
-    Raises `ConfigError`.
+    `where` begins the error. Raises `ConfigError`.
     """
-    if names := expected_monitors(criteria):
-        found = f"those of the monitor {names[0]}, whose file is there later"
+    if names := [name for name in expected_monitors(criteria) if name not in declared]:
+        found = (
+            f"those of the monitor {names[0]}, whose file is there later; the key monitors of a scenario collects it"
+        )
         raise ConfigError(f"{where}criteria: expected figures that are known at the end of each run, found {found}")
 
 

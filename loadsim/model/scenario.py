@@ -51,6 +51,7 @@ from loadsim.model.scenario_sections import (
     Limits,
     ListsSection,
     Losses,
+    Monitors,
     Probes,
     RunSection,
 )
@@ -138,6 +139,7 @@ class _Document:
     abort_on: AbortOn = field(default_factory=AbortOn)
     cluster: Losses = field(default_factory=Losses)
     probes: Probes = field(default_factory=dict)
+    monitors: Monitors = field(default_factory=dict)
     allow_hosts: tuple[Text, ...] = ()
 
 
@@ -168,6 +170,7 @@ class Scenario:
     allow_hosts: tuple[str, ...]
     stated_run: RunSection = field(default=RunSection(), compare=False)
     """The section `run` without the defaults that `run` has."""
+    monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     exposed: tuple[str, ...] = field(default=(), compare=False)
     """Warnings, one for each password that other users of this machine may read."""
 
@@ -293,7 +296,7 @@ class Scenario:
         """Return SHA-256 over all that determines the load: users, their profiles, lists, length of the day, seeds.
 
         Plug-ins count with the versions that are installed on this machine. Names, the server's address, accounts, the
-        window, probes, weights, criteria and limits do not change the load.
+        window, probes, monitors, weights, criteria and limits do not change the load.
         """
         groups: list[dict[str, Any]] = [
             {
@@ -389,6 +392,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "abort_on": _section(scenario.abort_on),
         "cluster": _section(scenario.cluster),
         **({"probes": scenario.probes} if scenario.probes else {}),
+        **({"monitors": {name: {"command": MASK} for name in scenario.monitors}} if scenario.monitors else {}),
         "allow_hosts": list(scenario.allow_hosts),
     }
 
@@ -531,6 +535,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, p
         probes=document.probes,
         allow_hosts=document.allow_hosts,
         stated_run=document.run,
+        monitors=document.monitors,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
@@ -33,7 +34,7 @@ from loadsim.model.schema import (
     text,
     word,
 )
-from loadsim.model.terms import CANONICAL, STRESS
+from loadsim.model.terms import CANONICAL, MONITOR_NAME, STRESS
 from loadsim.model.yaml_reader import mismatch, show
 
 # --- client -----------------------------------------------------------------------------------------------------------
@@ -103,6 +104,58 @@ _SETTING_JSON: Json = {"type": ["string", "number", "boolean"]}
 _PROBES_JSON = mapping_of(any_of(mapping_of(_SETTING_JSON), NULL))
 Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, _PROBES_JSON)]
 """Probes by name, or by name and label, each with its settings."""
+
+
+# --- monitors ---------------------------------------------------------------------------------------------------------
+
+MOST_MONITORS = 16
+
+
+def _monitors(value: object) -> dict[str, tuple[str, ...]]:
+    """Read the words of each monitor's command. No error shows a command: it may have a secret among its words."""
+    if not isinstance(value, dict):
+        raise mismatch("a mapping of monitors to their commands")
+    if len(value) > MOST_MONITORS:
+        raise mismatch(f"at most {MOST_MONITORS} monitors", str(len(value)))
+    return {_monitor_name(name): _monitor_words(str(name), settings) for name, settings in value.items()}
+
+
+def _monitor_name(name: object) -> str:
+    if not isinstance(name, str) or not MONITOR_NAME.fullmatch(name):
+        raise mismatch("the name of a monitor: a-z, 0-9 and -, at most 40 characters", show(name), at=(str(name),))
+    return name
+
+
+def _monitor_words(name: str, settings: object) -> tuple[str, ...]:
+    if not isinstance(settings, dict) or set(settings) != {"command"}:
+        expected = "only the key command, such as {command: ssh mx1 loadsim monitor --probe host --name mx1 --out -}"
+        raise mismatch(expected, "something else", at=(name,))
+    command, at = settings["command"], (name, "command")
+    if not isinstance(command, str) or not command.isprintable():
+        raise mismatch("a command, as a text of printable characters", "something else", at=at)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        raise mismatch("a command", "quotation marks that are not closed", at=at) from None
+    if not words or not words[0]:
+        raise mismatch("a command", "none", at=at)
+    return tuple(words)
+
+
+_MONITOR_JSON: Json = {
+    "type": "object",
+    "properties": {"command": dict(TEXT_JSON)},
+    "required": ["command"],
+    "additionalProperties": False,
+}
+_MONITORS_JSON: Json = {
+    "type": "object",
+    "patternProperties": {f"^{MONITOR_NAME.pattern}$": _MONITOR_JSON},
+    "additionalProperties": False,
+    "maxProperties": MOST_MONITORS,
+}
+Monitors = Annotated[dict[str, tuple[str, ...]], Reads(_monitors, _MONITORS_JSON)]
+"""The words of the commands that print the streams of monitors, by the monitors' names."""
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Runs a command of a probe with limits of time and output, and kills its process group at its end."""
+"""Runs a command of a probe or a monitor with limits, and kills its process group at its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Gene
     takes longer than `limit_s`, and `OSError` if it prints more than `most_bytes`, or fails.
     """
     until = time.monotonic() + limit_s
-    with _started(words) as (process, exited):
+    with started(words) as (process, exited):
         assert process.stdout is not None
         output = process.stdout.fileno()
         os.set_blocking(output, False)
@@ -66,7 +66,7 @@ def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Gene
                 if time.monotonic() >= until:
                     raise TimeoutError(f"expected the command to end within {limit_s:g} s, found it still at work")
                 ended = ended or any(key.fd == exited for key, _ in ready)
-                chunk = _read(output)
+                chunk = available(output)
                 if chunk:
                     total_bytes += len(chunk)
                     if total_bytes > most_bytes:
@@ -81,25 +81,36 @@ def output_chunks(words: Sequence[str], limit_s: float, most_bytes: int) -> Gene
         raise OSError(f"expected the command to succeed, found that it failed ({status})")
 
 
-def _read(output: int) -> bytes | None:
+def available(output: int) -> bytes | None:
     """Return what is in the pipe, empty at its end; None if nothing is there now."""
     with suppress(BlockingIOError):
         return os.read(output, CHUNK_BYTES)
     return None
 
 
+def exit_words(pid: int) -> str | None:
+    """Return how a command has exited, without waiting for it in the sense of wait(2); None if it succeeded."""
+    state = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    if state is None or state.si_status == 0:
+        return None
+    return f"{'exit status' if state.si_code == os.CLD_EXITED else 'signal'} {state.si_status}"
+
+
 @contextmanager
-def _started(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def started(
+    words: Sequence[str], *, stdin: int = subprocess.DEVNULL, stderr: int = subprocess.DEVNULL
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a command in a session of its own. Yield it, and a descriptor that is readable when it has exited.
 
-    At the end, its process group is killed while the command has not been waited for: its number is not reused before.
+    `stdin` and `stderr` are those of `Popen`; the standard output is a pipe. At the end, its process group is killed
+    while the command has not been waited for: its number is not reused before.
     """
     with _lock:  # a command that starts while this process ends is killed, too
         process = subprocess.Popen(  # noqa: S603 - the command of the user's scenario
             (*EXEC, *words),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             start_new_session=True,
         )
         _running.add(process.pid)
@@ -116,8 +127,9 @@ def _started(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], in
                 os.killpg(process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed
             process.wait(KILLED_S)
-        if process.stdout is not None:
-            process.stdout.close()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @atexit.register

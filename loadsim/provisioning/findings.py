@@ -55,7 +55,10 @@ class TaskFinding:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """Everything that a check found. `accounts` are the log-on names of the accounts that it used."""
+    """Everything that a check found. `accounts` are the log-on names of the accounts that it used.
+
+    `monitors` is about those of the scenario.
+    """
 
     accounts: tuple[str, ...]
     server: tuple[Finding, ...]
@@ -63,12 +66,13 @@ class ServerReport:
     mail: tuple[Finding, ...]
     seconds: float = 0.0
     leftovers: tuple[str, ...] = field(default=())
+    monitors: tuple[Finding, ...] = ()
 
     @property
     def lacks(self) -> Sequence[Finding]:
         """The findings that keep the scenario from running, once each."""
         failures = [task.failure for task in self.tasks if task.failure is not None]
-        found = [*self.server, *failures, *self.mail]
+        found = [*self.server, *failures, *self.mail, *self.monitors]
         return [*dict.fromkeys(each for each in found if each.severity is Severity.LACKS)]
 
     @property

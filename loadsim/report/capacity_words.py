@@ -223,7 +223,8 @@ def unmeasured(capacity: Capacity) -> str:
         return ""
     return (
         "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on its"
-        " machine measures them, and with 'probes.postfix={}' the send queue."
+        " machine measures them, and with 'probes.postfix={}' the send queue. From another machine, the key monitors"
+        " does."
     )
 
 

@@ -122,7 +122,7 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
 
 UNKNOWN_LIMIT = (
     "What limits: not known. The probe host did not measure the server's machine over the window: set probes.host={} if"
-    " the load runs there, or run loadsim monitor there."
+    " the load runs there, or declare a monitor there (monitors)."
 )
 
 

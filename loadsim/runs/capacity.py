@@ -106,7 +106,7 @@ def find_capacity(
     scenario = read(())
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
-    refuse_monitors(scenario.criteria, f"{scenario.name}: ")
+    refuse_monitors(scenario.criteria, scenario.monitors, f"{scenario.name}: ")
     sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
     make = runner or partial(_run_here, terms)

@@ -1,18 +1,22 @@
-"""A check of the server that a scenario names, or of the embedded one, which it starts."""
+"""A check of the server that a scenario names, or of the embedded one, which it starts, and of its monitors."""
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loadsim.engine.event_loop import run
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
+from loadsim.monitor.collector import Collector
+from loadsim.monitor.monitor_log import ProbeSamples, probe_samples, read_monitor_log
 from loadsim.monitor.server_banner import greetings
 from loadsim.protocols.registry import check_drivers, check_protocols
-from loadsim.provisioning.findings import ServerReport
+from loadsim.provisioning.findings import Finding, ServerReport, Severity
 from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.server_check import WAIT_S, check_server
 from loadsim.runs.server import server_under_test
@@ -35,4 +39,36 @@ def check_scenario(
         server_under_test(scenario, Path(directory)) as (services, name),
     ):
         check_drivers(scenario, services)
-        return name, greetings(services), run(check_server(workload, services, progress, wait_s))
+        report = run(check_server(workload, services, progress, wait_s))
+        if scenario.monitors:
+            progress("monitors")
+            report = replace(report, monitors=run(_try_monitors(scenario.monitors, Path(directory))))
+        return name, greetings(services), report
+
+
+async def _try_monitors(monitors: Mapping[str, Sequence[str]], directory: Path) -> tuple[Finding, ...]:
+    """Start each monitor, and end it after its first sample."""
+    return tuple(await asyncio.gather(*(_try_monitor(name, words, directory) for name, words in monitors.items())))
+
+
+async def _try_monitor(name: str, words: Sequence[str], directory: Path) -> Finding:
+    collector = Collector(name, words, directory / f"{name}.tlog")
+    collector.start()
+    try:
+        lacking = await asyncio.wrap_future(collector.sampled)
+    finally:
+        collector.end()
+        why = await asyncio.wrap_future(collector.ended)
+    if lacking is not None:
+        return Finding(name, lacking, Severity.LACKS, f"make the command of monitors.{name} print samples: {lacking}")
+    sampled = probe_samples(read_monitor_log(collector.path, name))
+    words_of = {probe: _in_words(found) for probe, found in sampled.items()}
+    text = "; ".join([*(f"{probe}: {words}" for probe, words in words_of.items()), *([why] if why else [])])
+    whole = why is None and all(found.samples and not found.failures for found in sampled.values())
+    return Finding(name, text, Severity.OK if whole else Severity.NOTE)
+
+
+def _in_words(found: ProbeSamples) -> str:
+    if found.failures:
+        return f"{found.failures} of {found.samples + found.failures} samples failed: {found.last_failure}"
+    return f"{found.figures} figures" if found.samples else "no sample yet"

@@ -43,6 +43,7 @@ from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
+from loadsim.monitor.collector import collected
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
@@ -125,13 +126,14 @@ class _ClusterRun:
                 async with worker_channels(cluster, run_id) as open_channel:
                     await self._prepare(assignments, open_channel)
                     prepared = [replace(assignment, prepared=True) for assignment in assignments]
-                    lost = await self._record(prepared, open_channel)
+                    async with collected(self.scenario.monitors, self.directory / "logs"):
+                        lost = await self._record(prepared, open_channel)
             except ConfigError:  # before there was any load
                 withdraw(self.directory)
                 await forget(cluster, run_id, [assignment.name for assignment in assignments])
                 raise
             await self._collect(cluster, run_id, {each.name: each.name in lost for each in assignments})
-        if not any(self.directory.glob("logs/*.tlog")):
+        if not {path.stem for path in self.directory.glob("logs/*.tlog")} - self.scenario.monitors.keys():
             raise RunInvalid("there is no summary yet: the clients still have all logs")
         return write_summary(self.directory, self.watcher)
 

@@ -15,7 +15,7 @@ from loadsim.analysis.suite import HookResult
 from loadsim.engine.signals import delayed_signals
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook
-from loadsim.monitor.bounded_command import SBIN
+from loadsim.monitor.bounded_command import SBIN, exit_words
 
 MOST_OUTPUT_BYTES = 16 << 20
 """A command that prints more is killed."""
@@ -95,10 +95,7 @@ def _failure_at_exit(process: subprocess.Popen[bytes], output: int, limit_s: flo
                 return f"expected it to end within {limit_s:g} s, found it still at work"
     finally:
         os.close(exited)
-    state = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    if state is None or state.si_status == 0:
-        return None
-    return f"{'exit status' if state.si_code == os.CLD_EXITED else 'signal'} {state.si_status}"
+    return exit_words(process.pid)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

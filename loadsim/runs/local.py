@@ -29,6 +29,7 @@ from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.workload import Workload, plan_digest
+from loadsim.monitor.collector import collected
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import (
@@ -216,24 +217,31 @@ class _LocalRun:
         self.watcher.message(prepared.describe())
         if self.scenario.server != EMBEDDED and (busy := self.others.warning()):  # the embedded server measures nothing
             self.watcher.warning(f"warning: {busy}")
-        if self.start is not None:
-            self.watcher.stage("wait")
-            self.watcher.message(expectation(self.start))
-            await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
-        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
-        begins = self._begins(prepared.start_state)
+        monitors = self.scenario.monitors if FIRST_USER in self.users else {}
+        if monitors:
+            self.watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
         try:
-            await self._record(begins, probes)
+            async with collected(monitors, self.directory / "logs"):
+                await self._start_and_record(prepared.start_state, probes)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise
         return write_summary(self.directory, self.watcher)
 
+    async def _start_and_record(self, start_state: str | None, probes: tuple[OpenedProbe, ...]) -> None:
+        """Wait for the common start, if there is one, and make the load. Raises `ConfigError` if it cannot begin."""
+        if self.start is not None:
+            self.watcher.stage("wait")
+            self.watcher.message(expectation(self.start))
+            await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
+        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
+        await self._record(self._begins(start_state), probes)
+
     async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
             try:
-                (self.directory / "logs").mkdir()
+                (self.directory / "logs").mkdir(exist_ok=True)  # a monitor's file may be in it
                 machine_log = open_machine_log(self.directory / "logs", begins[0].header)
             except OSError as failure:
                 raise ConfigError(

@@ -1,4 +1,7 @@
-"""Watching a server's machine without making load: samples of probes in a file, which a run's analysis reads."""
+"""Watching a server's machine without making load: samples of probes in a timing log, which a run's analysis reads.
+
+The log is a file, or the standard output, for a reader at the other end of a connection.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import asyncio
 import os
 import re
 import socket
-import time
-from collections.abc import Mapping
-from contextlib import suppress
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.terms import MONITOR_NAME
 from loadsim.monitor.host import this_machine
+from loadsim.monitor.monitor_log import open_monitor_log
 from loadsim.monitor.probes import OpenedProbe, check_probe_names, open_each, sampled
 from loadsim.monitor.server_discovery import addresses_of, find_server, listening
 from loadsim.monitor.wall_clock import clock_facts, wall_clock_sample
@@ -27,7 +32,6 @@ from loadsim.plugins import printing_to_stderr
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.reader import MONITOR
 from loadsim.timinglog.writer import TimingLogWriter
-from loadsim.version import __version__
 
 WRITE_EACH_S = 1.0
 """The time between two writes: a kill loses at most the samples of this time."""
@@ -56,8 +60,11 @@ class Watch:
     duration_s: float | None = None
 
 
-def watch_server(watch: Watch, out: Path, *, watcher: Watcher = SILENT) -> None:
+def watch_server(watch: Watch, out: Path | None, *, watcher: Watcher = SILENT) -> None:
     """Sample probes each second into the new file `out`, until a signal or the end of the duration.
+
+    None is the standard output. The sampling then also ends when nothing reads it any more, and when the standard input
+    is a pipe or socket that is closed: the machine at the other end has gone.
 
     Raises `ConfigError` for wrong names or settings, and for a file that exists or cannot be written.
     """
@@ -65,46 +72,83 @@ def watch_server(watch: Watch, out: Path, *, watcher: Watcher = SILENT) -> None:
         raise ConfigError(f"--name: expected a-z, 0-9 and -, at most 40 characters, found {watch.name!r:.60}")
     if not watch.probes:
         raise ConfigError("monitor: expected at least one probe (--probe host), found none")
-    if out.exists():
+    if out is not None and out.exists():
         raise ConfigError(f"--out {out}: expected a new file, found one")
     check_probe_names(watch.origin, watch.probes)
+    target = _standard_output() if out is None else out
     with printing_to_stderr():
-        run(_watch(watch, out, watcher))
+        run(_watch(watch, target, watcher))
 
 
-async def _watch(watch: Watch, out: Path, watcher: Watcher) -> None:
-    """Open the probes and the file, and sample until the end."""
+def _standard_output() -> FileIO:
+    """Return a stream to the standard output of now, which plug-ins do not reach. Raises `ConfigError`."""
+    sys.stdout.flush()
+    descriptor = os.dup(1)
+    if os.isatty(descriptor):
+        os.close(descriptor)
+        raise ConfigError("--out -: expected a pipe or a file as standard output, found a terminal")
+    os.set_blocking(descriptor, True)
+    return FileIO(descriptor, "wb")
+
+
+@contextmanager
+def _calls_at_end_of_input(act: Callable[[], object]) -> Iterator[None]:
+    """In the block, call `act` when the standard input ends, if it is a pipe or a socket. Its content is discarded."""
+    try:
+        kind = stat.S_IFMT(os.fstat(0).st_mode)
+    except OSError:  # closed before the start
+        kind = 0
+    if kind not in (stat.S_IFIFO, stat.S_IFSOCK):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with suppress(BlockingIOError):
+            try:
+                more = bool(os.read(0, 1 << 16))
+            except ConnectionError:
+                more = False
+            if not more:
+                loop.remove_reader(0)
+                act()
+
+    loop.add_reader(0, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(0)
+
+
+async def _watch(watch: Watch, out: Path | FileIO, watcher: Watcher) -> None:
+    """Open the probes and the log, and sample until the end."""
     stopped = asyncio.Event()
-    with calls_on_signal(stopped.set):
+    ends_with_input = nullcontext() if isinstance(out, Path) else _calls_at_end_of_input(stopped.set)
+    with calls_on_signal(stopped.set), ends_with_input:
         probes = await open_each(watch.origin, watch.probes, watch.services)
         log = _open_log(watch, out)
         try:
             log.facts({**this_machine(), **clock_facts(), **_place(watch.services)})
-            await _sample(watch, probes, log, stopped, watcher)
+            await _sample(watch, probes, log, stopped, watcher, for_reader=not isinstance(out, Path))
             log.facts({"ended": "completed"})
         finally:
             try:
                 log.close()
             except OSError as failure:
-                raise ConfigError(f"--out {out}: expected a file that takes all samples, found: {failure}") from None
+                raise ConfigError(f"{_option(out)}: expected to write all samples, found: {failure}") from None
 
 
-def _open_log(watch: Watch, out: Path) -> TimingLogWriter:
-    header = {
-        "software": f"loadsim {__version__}",
-        MONITOR: watch.name,
-        "run": "",
-        "client": watch.name,
-        "engine": MONITOR,
-        "users": 0,
-        "engine_users": 0,
-        "wall_clock_start": datetime.now(UTC).isoformat(),
-    }
+def _option(out: Path | FileIO) -> str:
+    return f"--out {out}" if isinstance(out, Path) else "--out -"
+
+
+def _open_log(watch: Watch, out: Path | FileIO) -> TimingLogWriter:
     before = os.umask(0o077)  # the file names the machine and its disks
     try:
-        return TimingLogWriter(out, header, time.monotonic_ns())
+        return open_monitor_log(watch.name, out)
     except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a file to write, found: {failure.strerror or failure}") from None
+        found = failure.strerror or failure
+        raise ConfigError(f"{_option(out)}: expected a file to write, found: {found}") from None
     finally:
         os.umask(before)
 
@@ -117,9 +161,18 @@ def _place(services: Services) -> dict[str, Any]:
 
 
 async def _sample(
-    watch: Watch, probes: tuple[OpenedProbe, ...], log: TimingLogWriter, stopped: asyncio.Event, watcher: Watcher
+    watch: Watch,
+    probes: tuple[OpenedProbe, ...],
+    log: TimingLogWriter,
+    stopped: asyncio.Event,
+    watcher: Watcher,
+    *,
+    for_reader: bool,
 ) -> None:
-    """Sample and write each second, until the event or the end of the duration."""
+    """Sample and write each second, until the event or the end of the duration.
+
+    A failed write ends it if the log is `for_reader`, who has gone. A disk may have room again.
+    """
     named = tuple(replace(probe, name=f"{probe.name}@{watch.name}") for probe in probes)
     with sampled(named, log, MonotonicClock()) as facts:
 
@@ -133,6 +186,8 @@ async def _sample(
                 before, failure = failure, log.flush()
                 if failure and not before:
                     watcher.warning(f"samples not written: {failure}")
+                if failure and for_reader:
+                    stopped.set()
                 await asyncio.sleep(WRITE_EACH_S)
 
         async with background_tasks(write_each_second()):

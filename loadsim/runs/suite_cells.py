@@ -26,7 +26,7 @@ SETTING, NO_SCENARIO = "--set ", "scenario: "
 """The beginnings of the errors of `load_scenario` on a setting, and on an unknown scenario."""
 
 
-OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "criteria")
+OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
 """Keys of a scenario that two cells with comparable scores may have different."""
 
 
@@ -155,7 +155,7 @@ def _scenario(cell: Cell, suite: Suite, *, passwords: bool) -> Scenario:
     scenario = load_scenario(cell.scenario, settings, passwords=passwords)
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{SETTING}run.mode: expected canonical for a suite, found {STRESS}: it has no score")
-    refuse_monitors(scenario.criteria, SETTING)
+    refuse_monitors(scenario.criteria, scenario.monitors, SETTING)
     return scenario
 
 

@@ -155,6 +155,7 @@ _MONITOR = having(
 
 _FACTS: Mapping[str, Check] = {
     "monitor": _MONITOR,
+    "collection": text,
     "boot_id": or_none(text),
     "wall_clock_error_ns": or_none(whole(0, MOST_NS)),
     "companions": _companions,
@@ -201,7 +202,7 @@ _OF_A_SOURCE: Mapping[str, Check] = {
 _MONITOR_FACTS = frozenset(
     (
         *("processor", "memory_bytes", "system", "python", "libraries"),
-        *("boot_id", "wall_clock_error_ns", "server_here", "probes", "ended"),
+        *("boot_id", "wall_clock_error_ns", "server_here", "probes", "ended", "collection"),
     )
 )
 """The facts of a monitor's file. No other one counts: a monitor is no part of the generator."""

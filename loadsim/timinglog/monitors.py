@@ -28,6 +28,9 @@ WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
 """Keys of a sample, and the latter a fact of a machine: its time of day (nanoseconds since 1970), and the error that
 the kernel states for it, if a time service disciplines it."""
 
+COLLECTION = "collection"
+"""Fact of a monitor's file that a run collected: what is missing in it, as a text."""
+
 FARTHEST_S = 1e7
 """The most seconds between a run and a monitor that are stated: about four months."""
 

@@ -8,10 +8,12 @@ writes the records so far: `gather` makes blocks of them, and `write`, which may
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import threading
 from collections import deque
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +69,12 @@ class _StringTable(dict[str, int]):
 class TimingLogWriter:
     """Writes the timing log of one engine. `header` is plain JSON; instants in the file count from `epoch_ns`.
 
-    Raises `OSError` if the file exists or cannot be created.
+    `out` is the path of a new file, or a stream that blocks, such as a pipe, which `close` closes. Raises `OSError` if
+    the file exists or cannot be created.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any], epoch_ns: int) -> None:
-        self._file = path.open("xb", buffering=0)
+    def __init__(self, out: Path | FileIO, header: Mapping[str, Any], epoch_ns: int) -> None:
+        self._file = out.open("xb", buffering=0) if isinstance(out, Path) else out
         self._epoch_ns = epoch_ns
         self._sequence = 0
         self._names = _StringTable()
@@ -85,7 +88,7 @@ class TimingLogWriter:
         self._writing = threading.Lock()
         if failure := self.flush():
             self._file.close()
-            raise OSError(f"{path}: {failure}")
+            raise OSError(f"{self._file.name}: {failure}")
 
     def task(self, record: TaskFields) -> None:
         epoch_ns, names = self._epoch_ns, self._names
@@ -210,4 +213,5 @@ class TimingLogWriter:
         with self._file:
             if failure := self.flush():
                 raise OSError(f"{self._file.name}: {failure} and lost")
-            os.fsync(self._file.fileno())
+            if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):  # a pipe cannot be synced
+                os.fsync(self._file.fileno())

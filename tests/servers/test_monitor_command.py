@@ -34,9 +34,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start monitors, which end with the test, as do the commands of their probes."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*words: object) -> subprocess.Popen[str]:
+    def begin(*words: object, **streams: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "loadsim", "monitor", *map(str, words)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **streams)  # type: ignore[call-overload]
         started.append(process)
         return process
 
@@ -122,6 +122,51 @@ def test_bad_input_is_one_line(words: tuple[str, ...], line: str, tmp_path: Path
     assert line in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert not [*tmp_path.iterdir()]
+
+
+def streaming(start: Start, place: Path, **streams: int) -> subprocess.Popen[str]:
+    """Start a monitor that writes to its standard output, and wait until it samples."""
+    process = start(*until_sampled(place)[:-1], "-", "--name", "mx1", **streams)
+    wait_for_samples(place, 3)
+    return process
+
+
+@pytest.mark.parametrize("how", ["input", "SIGTERM", "SIGHUP"])
+def test_its_stream_is_a_whole_log(how: str, start: Start, tmp_path: Path) -> None:
+    """It ends with its standard input, as when a connection of ssh is closed; nothing else is in it."""
+    with (tmp_path / "stream").open("wb") as out:
+        process = streaming(start, tmp_path, stdin=subprocess.PIPE, stdout=out.fileno())
+    assert process.stdin is not None
+    if how == "input":
+        process.stdin.write("what is typed there does not matter\n")
+        process.stdin.close()
+        process.stdin = None  # else, `communicate` would flush it
+    else:
+        process.send_signal(signal.Signals[how])
+    assert process.wait(PATIENCE_S) == 0
+    found = check_log(tmp_path / "stream")
+    assert (found.ended, found.log.damages, found.log.monitor) == (True, (), "mx1")
+    assert {sample["figures"]["value"] for sample in found.log.health if "probe" in sample} == {1.0}
+
+
+def test_it_ends_when_nothing_reads_its_stream(start: Start, tmp_path: Path) -> None:
+    process = streaming(start, tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(PATIENCE_S) == 2
+    assert process.stderr is not None
+    assert "--out -: expected to write all samples, found: " in process.stderr.read()
+
+
+def test_an_input_that_is_no_pipe_does_not_end_it(start: Start, tmp_path: Path) -> None:
+    """As under systemd: it samples on until a signal."""
+    with (tmp_path / "stream").open("wb") as out:
+        process = streaming(start, tmp_path, stdin=subprocess.DEVNULL, stdout=out.fileno())
+    wait_for_samples(tmp_path, 2)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded, start: Start) -> None:

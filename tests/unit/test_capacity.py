@@ -352,7 +352,7 @@ def test_a_closed_loop_has_no_capacity(tmp_path: Path) -> None:
 
 
 def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -> None:
-    """Its file is there after the run: each step would miss it. One that is off is none."""
+    """Its file is there after the run: each step would miss it. One that is off, or of a declared monitor, is none."""
     criteria: dict[str, Any] = {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}
     path = written(tmp_path / "small.yaml", criteria=criteria)
     with pytest.raises(
@@ -362,6 +362,11 @@ def test_a_criterion_on_a_monitor_cannot_be_judged_in_a_search(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
     written(path, criteria=dict.fromkeys(criteria))
     begun(path, tmp_path / "out")
+    written(path, criteria=criteria, monitors={"mx2": {"command": "ssh mx2"}})
+    with pytest.raises(ConfigError, match="those of the monitor mx1"):
+        find_capacity(reader(path), WANTED, tmp_path / "other")
+    written(path, criteria=criteria, monitors={"mx1": {"command": "ssh mx1"}})
+    begun(path, tmp_path / "other")
 
 
 @pytest.mark.slow  # plans in another process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -88,11 +87,15 @@ def test_options_are_in_the_scenario() -> None:
 
 
 def test_another_machine_is_sampled_there() -> None:
-    """This machine's figures would be taken for the server's. A comment has the command for the other one."""
+    """This machine's figures would be taken for the server's. A comment declares a monitor on the other one."""
     scenario = made("--host", "mail.example.com", "--tls", "implicit", "--users", UNPLANNED)
     assert scenario.probes == {}
-    (command,) = re.findall("^# (loadsim monitor .*)", Path("own.yaml").read_text(encoding="utf-8"), re.MULTILINE)
-    args = parser().parse_args(shlex.split(command)[1:])
+    text = Path("own.yaml").read_text(encoding="utf-8")
+    declared = re.sub("^# (monitors:|  server:)", r"\1", text, flags=re.MULTILINE)
+    Path("declared.yaml").write_text(declared, encoding="utf-8")
+    ssh, host, _, *words = load_scenario("declared.yaml", passwords=False).monitors["server"]
+    args = parser().parse_args(words)
+    assert (ssh, host, args.name, str(args.out)) == ("ssh", "mail.example.com", "server", "-")
     assert (args.probes, args.imap_port, args.smtp_port) == (["host"], 993, 465)
 
 

@@ -196,9 +196,11 @@ def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() ->
     (error,) = problems(set=monitored)
     assert error.endswith(
         "criteria: expected figures that are known at the end of each run, found those of the monitor mx1, whose file"
-        " is there later"
+        " is there later; the key monitors of a scenario collects it"
     )
     assert error.startswith("suite.yaml: ")
+    declared = suite(set={**monitored, "monitors": {"mx1": {"command": "ssh mx1"}}})
+    assert scenarios_of(declared, passwords=False)
     written(Path("three.yaml"))
     (error,) = problems(scenario="three.yaml", profiles=["loadsim-5.5/light"])
     assert "profiles: expected a scenario with one group of users, found 3 in three.yaml" in error

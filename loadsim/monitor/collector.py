@@ -1,0 +1,301 @@
+"""Collects the streams of monitors, which commands of the scenario print, into the logs of a run.
+
+A command runs `loadsim monitor --out -` on the server's machine, over ssh for example. A thread for each reads its
+standard output into a file as it comes. Nothing that the command does ends the run: its death, garbage, silence and
+floods are reasons in the file, and so warnings of the answer. Only a monitor without a first sample is refused: there
+is no load yet, and an hour of it would leave the question without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from loadsim.errors import ConfigError, LogError, printable, together
+from loadsim.monitor.bounded_command import available, exit_words, found_command, started
+from loadsim.monitor.monitor_log import probe_samples, remove, settle, wrong_maker
+from loadsim.timinglog.container import MAGIC
+from loadsim.timinglog.file import open_log
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a monitor's command.
+
+    The first sample comes within `start_s`, in at most `start_bytes`. Later, it prints at most `first_bytes` and
+    `bytes_per_s`; a monitor prints 2 KB each second. At the end of the run, its standard input is closed. SIGTERM
+    follows after `end_s`, and SIGKILL after another `terminated_s`.
+    """
+
+    start_s: float = 30.0
+    start_bytes: int = 1 << 20
+    first_bytes: int = 16 << 20
+    bytes_per_s: int = 32 << 10
+    end_s: float = 5.0
+    terminated_s: float = 2.0
+
+
+LIMITS = Limits()
+
+TAIL_BYTES = 4096
+"""This much of the end of a command's standard error is kept, of which `TAIL_LINES` lines are shown."""
+
+TAIL_LINES = 3
+LONGEST_TAIL = 300
+
+MASK = "***"
+SHORTEST_SECRET = 4
+SHOWN = frozenset(("loadsim", "monitor", "python3", "python", "exec", "sudo", "ssh", "host", "dovecot", "postfix"))
+"""Words of commands that are shown in their errors. Any other word may be a secret."""
+
+
+@asynccontextmanager
+async def collected(monitors: Mapping[str, Sequence[str]], logs: Path, limits: Limits = LIMITS) -> AsyncIterator[None]:
+    """Collect the streams of monitors into new files in the directory `logs`, as long as the block.
+
+    `monitors` has the words of their commands. The block begins when each has taken a sample. If it raises an exception
+    before the directory has another log, the files are removed. Raises `ConfigError` for monitors without a sample.
+    """
+    if monitors:
+        _make(logs)
+    collectors = [Collector(name, words, logs / f"{name}.tlog", limits) for name, words in monitors.items()]
+    finished = False
+    try:
+        for each in collectors:
+            each.start()
+        found = await asyncio.gather(*(asyncio.wrap_future(each.sampled) for each in collectors))
+        reasons = {each.name: why for each, why in zip(collectors, found, strict=True) if why is not None}
+        if reasons:
+            expected = "expected a first sample, found none"
+            raise together([ConfigError(f"monitors.{name}: {expected}: {why}") for name, why in reasons.items()])
+        yield
+        finished = True
+    finally:
+        for each in collectors:
+            each.end()
+        await asyncio.gather(*(asyncio.wrap_future(each.ended) for each in collectors))
+        if not finished:
+            _remove_alone(logs, {each.path for each in collectors})
+
+
+def _make(logs: Path) -> None:
+    try:
+        logs.mkdir(exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"{logs}: expected a directory to write to, found: {failure.strerror}") from None
+
+
+def _remove_alone(logs: Path, own: set[Path]) -> None:
+    """Remove the files of monitors, and the directory, unless it has another log."""
+    if not set(logs.glob("*.tlog")) - own:
+        for path in own:
+            remove(path)
+        with suppress(OSError):
+            logs.rmdir()
+
+
+def masked(text: str, words: Sequence[str]) -> str:
+    """Return the end of a command's standard error in one line, without the words of the command that may be secrets.
+
+    They are separated by white space, quotation marks, = and the marks of a URL. Names of programs, options and words
+    of less than four characters are shown.
+    """
+    parts = {part for word in words for part in re.split(r"[\s='\"@:/,]+", word)} | {*words}
+    secrets = {part for part in parts if len(part) >= SHORTEST_SECRET and part not in SHOWN and part[0] != "-"}
+    lines = [printable(line.strip()) for line in text.splitlines() if line.strip()][-TAIL_LINES:]
+    joined = " | ".join(lines)
+    for secret in sorted(secrets, key=len, reverse=True):
+        joined = joined.replace(secret, MASK)
+    return joined[-LONGEST_TAIL:]
+
+
+class Collector:
+    """Collects the stream of one monitor in a thread, from `start` to `end`.
+
+    `sampled` is done with None at the first sample, or with the reason for which there is none. `ended` is done when
+    the command is gone and the file is settled, with what is missing in it.
+    """
+
+    def __init__(self, name: str, words: Sequence[str], path: Path, limits: Limits = LIMITS) -> None:
+        self.name = name
+        self.path = path
+        self.sampled: Future[str | None] = Future()
+        self.ended: Future[str | None] = Future()
+        for future in (self.sampled, self.ended):
+            future.set_running_or_notify_cancel()  # so that nothing that awaits it can cancel it
+        self._words = words
+        self._limits = limits
+        self._asked, self._asking = os.pipe()
+        self._thread = threading.Thread(target=self._collect, name=f"monitor {name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask the command to end, once; return at once."""
+        os.close(self._asking)
+        if self._thread.ident is None:
+            self._close(None)
+
+    def _collect(self) -> None:
+        """Run the command, and settle the file."""
+        why: str | None
+        stream: _Stream | None = None
+        try:
+            words = [found_command(self._words[0]), *self._words[1:]]
+            with (
+                FileIO(self.path, "x") as file,
+                started(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as (process, exited),
+            ):
+                stream = _Stream(self.name, self.path, file, process, exited, self._asked, self._limits, self.sampled)
+                why = stream.read()
+        except ConfigError:
+            program = self._words[0] if self._words[0] in SHOWN else "its program"  # it may be a secret
+            why = f"{program} is not installed"
+        except OSError as failure:
+            why = f"its output could not be collected: {failure.strerror or failure}"
+        if why and stream and (tail := masked(stream.errors.decode("utf-8", "replace"), self._words)):
+            why = f"{why}; its standard error ends: {tail}"
+        if not self.sampled.done():
+            self.sampled.set_result(why)
+        with suppress(OSError):  # a full disk: the file is as it is
+            why = settle(self.path, self.name, why)
+        self._close(why)
+
+    def _close(self, why: str | None) -> None:
+        os.close(self._asked)
+        if not self.sampled.done():
+            self.sampled.set_result(None)
+        self.ended.set_result(why)
+
+
+class _Stream:
+    """The output of a command that runs, read into a file.
+
+    `asked` is a descriptor that is readable when the command is to end, `exited` one when it has exited. `errors` is
+    the end of its standard error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        file: FileIO,
+        process: subprocess.Popen[bytes],
+        exited: int,
+        asked: int,
+        limits: Limits,
+        sampled: Future[str | None],
+    ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.errors = b""
+        self._name, self._path, self._file = name, path, file
+        self._process, self._limits, self._sampled = process, limits, sampled
+        self._exited, self._asked = exited, asked
+        self._output, self._error = process.stdout.fileno(), process.stderr.fileno()
+        self._began_s = time.monotonic()
+        self._until_s: float | None = self._began_s + limits.start_s
+        self._bytes = 0
+        self._ending = self._terminated = False
+        self._wrong: str | None = None  # why the output is no log yet
+
+    def read(self) -> str | None:
+        """Read until the command has ended. Return what is missing, or None. Raises `OSError` if it is not written."""
+        for each in (self._output, self._error):
+            os.set_blocking(each, False)
+        with selectors.DefaultSelector() as selector:
+            for each in (self._output, self._error, self._exited, self._asked):
+                selector.register(each, selectors.EVENT_READ)
+            gone = False
+            while True:
+                left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
+                ready = {key.fd for key, _ in selector.select(0 if gone else left_s)}
+                # 1. What it printed.
+                chunks = {each: available(each) for each in (self._output, self._error) if each in ready}
+                for each, chunk in chunks.items():
+                    if chunk == b"":
+                        selector.unregister(each)  # at its end, it would be ready all the time
+                    elif chunk and (why := self._take(each, chunk)):
+                        return why
+                # 2. Its end; a child of it may keep the pipes open.
+                if gone and not any(chunks.values()):
+                    return self._end()
+                gone = gone or self._exited in ready
+                # 3. The end of the run, and of the time.
+                if self._asked in ready:
+                    selector.unregister(self._asked)
+                    self._ask()
+                if self._until_s is not None and time.monotonic() >= self._until_s and (why := self._late()):
+                    return why
+
+    def _take(self, source: int, chunk: bytes) -> str | None:
+        """Take what the command printed. Return why nothing more is read, or None."""
+        self._bytes += len(chunk)
+        most = self._limits.first_bytes + self._limits.bytes_per_s * (time.monotonic() - self._began_s)
+        if self._bytes > (most if self._sampled.done() else self._limits.start_bytes):
+            return f"its command printed {self._bytes:,} bytes, more than a monitor does, and was killed"
+        if source == self._error:
+            self.errors = (self.errors + chunk)[-TAIL_BYTES:]
+            return None
+        unwritten = memoryview(chunk)
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) :]
+        return None if self._sampled.done() else self._start()
+
+    def _start(self) -> str | None:
+        """Note the first sample. Return why there can be none, or None."""
+        with self._path.open("rb") as file:
+            head = file.read(len(MAGIC))
+        if not MAGIC.startswith(head):
+            return f"its command printed something else than a timing log first ({head!r})"
+        try:
+            log = open_log(self._path)
+        except LogError as failure:  # it may be incomplete
+            self._wrong = str(failure).removeprefix(f"{self._path}: ")
+            return None
+        self._wrong = None
+        if wrong := wrong_maker(log, self._name):
+            return wrong
+        if any(found.samples for found in probe_samples(log).values()):
+            if not self._ending:
+                self._until_s = None
+            self._sampled.set_result(None)
+        return None
+
+    def _ask(self) -> None:
+        """Close the standard input, at whose end a monitor ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._ending, self._until_s = True, time.monotonic() + self._limits.end_s
+
+    def _late(self) -> str | None:
+        """Return why a command that exceeds its time is killed; None if it has some more."""
+        if not self._ending:
+            return f"no sample within {self._limits.start_s:g} s{f': {self._wrong}' if self._wrong else ''}"
+        if not self._terminated:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            self._terminated, self._until_s = True, time.monotonic() + self._limits.terminated_s
+            return None
+        return f"it did not end within {self._limits.end_s + self._limits.terminated_s:g} s of the run, and was killed"
+
+    def _end(self) -> str | None:
+        """Return why the exit of the command means that something is missing, or None."""
+        status = exit_words(self._process.pid)
+        if not self._ending:
+            after_s = time.monotonic() - self._began_s
+            return f"its command exited {after_s:,.0f} s after its start, before the run ended ({status or 'status 0'})"
+        return None if status is None or self._terminated else f"its command failed at its end ({status})"

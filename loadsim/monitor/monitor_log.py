@@ -1,0 +1,121 @@
+"""The timing log of a monitor: how it begins, and what its collector adds to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+
+from loadsim.errors import LogError
+from loadsim.timinglog import container
+from loadsim.timinglog.file import LogFile, open_log
+from loadsim.timinglog.monitors import COLLECTION
+from loadsim.timinglog.reader import MONITOR
+from loadsim.timinglog.writer import TimingLogWriter
+from loadsim.version import __version__
+
+REJECTED = ".rejected"
+"""The end of the name of a file whose content is no log of the monitor."""
+
+
+def open_monitor_log(name: str, out: Path | FileIO) -> TimingLogWriter:
+    """Open the log of the monitor `name`. Raises `OSError`."""
+    header = {
+        "software": f"loadsim {__version__}",
+        MONITOR: name,
+        "run": "",
+        "client": name,
+        "engine": MONITOR,
+        "users": 0,
+        "engine_users": 0,
+        "wall_clock_start": datetime.now(UTC).isoformat(),
+    }
+    return TimingLogWriter(out, header, time.monotonic_ns())
+
+
+def read_monitor_log(path: Path, name: str) -> LogFile:
+    """Read and check the log of the monitor `name`. Raises `LogError` for any other file."""
+    log = open_log(path)
+    if wrong := wrong_maker(log, name):
+        raise LogError(f"{path}: {wrong}")
+    return log
+
+
+def wrong_maker(log: LogFile, name: str) -> str | None:
+    """Return what is expected and found if a log is not of the monitor `name`, else None."""
+    if (found := log.header.get(MONITOR)) == name:
+        return None
+    made_by = f"that of the monitor {found}" if found else "that of a run"
+    return f"expected the log of the monitor {name} (--name {name}), found {made_by}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSamples:
+    """The samples of a probe in a log: their number, that of the figures, the failures and the last reason."""
+
+    samples: int
+    figures: int
+    failures: int
+    last_failure: str | None
+
+
+def probe_samples(log: LogFile) -> Mapping[str, ProbeSamples]:
+    """Return what a monitor's log has of each probe."""
+    found: dict[str, list[Mapping[str, float]]] = {probe: [] for probe in log.facts.get("probes", ())}
+    for sample in log.health:
+        if "probe" in sample:
+            found.setdefault(sample["probe"], []).append(sample["figures"])
+    stated = log.facts.get("probes", {})
+    return {
+        probe: ProbeSamples(
+            len(samples),
+            len({figure for figures in samples for figure in figures}),
+            stated.get(probe, {}).get("failures", 0),
+            stated.get(probe, {}).get("last_failure"),
+        )
+        for probe, samples in found.items()
+    }
+
+
+def settle(path: Path, name: str, why: str | None) -> str | None:
+    """Make a collected stream a log that every reader takes, with the reason `why` something is missing in it.
+
+    A block that is not whole is cut off. What is no log of the monitor is renamed (`REJECTED`), and a log without
+    samples takes its place. Return all that is missing, or None. Raises `OSError`.
+    """
+    reasons = [why] if why else []
+    try:
+        log = read_monitor_log(path, name)
+    except LogError as wrong:
+        if path.exists() and path.stat().st_size:
+            found = str(wrong).removeprefix(f"{path}: ")
+            reasons.append(f"{found}; its output is in {path.name}{REJECTED}")
+            path.rename(path.with_name(f"{path.name}{REJECTED}"))
+        else:
+            path.unlink(missing_ok=True)
+            reasons.append("its command printed nothing")
+        text = "; ".join(reasons)
+        writer = open_monitor_log(name, path)
+        writer.facts({COLLECTION: text})
+        writer.close()
+        return text
+    if left := log.size - log.end:
+        reasons.append(f"the last {left:,} of {log.size:,} bytes were cut off or damaged, and were not kept")
+        os.truncate(path, log.end)
+    text = "; ".join(reasons)
+    if text:
+        with path.open("ab", buffering=0) as file:
+            file.write(container.encode_json(container.FACTS, [{COLLECTION: text}]))
+    return text or None
+
+
+def remove(path: Path) -> None:
+    """Remove a collected log, and what was rejected."""
+    for each in (path, path.with_name(f"{path.name}{REJECTED}")):
+        with suppress(OSError):
+            each.unlink(missing_ok=True)

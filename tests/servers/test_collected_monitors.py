@@ -1,0 +1,198 @@
+"""Whole runs whose monitors the controller starts and ends, on the embedded server.
+
+Seen from outside, it could be wrong so: a criterion passes without the figures; a monitor's death disturbs the run, or
+nobody learns of it; a monitor outlives the run, or a controller that was killed; a search refuses what it can judge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_commands import client, on_server, station
+from machines import machines
+from mailservers import StartEmbedded
+from patience import PATIENCE_S, PATIENT_CRITERIA
+from processes import ended as gone
+from small_runs import AT_WORK, await_line, loadsim, written
+
+from loadsim.analysis.monitors import monitor_places
+from loadsim.timinglog.merge import read_logs
+
+pytestmark = pytest.mark.slow
+
+FIGURE = "probes.host@mx1.cpu_busy_share.mean"
+CRITERIA = PATIENT_CRITERIA | {FIGURE: {"max": 1}}
+SMALL: dict[str, Any] = {
+    "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+    "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
+}
+SHORT = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}
+MONITOR = f"{sys.executable} -m loadsim monitor --probe host --name mx1 --out -"
+
+
+def declared(place: Path) -> dict[str, Any]:
+    """A monitor on this machine, whose process writes its number into the file `pid`."""
+    script = f"echo $$ > {place / 'pid'}; exec {MONITOR}"
+    return {"mx1": {"command": f"sh -c {shlex.quote(script)}"}}
+
+
+def monitored(place: Path, **changes: Any) -> Path:
+    basic = {**SMALL, "run": SHORT, "criteria": CRITERIA, "monitors": declared(place)}
+    return written(place / "small.yaml", **basic | changes)
+
+
+def criterion(score: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [each for each in score["verdict"]["criteria"] if each["name"] == FIGURE]
+    return dict(found)
+
+
+@contextmanager
+def running(*words: object) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "loadsim", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def pid_of(place: Path) -> int:
+    return int((place / "pid").read_text())
+
+
+def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(tmp_path: Path) -> None:
+    """Its samples cover the window, and it has ended by itself; the scenario of the run does not have its command."""
+    out = tmp_path / "out"
+    ended = loadsim("run", monitored(tmp_path), "--out", out)
+    assert ended.returncode == 0, ended.stderr
+    assert "criteria need the file" not in ended.stderr
+    score = json.loads((out / "score.json").read_text())
+    assert criterion(score)["passed"] is True
+    assert 0 < criterion(score)["figure"] <= 1
+    assert not [each for each in score["warnings"] if "monitor" in each]
+    assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
+    (place,) = monitor_places(read_logs([out]))
+    assert (place.name, place.ended, place.lacks, place.damages) == ("mx1", True, (), ())
+    assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
+    assert "--out -" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
+
+
+def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> None:
+    """The run is valid. The criterion is missed, as not measured."""
+    out = tmp_path / "out"
+    path = monitored(tmp_path, run={**SHORT, "day_length": "20s", "window": "19s"})
+    with running("run", path, "--out", out) as process:
+        await_line(process, AT_WORK)
+        os.kill(pid_of(tmp_path), signal.SIGKILL)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1
+    score = json.loads((out / "score.json").read_text())
+    assert score["verdict"]["validity"] != "invalid"
+    assert (criterion(score)["passed"], criterion(score)["figure"]) == (False, None)
+    warnings = [each for each in score["warnings"] if each.startswith("monitor mx1: ")]
+    assert "before the run ended (signal 9)" in warnings[0]
+    assert "(signal 9)" in " ".join((out / "answer.txt").read_text().split())
+
+
+def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None:
+    """Its samples until then are in the logs of the run."""
+    out = tmp_path / "out"
+    with running(
+        "run", monitored(tmp_path, run={**SHORT, "day_length": "10m", "window": "9m"}), "--out", out
+    ) as process:
+        await_line(process, AT_WORK)
+        monitor = pid_of(tmp_path)
+        process.kill()
+        process.wait(PATIENCE_S)
+        assert gone(monitor)
+    assert (out / "logs" / "mx1.tlog").stat().st_size
+
+
+def test_a_monitor_that_cannot_start_is_refused_before_the_load(tmp_path: Path) -> None:
+    """In a line that does not have its command; nothing is left of the run."""
+    path = monitored(tmp_path, monitors={"mx1": {"command": "sh -c 'exit 255' sesame"}})
+    ended = loadsim("run", path, "--out", tmp_path / "out")
+    assert ended.returncode == 2
+    last = ended.stderr.splitlines()[-1]
+    assert "monitors.mx1: expected a first sample, found none: " in last
+    assert "(exit status 255)" in last
+    assert "sesame" not in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
+    """Each step has the figures; it also says which resource was nearest to full."""
+    out = tmp_path / "out"
+    ended = loadsim("capacity", monitored(tmp_path), "--steps", "2", "--quick", "--pause", "0", "--out", out, "--quiet")
+    assert ended.returncode == 4, ended.stderr  # the only number passes, so the capacity is above it
+    document = json.loads((out / "capacity.json").read_text())
+    assert {step["result"] for step in document["steps"]} == {"pass"}
+    for step in document["steps"]:
+        score = json.loads((out / step["run"] / "score.json").read_text())
+        assert criterion(score)["passed"] is True
+        assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
+
+
+def test_a_suite_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
+    monitored(tmp_path)
+    path = tmp_path / "suite.yaml"
+    path.write_text(yaml.safe_dump({"scenario": "small.yaml", "repeats": 1, "retries": 0}))
+    ended = loadsim("suite", path, "--out", tmp_path / "out", "--quiet")
+    assert ended.returncode == 0, ended.stderr
+    (run,) = json.loads((tmp_path / "out" / "suite.json").read_text())["runs"]
+    assert (run["result"], run["passed"]) == ("measured", True)
+    assert criterion(json.loads((tmp_path / "out" / run["run"] / "score.json").read_text()))["passed"] is True
+
+
+def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """Once, although each client has the scenario."""
+    path = on_server(embedded_server, tmp_path / "small.yaml", criteria=CRITERIA, monitors=declared(tmp_path))
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"), client(tmp_path, address, "two"):
+        ended = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended.stderr
+    assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True
+
+
+def test_a_check_tries_monitors(tmp_path: Path) -> None:
+    """What each samples, or what keeps it from that."""
+    good = loadsim("check", monitored(tmp_path))
+    assert good.returncode == 0, good.stderr
+    rows = good.stdout.partition("\nMonitors\n")[2].splitlines()
+    assert rows[0].split()[:2] == ["mx1", "host@mx1:"]
+    assert rows[0].endswith(" figures")
+    monitors = declared(tmp_path) | {"mx2": {"command": MONITOR}}
+    bad = loadsim("check", monitored(tmp_path, monitors=monitors))
+    assert bad.returncode == 1
+    assert bad.stdout.startswith("This scenario cannot run on this server: ")
+    row = " ".join(bad.stdout.partition("\nMonitors\n")[2].split())
+    assert "mx2 LACKS: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
+
+
+CONNECT = "coproc SSH {{ exec ssh mx1 {command}; }}; head -c 100 <&${{SSH[0]}} > /dev/null; kill -9 $SSH_PID"
+
+
+@pytest.mark.hosts
+@pytest.mark.ssh
+def test_a_monitor_over_ssh(tmp_path: Path) -> None:
+    """It samples on another host than the load, and ends with a connection that breaks."""
+    script = f"echo $$ > {tmp_path / 'pid'}; exec loadsim/.venv/bin/loadsim {' '.join(MONITOR.split()[3:])}"
+    command = shlex.quote(script)
+    scenario = monitored(tmp_path, monitors={"mx1": {"command": f"ssh mx1 {command}"}})
+    with machines(tmp_path, "load", "mx1") as place:
+        ended = place["load"].type(f"loadsim run {scenario} --out {tmp_path / 'out'}")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True
+        assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
+        place["load"].type(CONNECT.format(command=command))
+        assert gone(pid_of(tmp_path))
