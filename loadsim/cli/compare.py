@@ -12,6 +12,7 @@ from loadsim.analysis.compare import MOST_LOOKS
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
+from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.report.compare_report import describe_comparison
@@ -67,7 +68,7 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.report:
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
-    with junit_file(args.junit, "compare") as write_junit:
+    with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
@@ -75,7 +76,9 @@ def run_compare(args: argparse.Namespace) -> int:
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(_shown(comparison, args), end="", flush=True)  # before the report: a browser may fail to print it
     if args.report:
-        write(content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+        with shown_work("Drawing the report"):
+            report = content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}")
+        write(report, args.report, REPORT)
         if not args.json:
             with suppress(BrokenPipeError):
                 print(f"Report: {args.report}")

@@ -74,13 +74,16 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
     tenths = -1
     first: tuple[float, float] | None = None
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with ExitStack() as shown:
+    with ExitStack() as shown, ExitStack() as waiting:
         bar: Progress | None = None
+        waiting.enter_context(shown_work(title))  # millions of users take long before the first share
 
         def show(share: float) -> None:
             nonlocal bar, tenths, first
             at_s = now_s()
-            first = first or (at_s, share)
+            if first is None:
+                waiting.close()
+                first = at_s, share
             if at_s - began_s < SILENT_S or (console is not None and bar is None and share >= 1):
                 return
             if console is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
+from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import FORMATS, IN_A_FILE, check_format, check_place, content, format_of, write
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.capacity_report import describe_capacity
@@ -64,7 +65,10 @@ def run_report(args: argparse.Namespace) -> int:
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
     if out is not None:
         check_place(OPTION, out)
-    report = content(document_of(args.runs, dict(args.notes), out), chosen, f"{OPTION} {out}")
+    with shown_work("Computing the figures"):
+        document = document_of(args.runs, dict(args.notes), out)
+    with shown_work("Drawing the report"):
+        report = content(document, chosen, f"{OPTION} {out}")
     with suppress(BrokenPipeError):
         if out is None:
             sys.stdout.write(report.decode())

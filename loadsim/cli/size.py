@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from loadsim.analysis.json_values import to_json
 from loadsim.cli.compare import share
+from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.report.size_text import size_text
 from loadsim.runs.size import size_run
@@ -37,7 +38,8 @@ def _target(text: str) -> float:
 
 
 def run_size(args: argparse.Namespace) -> int:
-    sizing = size_run(args.run_directory, args.target)
+    with shown_work("Computing the demands"):
+        sizing = size_run(args.run_directory, args.target)
     document = {"first": sizing.first and sizing.first.name, **to_json(sizing)}
     text = json.dumps(document, indent=2) if args.json else size_text(sizing, width_and_colours()[0])
     with suppress(BrokenPipeError):

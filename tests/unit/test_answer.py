@@ -119,7 +119,7 @@ def test_an_early_end_is_no_miss(tmp_path: Path) -> None:
         missed = name == "slow"
         words = "missed" if missed else "not judged in full"
         assert text.startswith(f"Verdict: invalid, criteria {words}\n")
-        assert f"**Invalid, criteria {words}**" in report
+        assert f"was ended early: it is invalid (invalid, criteria {words}).**" in report
         assert ("Criteria missed:" in text, "Criteria missed:" in report) == (missed, missed)
         left = "messages not delivered by the end (delivery.undelivered_at_end): 2, at most 0 wanted"
         unjudged = text.partition("Criteria not judged, as the run ended early and did not wait for its last mail:\n")[

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadsim.model import partition
 from loadsim.model.partition import CIRCLE, Assignment, divide
 from loadsim.model.population import Population
 from loadsim.model.scenario import load_scenario
@@ -65,3 +66,15 @@ def test_only_users_are_in_a_hand(nobody: object) -> None:
     (everybody,) = divide(7, 1)
     assert list(everybody) == [1, 2, 3, 4, 5, 6, 7]
     assert nobody not in everybody
+
+
+@given(st.integers(1, 300), st.integers(1, CIRCLE), st.integers(0, CIRCLE), st.integers(0, CIRCLE), st.integers(1, 9))
+def test_blocks_of_users_have_those_of_the_rule(users: int, step: int, begin: int, end: int, block: int) -> None:
+    """Whatever their size, and in order; each is a whole number of Python's, which goes into JSON."""
+    hand = Assignment(users, step, begin, end)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(partition, "BLOCK", block)
+        own = list(hand)
+        assert own == [user for user in range(1, users + 1) if user in hand]
+        assert len(hand) == len(own)
+        assert {type(user) for user in own} <= {int}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+from compared_runs import write_run
 from patience import PATIENCE_S
 from rich.console import Console
+from timing_samples import done
 
-from loadsim.cli import progress
+from loadsim.cli import main, progress
 from loadsim.cli.progress import Lines, shown_share, shown_tries, shown_work
 
 
@@ -24,8 +27,8 @@ def shown(capsys: pytest.CaptureFixture[str], s_per_account: float, total: int) 
     """Return the lines about accounts that each take so long."""
     clock_s = 0.0
     lines = Lines(lambda: clock_s)
-    for done in range(total + 1):
-        lines.show("inspect", done, total)
+    for passed in range(total + 1):
+        lines.show("inspect", passed, total)
         clock_s += s_per_account
     return capsys.readouterr().err.splitlines()
 
@@ -103,6 +106,19 @@ def test_work_is_shown_on_a_terminal_if_it_lasts(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_share_is_waited_for_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that takes long before its first share has a line, too, which the bar replaces."""
+    screen = Screen("Planning")
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "watched_terminal", lambda: console)
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+    with shown_share("Planning") as show:
+        assert screen.drawn.wait(PATIENCE_S)
+        assert "%" not in screen.getvalue()
+        show(0.5)
+    assert "50%" in screen.getvalue()
+
+
 def test_a_bar_is_gone_once_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows in the block shows progress of its own."""
     screen = Screen("Trying")
@@ -138,3 +154,27 @@ def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str], monkeyp
     with shown_work("Merging"):
         pass
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (("report", "a", "-o", "r.html"), "Computing the figures"),
+        (("report", "a", "-o", "r.html"), "Drawing the report"),
+        (("compare", "--base", "a", "--new", "b"), "Comparing the runs"),
+        (("compare", "--base", "a", "--new", "b", "--report", "r.html"), "Drawing the report"),
+    ],
+)
+def test_long_logs_are_read_in_sight(
+    words: tuple[str, ...], title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports and comparisons of many tasks take seconds: a terminal shows that they are at work."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        write_run(tmp_path, name, tasks=[done("READ", 40 * at, 20) for at in range(2000)])
+    screen = Screen(title)
+    console = Console(file=screen, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "watched_terminal", lambda: console)
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
+    assert main(words) == 0
+    assert screen.drawn.is_set()
