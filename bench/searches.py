@@ -31,9 +31,6 @@ FIRST = 50
 PORTS = (12143, 12025)
 """Of IMAP and SMTP: those of a scenario must not change while a search is resumed."""
 
-FIRST_SERVED = ("chrt", "--fifo", "10")
-"""The load gets its core before other programs of the machine, as the server gets its quota."""
-
 STATED = (0, 1, 4)
 """The exit statuses of a search that has ended with an answer."""
 
@@ -44,16 +41,18 @@ class Search:
 
     name: str
     limits: Limits
-    options: Sequence[str] = ()
+    options: Sequence[str]
 
 
 def searches(cores: float, writes_per_s: int) -> Sequence[Search]:
-    """Return the four searches. The last two need a clear difference and no interval, so they are quick."""
+    """Return the four searches. The last two need a clear difference and no interval, so they have fixed steps."""
+    upward = ("--from", str(FIRST))
+    few = ("--steps", "20,30,45,60,75,90,105", "--quick")
     return (
-        Search("first", Limits(cores)),
-        Search("second", Limits(cores)),
-        Search("half the processor", Limits(cores / 2), ("--quick",)),
-        Search("slow disk", Limits(cores, writes_per_s), ("--quick",)),
+        Search("first", Limits(cores), upward),
+        Search("second", Limits(cores), upward),
+        Search("half the processor", Limits(cores / 2), few),
+        Search("slow disk", Limits(cores, writes_per_s), few),
     )
 
 
@@ -94,9 +93,9 @@ def perform(search: Search, users: int, place: Path) -> Mapping[str, Any]:
             lists = dict(distribution_lists(nowhere))
             server = start_dovecot_postfix(accounts, lists, Path(directory) / "server", imap_port=imap, smtp_port=smtp)
         try:
-            options = ("--from", str(FIRST), "--most", str(users), "--pause", "1s", "--pin", "--engines", "1")
+            options = ("--pause", "1s", "--pin", "--engines", "1")
             command = loadsim("capacity", place / "scenario.json", *options, *search.options, "--out", place / "search")
-            status = subprocess.run((*FIRST_SERVED, *command), check=False).returncode
+            status = subprocess.run(command, check=False).returncode
         finally:
             server.stop()
     if status not in STATED:

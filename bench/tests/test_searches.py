@@ -51,7 +51,7 @@ def test_a_row_names_the_measured_resource_nearest_to_saturation() -> None:
     """A resource that was not measured has no share, and is named for nothing."""
     found = {"users": 100, "failed_users": 115, "interval": [100, 115], "stopped_by": "criteria", "tasks_per_s": 130.5}
     found |= {"steps": [{}, {}], "resources": [{"name": "network", "share": None}, {"name": "storage", "share": 0.8}]}
-    assert row(Search("slow disk", Limits()), found) == {
+    assert row(Search("slow disk", Limits(), ()), found) == {
         "search": "slow disk",
         "users": 100,
         "failed_users": 115,
@@ -61,7 +61,7 @@ def test_a_row_names_the_measured_resource_nearest_to_saturation() -> None:
         "tasks_per_s": 130.5,
         "nearest": {"name": "storage", "share": 0.8},
     }
-    assert row(Search("slow disk", Limits()), found | {"resources": None})["nearest"] is None
+    assert row(Search("slow disk", Limits(), ()), found | {"resources": None})["nearest"] is None
 
 
 def arguments(process: Path) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError, LogError, printable, together
 from loadsim.monitor.bounded_command import available, exit_words, found_command, started
+from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.monitor.monitor_log import probe_samples, remove, settle, wrong_maker
 from loadsim.timinglog.container import MAGIC
 from loadsim.timinglog.file import open_log
@@ -151,6 +152,7 @@ class Collector:
 
     def _collect(self) -> None:
         """Run the command, and settle the file."""
+        leave_real_time_priority()
         why: str | None
         stream: _Stream | None = None
         try:

@@ -124,3 +124,13 @@ def _take_real_time_priority() -> bool:
     except PermissionError:
         return False
     return True
+
+
+def leave_real_time_priority() -> None:
+    """Take the real-time priority from the calling thread, and so from threads and processes that it will start.
+
+    A thread that only watches must not delay the engines: at an equal real-time priority, it keeps a core for as long
+    as it works.
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

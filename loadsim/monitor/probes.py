@@ -25,6 +25,7 @@ from loadsim.model.ports import Clock, Probe, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import FIGURE_NAME
+from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.plugins import Plugin, first_line, names, plugin
 
 EACH_S = 1.0
@@ -238,6 +239,7 @@ class _Sampler:
         }
 
     def _sample_until_end(self) -> None:
+        leave_real_time_priority()
         due = time.monotonic()
         while not self._ended.wait(max(0.0, due - time.monotonic())):
             at_ns, figures, failure = self._clock.now_ns(), {}, None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,6 +38,7 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
+from loadsim.monitor.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
 from loadsim.plugins import plugins
 from loadsim.timinglog.merge import merge
@@ -114,6 +116,31 @@ def test_the_figures_of_the_first_samples_are_told_once(tmp_path: Path) -> None:
     probe = OpenedProbe("count", "other 1", sample)
     recorded(tmp_path, (probe,), enough, on_figures=lambda probe, figures: told.append((probe, set(figures))))
     assert told == [("count", {"a_count", "a_per_s"})]
+
+
+def test_a_probe_has_no_real_time_priority(tmp_path: Path) -> None:
+    """`--pin` gives one to the engines. A probe with the same would keep their core for as long as it samples."""
+    policies: list[tuple[int, int]] = []
+    enough = threading.Event()
+
+    def sample() -> Mapping[str, float]:
+        child = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"], capture_output=True, check=True
+        )
+        policies.append((os.sched_getscheduler(0), int(child.stdout)))
+        enough.set()
+        return {"a_count": 1}
+
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        with suppress(PermissionError):  # only root may
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
+        own = os.sched_getscheduler(0)
+        recorded(tmp_path, (OpenedProbe("count", "other 1", sample),), enough)
+        assert os.sched_getscheduler(0) == own
+    finally:
+        os.sched_setscheduler(0, *before)
+    assert policies[0] == (os.SCHED_OTHER, os.SCHED_OTHER)
 
 
 def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Path) -> None:
