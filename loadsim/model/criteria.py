@@ -260,7 +260,7 @@ def _put(target: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin
             path = (*path, group)
             within = _group(within, group, path, origin)
         path = (*path, last)
-        if isinstance(value, dict) and not value.keys() & set(LIMITS):
+        if isinstance(value, dict) and not _has_limits(value):
             _put(_group(within, last, path, origin), value, path, origin)
         elif last in within:
             raise _twice(path, origin)
@@ -270,9 +270,14 @@ def _put(target: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin
 
 def _group(target: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict[Any, Any]:
     group: Any = target.setdefault(name, {})
-    if not isinstance(group, dict) or group.keys() & set(LIMITS):
+    if not isinstance(group, dict) or _has_limits(group):
         raise _twice(path, origin)
     return group
+
+
+def _has_limits(document: Mapping[Any, Any]) -> bool:
+    """Return True for the limits of one figure. `min` and `max` are statistics of a probe's figure, too: mappings."""
+    return any(name in LIMITS and not isinstance(value, dict) for name, value in document.items())
 
 
 def _twice(path: Key, origin: Origin) -> ConfigError:

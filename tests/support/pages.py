@@ -9,17 +9,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from paths import ROOT
+
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+
 SHELL = ("sh", "bash", "console")
 """Languages of blocks whose lines are commands; those of `console` have a prompt, such as `station$ `."""
 
 FENCED = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"(?<=\n\n)(?: {4}\S.*\n)+", re.MULTILINE)
+INDENTED = re.compile(r"(?<=\n\n) {4}\S.*\n(?: {4}.*\S.*\n)*", re.MULTILINE)
 UNTESTED = re.compile(r"<!-- untested: (?P<reason>[^>]+) -->\s*\Z")
 PROMPT = re.compile(r"^\w*\$ ")
 COMMAND = re.compile(
-    r"^(?:\w*\$ )?(?:sudo )?(?:[\w./-]*/)?"
-    r"(?:loadsim|make|git|pip|python3?|apt-get|kubectl|docker|podman|scp|ssh|dask|curl|doveadm|postqueue|chmod|install-[\w-]+\.sh"
-    r"|(?:sh|bash) \S+|\. \S+/activate)(?: [^:]|$)"
+    r"^(?:\w*\$ )?(?:sudo )?(?:[A-Z]+=\S+ )*(?:\w+=\$\()?(?:[\w./-]*/)?"
+    r"(?:loadsim|make|git|pip|python3?|apt-get|kubectl|docker|podman|scp|ssh|dask|curl|doveadm|postqueue|chmod|systemd-run"
+    r"|install-[\w-]+\.sh|(?:sh|bash) \S+|\. \S+/activate)(?: [^:]|\n|$)"
 )
 """The first line of a block without a language that has commands; a message such as `loadsim: expected` is none."""
 

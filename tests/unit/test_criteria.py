@@ -200,6 +200,19 @@ def test_what_cannot_be_asked_is_refused_before_the_run(tmp_path: Path, criteria
     assert said.endswith(ends) if dots else said == f"{file}: criteria{dot}{line}", said
 
 
+@pytest.mark.parametrize("first", ["max", "mean"])
+def test_several_statistics_of_a_probe_s_figure(tmp_path: Path, first: str) -> None:
+    """`max` is a statistic and a limit: both orders, both notations, and a repeated one is refused."""
+    names = (first, "p95", *({"max", "mean"} - {first}))
+    dotted = ", ".join(f"probes.host@mx.cpu_cores.{name}: {{max: 5}}" for name in names)
+    nested = ", ".join(f"{name}: {{max: 5}}" for name in names)
+    found = read(tmp_path, f"{{{dotted}}}")
+    assert {f"probes.host@mx.cpu_cores.{name}" for name in names} <= found.keys()
+    assert found == read(tmp_path, f"{{probes.host@mx.cpu_cores: {{{nested}}}}}")
+    with pytest.raises(ConfigError, match=r"cpu_cores\.max: expected each criterion once, found it twice"):
+        read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 6}}}}}}}}")
+
+
 def test_a_wrong_setting_is_said_of_the_setting(tmp_path: Path) -> None:
     """Not of the file, which may have no criteria."""
     with pytest.raises(ConfigError, match=r"^--set criteria.tasks.REED.p95_ms.max: expected one of the tasks"):
