@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="pause before each step but the first, on a server that is not embedded; with the probe postfix on this"
         " machine, it goes on until the send queue is empty, otherwise it is fixed;"
-        f" default: {SETTLING_S:g}s with this probe, else {PAUSE_S:g}s",
+        f" default: {SETTLING_S:g}s with this probe and an SMTP server on this machine, else {PAUSE_S:g}s",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the search, new, or of one to resume; default: in runs"

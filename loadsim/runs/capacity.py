@@ -40,7 +40,7 @@ from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.capacity_prediction import predicted
 from loadsim.runs.directory import hand_over, path_component
 from loadsim.runs.local import check_machine, run_locally
-from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, SETTLING_S, QuietDown, sees_send_queue
+from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
 from loadsim.runs.watcher import SILENT, Watcher
@@ -59,7 +59,7 @@ class Wanted:
 
     `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
     of the capacity are measured after it. `clients` are those of the cluster on which the runner makes the steps.
-    `pause_s` is by default `SETTLING_S` if a probe of this machine shows the send queue, else `PAUSE_S`.
+    `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
     """
 
     first: int | None = None
@@ -99,7 +99,7 @@ def find_capacity(
     has, before the first step; `began_step` and `ended_step` are called around each step.
 
     Raises `ConfigError` for a fault found before a step, and `RunInvalid` if two runs with one number are invalid for
-    other reasons than server or generator, or if a send queue stays full; resumed, the search goes on. Raises
+    other reasons than server or generator, or if a send queue is not empty; resumed, the search goes on. Raises
     `Interrupted`, also after a step that had done its work when a signal came.
     """
     signalled = noticed_signals()
@@ -194,7 +194,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             name = "--steps" if wanted.steps else option
             each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
             raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
-    default_s = SETTLING_S if wanted.clients is None and sees_send_queue(scenario) else PAUSE_S
+    default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
     pause_s = default_s if wanted.pause_s is None else wanted.pause_s
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return Terms(
@@ -347,21 +347,27 @@ class _Measurement:
         with self.watch(self.scenario) as watcher:
             if why := self._refusal(watcher):
                 return why
-            if self.capacity.steps and isinstance(self.scenario.server, Server):
+            if isinstance(self.scenario.server, Server):
                 self._pause(watcher)
             return self.runner(self.scenario, directory, watcher).summary.score
 
     def _pause(self, watcher: Watcher) -> None:
-        """Let the server deliver the mail of the last step. Raises `RunInvalid` if a probe shows that it does not."""
-        terms = self.capacity.terms
-        if terms.pause_s:
+        """Let the server deliver earlier mail. Raises `RunInvalid` if a probe shows that it does not.
+
+        Mail of the last step, also of one that was interrupted; or of other work before the first step.
+        """
+        terms, out = self.capacity.terms, self.capacity.directory
+        follows = any((out / STEPS).glob("*"))
+        if terms.pause_s and follows:
             watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
             self.quiet_down.sleep(terms.pause_s)
-        if terms.clients is None and (why := self.quiet_down.until_empty(self.scenario, watcher)):
+        if terms.clients is not None:
+            return
+        if why := self.quiet_down.until_empty(self.scenario, watcher, first=not follows):
             raise RunInvalid(
-                f"the search stops before {self.users} users: {why}, and the next step would deliver this mail, too;"
-                " deliver, delete or hold it (postsuper), and the same command with --out"
-                f" {shlex.quote(str(self.capacity.directory))} goes on"
+                f"the search stops before {self.users} users: {why}, and this step would deliver what is left, too;"
+                " deliver (postqueue -f), delete or hold it (postsuper -d or -h), and the same command with --out"
+                f" {shlex.quote(str(out))} goes on"
             )
 
     def _refusal(self, watcher: Watcher) -> str:

@@ -171,7 +171,7 @@ def find_capacity(
     call it by `asyncio.to_thread`.
 
     Raises `ConfigError` for a fault found before a step, `RunInvalid` if two runs with one number of users are invalid
-    for other reasons than server or generator, or if a send queue stays full, and `RuntimeError` in a thread with a
+    for other reasons than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread with a
     running event loop.
     """
     _check_no_event_loop("find_capacity")

@@ -1,4 +1,4 @@
-"""The wait between two runs on a server, until it has delivered the mail of the first one.
+"""The wait before a run on a server, until it has delivered the mail of earlier ones.
 
 The probe `postfix` shows when its send queue is empty. Without it, or if it is on another machine, the wait is fixed.
 """
@@ -6,7 +6,7 @@ The probe `postfix` shows when its send queue is empty. Without it, or if it is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loadsim.engine.event_loop import run
@@ -15,6 +15,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.send_queue import is_send_queue
 from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
+from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
 
@@ -28,7 +29,7 @@ LONGEST_S = 1800.0
 """The most time for a queue to become empty. Postfix tries deferred mail again after 5, 10 and 20 min, then later."""
 
 EMPTY_SAMPLES = 3
-"""The empty listings in a row of an empty queue: one alone can miss a message that moves between queues."""
+"""The listings in a row that show an empty queue: one alone can miss a message that moves between queues."""
 
 QUEUED, DEFERRED = "send_queue_messages", "deferred_messages"
 
@@ -36,6 +37,17 @@ QUEUED, DEFERRED = "send_queue_messages", "deferred_messages"
 def sees_send_queue(scenario: Scenario) -> bool:
     """Return True if a probe on the machine that simulates user 1 samples the send queue of the server."""
     return isinstance(scenario.server, Server) and any(map(is_send_queue, scenario.probes))
+
+
+def default_pause_s(scenario: Scenario) -> float:
+    """Return the pause between two runs: `SETTLING_S` if a probe sees the queue of the server, else `PAUSE_S`.
+
+    A probe of this machine does not see the queue of a server on another one: an empty queue is then no evidence.
+    """
+    if not isinstance(scenario.server, Server) or not sees_send_queue(scenario):
+        return PAUSE_S
+    here = any(map(is_own, addresses_of(scenario.server.smtp.host)))
+    return SETTLING_S if here else PAUSE_S
 
 
 def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
@@ -51,34 +63,33 @@ def open_queues(scenario: Scenario) -> Sequence[OpenedProbe]:
 
 @dataclass(frozen=True, slots=True)
 class QuietDown:
-    """Waits between runs, for at most `longest_s` until the send queue is empty."""
+    """Waits before runs, for at most `longest_s` until the send queue is empty."""
 
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
     open: Callable[[Scenario], Sequence[OpenedProbe]] = open_queues
     longest_s: float = LONGEST_S
 
-    def until_empty(self, scenario: Scenario, watcher: Watcher) -> str | None:
+    def until_empty(self, scenario: Scenario, watcher: Watcher, *, first: bool = False) -> str | None:
         """Wait until all send queues that a scenario's probes see are empty. Return why it is not known that they are.
 
-        Held messages do not count. Raises `ConfigError` if a probe cannot be opened.
+        Held messages do not count. Before the `first` run, deferred messages are not waited for: the user, who is still
+        there, decides on them. Raises `ConfigError` if a probe cannot be opened.
         """
         if not sees_send_queue(scenario):
             return None
-        probes = self.open(scenario)
+        queues = [_Queue(probe) for probe in self.open(scenario)]
         until_s = self.now() + self.longest_s
         limit = f"{self.longest_s / 60:.3g} min"
-        left = {probe.name: "no sample" for probe in probes}
-        in_a_row = dict.fromkeys(left, 0)
         told = False
         while True:
-            for probe in probes:
-                if (found := _messages(probe)) is not None:
-                    left[probe.name] = found
-                    in_a_row[probe.name] = 0 if found else in_a_row[probe.name] + 1
-            if all(number >= EMPTY_SAMPLES for number in in_a_row.values()):
+            for queue in queues:
+                queue.look()
+            if all(queue.empty >= EMPTY_SAMPLES for queue in queues):
                 return None
-            words = ", ".join(f"{name}: {found}" for name, found in left.items() if found)
+            words = ", ".join(f"{queue.probe.name}: {queue.left}" for queue in queues if queue.left)
+            if first and words and all(queue.inactive >= EMPTY_SAMPLES for queue in queues):
+                return f"the send queue has deferred messages ({words})"
             if self.now() >= until_s:
                 return f"the send queue is not known to be empty after {limit} ({words or 'emptied just now'})"
             if words and not told:
@@ -91,14 +102,30 @@ QUIET_DOWN = QuietDown()
 """The wait in real time."""
 
 
-def _messages(probe: OpenedProbe) -> str | None:
-    """Return the messages in a queue in words, "" for none, or the failure; None in a rest of the probe."""
-    try:
-        figures: Mapping[str, float] = checked(probe.sample())
-    except (OSError, ValueError) as failure:
-        return printable(f"{failure}")[:200] or type(failure).__name__
-    if QUEUED not in figures:
-        return None
-    queued, deferred = figures[QUEUED], figures.get(DEFERRED, 0)
-    of_these = f", {deferred:,.0f} of them deferred" if deferred else ""
-    return f"{queued:,.0f} messages{of_these}" if queued else ""
+class _Queue:
+    """A send queue as its probe lists it.
+
+    `left` are the messages in words, or the failure of the last listing, "" for none. `empty` and `inactive` are the
+    last listings in a row without any messages, and with none but deferred ones.
+    """
+
+    def __init__(self, probe: OpenedProbe) -> None:
+        self.probe = probe
+        self.left = "no sample"
+        self.empty = self.inactive = 0
+
+    def look(self) -> None:
+        """Take a listing. In a rest of the probe, nothing changes."""
+        try:
+            figures = checked(self.probe.sample())
+        except (OSError, ValueError) as failure:
+            self.left = printable(f"{failure}")[:200] or type(failure).__name__
+            self.empty = self.inactive = 0
+            return
+        if QUEUED not in figures:
+            return
+        queued, deferred = figures[QUEUED], figures.get(DEFERRED, 0)
+        of_these = f", {deferred:,.0f} of them deferred" if deferred else ""
+        self.left = f"{queued:,.0f} messages{of_these}" if queued else ""
+        self.empty = 0 if queued else self.empty + 1
+        self.inactive = 0 if queued > deferred else self.inactive + 1

@@ -244,12 +244,12 @@ class _Making:
     def _measure(self, slot: Slot, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:
         """Return the content of score.json, or the reason for which there is none.
 
-        A run that `follows` another is made once the send queue is empty, if a probe shows it.
+        It is made once the send queue is empty, if a probe shows it. It `follows` another run, or is the first one.
         """
         scenario = self.scenarios[slot.cell.name]
         with self.watch(scenario) as watcher:
             try:
-                if follows and (why := self.quiet_down.until_empty(scenario, watcher)):
+                if why := self.quiet_down.until_empty(scenario, watcher, first=not follows):
                     return None, why
                 result = run_locally(
                     scenario, directory, engines=self.suite.engines, pin=self.suite.pin, watcher=watcher

@@ -20,7 +20,7 @@ from small_runs import loadsim, on, population_of, written
 from loadsim.analysis.probes import probe_facts, probe_figures
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe
-from loadsim.model.scenario import load_scenario
+from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
 from loadsim.monitor.bounded_command import output_of
 from loadsim.monitor.counter_increase import Counters
@@ -36,6 +36,8 @@ from loadsim.monitor.dovecot_probe import (
 from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
+from loadsim.runs.quiet_down import QUIET_DOWN, QuietDown
+from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
 from loadsim.servers.private import free_port
 from loadsim.timinglog.merge import read_logs
@@ -194,6 +196,71 @@ def test_a_log_that_may_not_be_read_is_one_line(server: DovecotPostfix, tmp_path
     """Before the load."""
     with pytest.raises(ConfigError, match=r"^log: expected a file that can be read, found: No such file or directory$"):
         postfix_probe(server, log=str(tmp_path / "none.log"))
+
+
+class Delivering(Watcher):
+    """Lets Postfix deliver again as soon as a wait says what it waits for."""
+
+    def __init__(self, server: DovecotPostfix) -> None:
+        self.server = server
+        self.lines: list[str] = []
+
+    def message(self, line: str) -> None:
+        self.lines.append(line)
+        postfix(self.server, "postconf", "-X", "defer_transports")
+        postfix(self.server, "postfix", "reload")
+        postfix(self.server, "postqueue", "-f")
+
+
+def scenario_on(server: DovecotPostfix, directory: Path) -> Scenario:
+    """A scenario whose probe lists this queue, with a log that cannot be read, which the wait does not need."""
+    probes = {"postfix": {"config_directory": str(server.postfix.conf), "log": str(directory / "none.log")}}
+    return load_scenario(str(written(directory / "small.yaml", probes=probes, **on(server.services))))
+
+
+def test_the_wait_before_a_run_ends_once_deferred_mail_is_delivered(server: DovecotPostfix, tmp_path: Path) -> None:
+    """A held message stays, and is not waited for. Before a first run, deferred mail is not waited for, either."""
+    scenario, watcher = scenario_on(server, tmp_path), Delivering(server)
+    before = server.postfix.log.read_bytes()
+    postfix(server, "postconf", "-e", "defer_transports=lmtp")
+    postfix(server, "postfix", "reload")
+    try:
+        while spooled(server)["deferred_messages"] < 2:  # until the setting has an effect
+            send(server, 1)
+            await_equal(0, lambda: sum(map(spooled(server).get, ("incoming_messages", "active_messages"))))
+        deferred = sorted(path.name for path in (server.postfix.queue_files / "deferred").rglob("*") if path.is_file())
+        postfix(server, "postsuper", "-h", deferred[0])
+        found = f"(postfix: {len(deferred) - 1} messages, {len(deferred) - 1} of them deferred)"
+        why = QUIET_DOWN.until_empty(scenario, SILENT, first=True)
+        assert why == f"the send queue has deferred messages {found}"
+        assert QUIET_DOWN.until_empty(scenario, watcher) is None
+        assert watcher.lines == [f"Waiting until the send queue is empty, at most 30 min {found}"]
+        assert {name: count for name, count in spooled(server).items() if count} == {"hold_messages": 1}
+        new = server.postfix.log.read_bytes()[len(before) :]
+        assert new.count(b" status=sent ") >= len(deferred) - 1
+    finally:
+        postfix(server, "postsuper", "-d", "ALL")
+        postfix(server, "postconf", "-X", "defer_transports")
+        postfix(server, "postfix", "reload")
+
+
+def test_mail_that_no_daemon_has_picked_up_is_waited_for(server: DovecotPostfix, tmp_path: Path) -> None:
+    """Local mail is in `maildrop` until pickup(8) takes it."""
+    scenario = scenario_on(server, tmp_path)
+    pickup = "pickup/unix=pickup unix n - n 60 1 pickup"
+    postfix(server, "postconf", "-M", "-e", "pickup/unix=pickup unix n - n 0 1 /bin/false")
+    postfix(server, "postfix", "reload")
+    try:
+        words = ["/usr/sbin/sendmail", "-C", str(server.postfix.conf), "-f", f"a@{DOMAIN}", ACCOUNTS[0].address]
+        subprocess.run(words, input=b"Subject: x\n\nhi\n", check=True, timeout=PATIENCE_S)
+        assert spooled(server)["maildrop_messages"] == 1
+        why = QuietDown(longest_s=0).until_empty(scenario, SILENT)
+        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 messages)"
+    finally:
+        postfix(server, "postconf", "-M", "-e", pickup)
+        postfix(server, "postsuper", "-d", "ALL")
+        postfix(server, "postfix", "reload")
+    assert QUIET_DOWN.until_empty(scenario, SILENT) is None
 
 
 # --- Dovecot ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
-"""The wait between two runs for an empty send queue.
+"""The wait before a run for an empty send queue.
 
 Seen from outside, it could be wrong so: a run begins while mail of the last one is delivered, because one listing was
 empty, or failed, or was left out; a queue that is empty is waited for; a queue that stays full is waited for without an
-end, or is passed over; a search without the probe waits for it, or one on a cluster looks at the wrong machine.
+end, or is passed over; a search without the probe waits for it, or one on a cluster looks at the wrong machine. Mail of
+other work before the first run, or of an interrupted first step, is delivered in a step. A message that was deferred
+long before ends a search in the night, and not at its begin.
 
 The listings are given in turn, in virtual time; `tests/servers/test_mail_probes.py` waits for a real Postfix.
 """
@@ -24,7 +26,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.monitor.probes import OpenedProbe
 from loadsim.runs.capacity import Wanted, find_capacity
-from loadsim.runs.quiet_down import QuietDown, sees_send_queue
+from loadsim.runs.quiet_down import QuietDown, default_pause_s, sees_send_queue
 from loadsim.runs.result import RunResult
 from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Watcher
@@ -83,9 +85,9 @@ def scenario(tmp_path: Path, probes: dict[str, Any] = PROBES, **keys: Any) -> Pa
     return written(tmp_path / "small.yaml", **SERVER | {"probes": probes} | keys)
 
 
-def waited(path: Path, queues: Queues) -> tuple[str | None, list[str]]:
+def waited(path: Path, queues: Queues, *, first: bool = False) -> tuple[str | None, list[str]]:
     watcher = Messages()
-    return queues.quiet_down.until_empty(load_scenario(str(path)), watcher), watcher.lines
+    return queues.quiet_down.until_empty(load_scenario(str(path)), watcher, first=first), watcher.lines
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------
@@ -127,6 +129,38 @@ def test_a_queue_that_stays_full_ends_the_wait_with_a_reason(last: Listing, foun
     assert queues.now_s == 90
 
 
+@pytest.mark.parametrize(
+    ("listings", "taken", "why"),
+    [
+        ([0], 3, None),
+        ([5, 5, 5, 0], 6, None),
+        ([DEFERRED], 3, "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)"),
+        ([DEFERRED, DEFERRED, 0], 5, None),
+        ([5, DEFERRED, FAIL, DEFERRED, 5, REST, DEFERRED], 9, "the send queue has deferred messages (postfix: 1 m"),
+        ([DEFERRED, 0], 4, None),
+    ],
+)
+def test_before_the_first_run_deferred_messages_are_not_waited_for(
+    listings: Sequence[Listing], taken: int, why: str | None, tmp_path: Path
+) -> None:
+    """Three listings in a row show that nothing is delivered, as they show an empty queue."""
+    queues = Queues(*listings)
+    found, _ = waited(scenario(tmp_path), queues, first=True)
+    assert (found is None) == (why is None)
+    assert (found or "").startswith(why or "")
+    assert queues.taken == taken
+
+
+def test_deferred_messages_of_one_queue_are_told_once_the_other_is_inactive(tmp_path: Path) -> None:
+    """Each is listed in turn: the first one has a deferred message, and the second one delivers at first."""
+    queues = Queues(DEFERRED, 5, DEFERRED, 5, DEFERRED, 0, DEFERRED, 0, DEFERRED, 0)
+    why, _ = waited(scenario(tmp_path, {"postfix": {}, "postfix/two": {}}), queues, first=True)
+    assert (why, queues.taken) == (
+        "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)",
+        10,
+    )
+
+
 def test_all_probes_of_send_queues_count(tmp_path: Path) -> None:
     """Each is listed in turn; the second one has a message at first."""
     queues = Queues(0, 1, 0)
@@ -151,6 +185,19 @@ def test_only_a_server_with_the_probe_is_looked_at(tmp_path: Path) -> None:
     assert not sees(**SERVER, probes={"host": {}})
     assert not sees(**SERVER)
     assert not sees(probes=PROBES)
+
+
+def test_an_empty_queue_here_is_no_evidence_for_a_server_on_another_machine(tmp_path: Path) -> None:
+    """192.0.2.1 is for documentation (RFC 5737). Both hosts are addresses: no name server is asked."""
+
+    def pause_s(host: str, **keys: Any) -> float:
+        places = {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": host, "port": 1}}
+        path = written(tmp_path / "one.yaml", **SERVER | {"server": places}, allow_hosts=[host], **keys)
+        return default_pause_s(load_scenario(str(path)))
+
+    assert pause_s("127.0.0.1", probes=PROBES) == 10
+    assert pause_s("192.0.2.1", probes=PROBES) == 60
+    assert pause_s("127.0.0.1", probes={"host": {}}) == 60
 
 
 # --- a search ---------------------------------------------------------------------------------------------------------
@@ -207,6 +254,53 @@ def test_the_pause_of_a_search_is_the_least_with_the_probe_and_fixed_without(
     assert queues.slept == slept
 
 
+def begin(path: Path, out: Path, queues: Queues) -> None:
+    """Begin a search, up to the run of its first step."""
+
+    def run(_scenario: Scenario, directory: Path, _watcher: Watcher) -> RunResult:
+        directory.mkdir(parents=True)
+        raise StepBegunError
+
+    find_capacity(
+        lambda settings: load_scenario(str(path), settings),
+        Wanted(steps=(4, 8), quick=True),
+        out,
+        runner=run,
+        quiet_down=queues.quiet_down,
+    )
+
+
+def test_a_search_looks_at_the_queue_before_its_first_step(tmp_path: Path) -> None:
+    """Mail of an earlier run may be in it. The pause is for mail of a step, of which there is none."""
+    queues = Queues(7, 0)
+    with pytest.raises(StepBegunError):
+        begin(scenario(tmp_path), tmp_path / "out", queues)
+    assert queues.slept == [1.0, 1.0, 1.0]
+
+
+def test_a_search_does_not_begin_with_deferred_messages(tmp_path: Path) -> None:
+    """It says so at once. Delivered or held, the same directory serves."""
+    path, out, queues = scenario(tmp_path), tmp_path / "out", Queues(DEFERRED)
+    with pytest.raises(RunInvalid) as stopped:
+        begin(path, out, queues)
+    assert str(stopped.value).startswith(
+        "the search stops before 4 users: the send queue has deferred messages (postfi"
+    )
+    assert (queues.slept, (out / "steps").exists()) == ([1.0, 1.0], False)
+    with pytest.raises(StepBegunError):
+        begin(path, out, Queues(0))
+
+
+def test_an_interrupted_first_step_has_left_mail_too(tmp_path: Path) -> None:
+    """Resumed, the search has no step, but waits as after one."""
+    path, out, queues = scenario(tmp_path), tmp_path / "out", Queues(DEFERRED, DEFERRED, DEFERRED, 0)
+    with pytest.raises(StepBegunError):
+        begin(path, out, Queues(0))
+    with pytest.raises(StepBegunError):
+        begin(path, out, queues)
+    assert queues.slept == [10.0, *[1.0] * 5]
+
+
 def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(tmp_path: Path) -> None:
     path, out, wanted = scenario(tmp_path), tmp_path / "out", Wanted(steps=(4, 8), quick=True)
     with pytest.raises(RunInvalid) as stopped:
@@ -226,15 +320,29 @@ def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(
 
 
 def test_a_run_of_a_suite_is_made_once_the_queue_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before the first run. A run is not made if the queue stays full; there is no server, so the others fail."""
+    """Also the first one. A run is not made if the queue stays full; there is no server, so the others fail."""
     monkeypatch.chdir(tmp_path)
     scenario(tmp_path)
     text = yaml.safe_dump({"scenario": "small.yaml", "repeats": 3, "retries": 0, "pause": "7s", "order": "given"})
     Path("suite.yaml").write_text(text)
-    queues = Queues(0, 0, 0, DEFERRED, longest_s=20.0)
+    queues = Queues(3, 0, 0, 0, 0, 0, 0, DEFERRED, longest_s=20.0)
     figures = run_suite(load_suite("suite.yaml"), tmp_path / "out", quiet_down=queues.quiet_down)
     reasons = [run.reasons[0] for run in figures.runs]
     assert [run.result for run in figures.runs] == ["failed"] * 3
     assert all("send queue" not in reason for reason in reasons[:2])
     assert reasons[2].startswith("the send queue is not known to be empty after 0.333 min (postfix: 1 messages, 1")
-    assert queues.slept == [7.0, 1.0, 1.0, 7.0, *[1.0] * 20]
+    assert queues.slept == [*[1.0] * 3, 7.0, *[1.0] * 2, 7.0, *[1.0] * 20]
+
+
+def test_a_suite_does_not_wait_for_mail_deferred_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first run is not made, and says why at once; mail deferred in a run is waited for."""
+    monkeypatch.chdir(tmp_path)
+    scenario(tmp_path)
+    text = yaml.safe_dump({"scenario": "small.yaml", "repeats": 2, "retries": 0, "pause": "0s", "order": "given"})
+    Path("suite.yaml").write_text(text)
+    queues = Queues(*[DEFERRED] * 8, 0)
+    figures = run_suite(load_suite("suite.yaml"), tmp_path / "out", quiet_down=queues.quiet_down)
+    first, second = [run.reasons[0] for run in figures.runs]
+    assert first == "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)"
+    assert "send queue" not in second
+    assert (queues.taken, queues.slept) == (3 + 8, [1.0] * (2 + 7))
