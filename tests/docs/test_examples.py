@@ -1,70 +1,30 @@
-"""Every command that a page shows: typed by a test, or taken by the program, or marked as untested with the reason."""
+"""Every command that a page shows: typed or executed by a test, or marked as untested with the reason.
+
+Commands that are only taken by the program's parser are listed in tests/support/examples.py.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import PAGES, SHELL, Block, blocks
+from examples import MOST_PARSED_ONLY, PARSED_ONLY, TYPED, arguments, command_blocks, parsed_only, typed_by
+from pages import Block, blocks
 from paths import ROOT
 
 from loadsim.cli import parser
 
 EXAMPLES = ROOT / "docs" / "examples"
 
-ALL = ".*"
-TYPED: Mapping[str, Mapping[str, str]] = {
-    "docs/tutorial.md": {ALL: "tests/docs/test_tutorials.py::test_the_tutorial_in_a_fresh_debian"},
-    "docs/how-to/two-machines.md": {
-        "Try it on one machine": "tests/docs/test_tutorials.py::test_a_cluster_on_one_machine",
-    },
-    "docs/tutorial-cluster.md": {
-        "1. Install": "tests/docs/test_tutorials.py::test_the_installation_of_a_cluster",
-        "5. Twelve machines": "tests/cluster/test_tutorial_cluster.py::test_twelve_machines",
-        ALL: "tests/cluster/test_tutorial_cluster.py::test_the_tutorial_does_what_it_says",
-    },
-}
-"""The tests that type all commands of a page's sections, whose titles match a pattern."""
-
-ORDINARY = ("cd", "ls", "head", "chmod", ".")
+ORDINARY = ("cd", "ls", "head", "mkdir", "chmod", ".")
 """Commands of each Unix, which need no test."""
-
-CHOICE = re.compile(r"(?<![\w|-])[\w-]+(?:\|[\w-]+)+")
-"""Alternatives, of which the reader types one."""
 
 NOT_TAKEN = "not taken"
 PLACEHOLDERS = {"SCENARIO": "quickstart", "DIR": "directory", "RUN": "run"}
-
-
-def typed_by(block: Block) -> str | None:
-    """Return the test that types a block."""
-    tests = TYPED.get(str(block.page.relative_to(ROOT)), {})
-    return next((test for pattern, test in tests.items() if re.fullmatch(pattern, block.section)), None)
-
-
-def arguments(line: str) -> list[list[str]]:
-    """Split a command line into its commands and their words, without comments and redirections.
-
-    One with alternatives is as many commands.
-    """
-    if choice := CHOICE.search(line):
-        return [words for one in choice[0].split("|") for words in arguments(line.replace(choice[0], one))]
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    found: list[list[str]] = [[]]
-    for word in lexer:
-        if set(word) <= set(";&|()"):
-            found.append([])
-        elif set(word) <= set("<>"):
-            next(lexer)
-        else:
-            found[-1].append(word)
-    return [words for words in found if words]
 
 
 def rejection(words: list[str]) -> str | None:
@@ -119,18 +79,6 @@ def _rejected_by_extras(words: list[str]) -> str | None:
     return f"no such extras: {unknown}" if unknown else None
 
 
-def command_blocks() -> list[Block]:
-    """Return the blocks of all pages that a reader types.
-
-    The synopses of docs/reference/commands.md are none: test_docs.py compares their options with the program's.
-    """
-    found = [block for page in PAGES for block in blocks(page) if block.commands or block.language in SHELL]
-    synopses = ROOT / "docs" / "reference" / "commands.md"
-    return [
-        block for block in found if block.page != synopses or not block.prose.rstrip().endswith(f"## {block.section}")
-    ]
-
-
 @pytest.mark.parametrize("block", command_blocks(), ids=str)
 def test_each_command_is_typed_or_taken_or_marked(block: Block) -> None:
     """A block that no test types has commands that the program takes, or `<!-- untested: reason -->` before it.
@@ -145,6 +93,27 @@ def test_each_command_is_typed_or_taken_or_marked(block: Block) -> None:
         return
     rejected = {line: why for line in block.commands for words in arguments(line) if (why := rejection(words))}
     assert not {line: why for line, why in rejected.items() if not typed or why.startswith(NOT_TAKEN)}
+
+
+def test_commands_that_are_only_parsed_are_listed() -> None:
+    """Each entry has a command and a test of the like, and there are no more such commands than before.
+
+    test_executed_examples.py executes all others, so a new command is executed or fails.
+    """
+    used, count = set(), 0
+    for block in command_blocks():
+        page = str(block.page.relative_to(ROOT))
+        if typed_by(block) is None and block.untested is None:
+            found = [why for line in block.commands if (why := parsed_only(page, line)) is not None]
+            used |= set(found)
+            count += len(found)
+    reasons = {why for entries in PARSED_ONLY.values() for why in entries.values()}
+    assert reasons == used
+    assert count == MOST_PARSED_ONLY
+    for why in reasons:
+        reason, _, test = why.rpartition(": ")
+        assert reason
+        assert (ROOT / test).is_file(), why
 
 
 def test_the_tests_that_type_pages_exist() -> None:

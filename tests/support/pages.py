@@ -22,7 +22,7 @@ UNTESTED = re.compile(r"<!-- untested: (?P<reason>[^>]+) -->\s*\Z")
 PROMPT = re.compile(r"^\w*\$ ")
 COMMAND = re.compile(
     r"^(?:\w*\$ )?(?:sudo )?(?:[A-Z]+=\S+ )*(?:\w+=\$\()?(?:[\w./-]*/)?"
-    r"(?:loadsim|make|git|pip|python3?|apt-get|kubectl|docker|podman|scp|ssh|dask|curl|doveadm|postqueue|chmod|systemd-run"
+    r"(?:loadsim|make|git|pip|python3?|apt-get|kubectl|docker|podman|scp|ssh|dask|curl|doveadm|postqueue|chmod|mkdir|systemd-run"
     r"|install-[\w-]+\.sh|(?:sh|bash) \S+|\. \S+/activate)(?: [^:]|\n|$)"
 )
 """The first line of a block without a language that has commands; a message such as `loadsim: expected` is none."""
@@ -140,12 +140,12 @@ def _mask(line: str) -> str:
     line = re.sub(r"priority; .* \(", "priority; PROCESSES (", line)
     line = re.sub(r"\d{8}T\d{6}Z?(-[0-9a-f]{6}\b)?", "RUN", line)
     line = re.sub(r"/tmp/loadsim-\w+", "DIRECTORY", line)
-    line = re.sub(r"\b[0-9a-f]{64}\b", "DIGEST", line)
+    line = re.sub(r"\b(?:[0-9a-f]{64}\b|[0-9a-f]{4}\.\.\.)", "DIGEST", line)
     line = re.sub(r"\b(Verdict: )\w+, criteria \w+", r"\1VERDICT", line)
     line = re.sub(rf"\b{re.escape(platform.node())}\b", MACHINE, line)
     line = re.sub(r"\bnever\b|[+-]?\d+(?:[.,:]\d+)*", "N", line)
     line = re.sub(r"\bN (?:ms|s|min)\b", "N", line)
-    return re.sub(r"\bN(?: N)+\b", "N", line)
+    return re.sub(r"\bN(?: (?:< )?N)+\b", "N", line)
 
 
 def missing_from(output: str, shown: str) -> list[str]:

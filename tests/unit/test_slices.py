@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from mailservers import StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 from scripted_engines import FINISHED, GOOD, ON, READY, Conducted
+from sliced_runs import part_of_sample
 from small_runs import loadsim, on, population_of, written
-from timing_samples import done, event, write_sample
+from timing_samples import event
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.compare_runs import compare_runs
@@ -308,30 +309,6 @@ def test_mail_of_other_machines_is_not_kept_account_of(tmp_path: Path) -> None:
 
 
 # --- their logs ---------------------------------------------------------------------------------------------------
-
-
-def part_of_sample(place: Path, text: str, header: dict[str, Any] | None = None, **records: Any) -> Path:
-    """The run directory of one slice of a run of four users, named by its slice, from a machine of its own."""
-    part = Slice.parse(text)
-    hand = part.assignment(4)
-    client = f"host{part.number}"
-    about = {
-        "client": client,
-        "users": 4,
-        "engine_users": len(hand),
-        "hand": {"users": 4, "step": hand.step, "begin": hand.begin, "end": hand.end},
-        "slice": {"number": part.number, "weights": list(part.weights)},
-        "start_at": "2026-01-05T08:00:03Z",
-        "start_state_digest": "start",
-        "limits": {"hits": 0, "window_s": 0, "done": 0},
-        "criteria": {"score_ms_max": None},
-    } | (header or {})
-    user = next(iter(hand))
-    tasks = [done("LOGON", -1000, 5, user=each) for each in hand]
-    tasks += [done("READ", 1000 + each, 10 * each, user=user) for each in range(1, 6)]
-    directory = place / f"{text.replace('/', 'of')}-{about['client']}"
-    write_sample(directory / "logs" / f"{about['client']}.1.tlog", tasks, header=about, **records)
-    return directory
 
 
 def test_all_slices_are_one_run(tmp_path: Path) -> None:
