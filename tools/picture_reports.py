@@ -57,11 +57,15 @@ PICTURES = {
     "report-charts-dark": Picture("valid", 1280, 1090, dark=True, at="Server and generator"),
     "report-narrow": Picture("valid", 400, 900),
     "report-narrow-dark": Picture("valid", 400, 900, dark=True, at="Server and generator"),
-    "report-degraded": Picture("degraded", 1280, 520),
-    "report-invalid": Picture("invalid", 1280, 520),
+    "report-degraded": Picture("degraded", 1280, 1000),
+    "report-degraded-narrow": Picture("degraded", 400, 900),
+    "report-invalid": Picture("invalid", 1280, 1000),
+    "report-invalid-dark": Picture("invalid", 1280, 1000, dark=True),
     "report-several-runs": Picture("several", 1280, 900),
     "report-comparison": Picture("comparison", 1280, 900),
-    "report-capacity": Picture("capacity", 1280, 1180),
+    "report-capacity": Picture("capacity", 1280, 1400),
+    "report-capacity-averages": Picture("capacity", 1280, 900, at="Averages by number of users"),
+    "report-capacity-narrow": Picture("capacity", 400, 900),
     "report-printed": Picture("valid", 620, 877, printed=True),
 }
 
