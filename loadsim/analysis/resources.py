@@ -29,14 +29,11 @@ EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
     ("storage", re.compile("pressure_io_some_share")),
     ("disk {}", re.compile("disk_(.+)_busy_share")),
 )
-"""The figures of the probe `host` by resource. Of several figures of one resource, the highest counts.
-
-`INSTEAD` has an exception.
+"""The figures of the probe `host` by resource. Of several of one resource, the highest counts, but see `INSTEAD`.
 
 A control group is full at its quota, and a disk that a control group or a hypervisor throttles shows itself where
 threads wait for it, not in its busy time.
 """
-
 
 INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
 """A figure that does not count if another was measured.
