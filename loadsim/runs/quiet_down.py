@@ -17,6 +17,7 @@ from loadsim.model.send_queue import is_send_queue
 from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
+from loadsim.report.answer_facts import count
 from loadsim.runs.watcher import Watcher
 
 PAUSE_S = 60.0
@@ -127,6 +128,6 @@ class _Queue:
             return
         to_send, deferred = figures[TO_SEND], figures.get(DEFERRED, 0)
         of_these = f", {deferred:,.0f} of them deferred" if deferred else ""
-        self.left = f"{to_send:,.0f} messages{of_these}" if to_send else ""
+        self.left = f"{count(round(to_send), 'message')}{of_these}" if to_send else ""
         self.empty = 0 if to_send else self.empty + 1
         self.inactive = 0 if to_send > deferred else self.inactive + 1

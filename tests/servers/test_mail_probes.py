@@ -255,7 +255,7 @@ def test_mail_that_no_daemon_has_picked_up_is_waited_for(server: DovecotPostfix,
         subprocess.run(words, input=b"Subject: x\n\nhi\n", check=True, timeout=PATIENCE_S)
         assert spooled(server)["maildrop_messages"] == 1
         why = QuietDown(longest_s=0).until_empty(scenario, SILENT)
-        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 messages)"
+        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 message)"
     finally:
         postfix(server, "postconf", "-M", "-e", pickup)
         postfix(server, "postsuper", "-d", "ALL")
