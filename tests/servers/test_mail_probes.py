@@ -230,7 +230,8 @@ def test_the_wait_before_a_run_ends_once_deferred_mail_is_delivered(server: Dove
             await_equal(0, lambda: sum(map(spooled(server).get, ("incoming_messages", "active_messages"))))
         deferred = sorted(path.name for path in (server.postfix.queue_files / "deferred").rglob("*") if path.is_file())
         postfix(server, "postsuper", "-h", deferred[0])
-        found = f"(postfix: {len(deferred) - 1} messages, {len(deferred) - 1} of them deferred)"
+        left = len(deferred) - 1
+        found = f"(postfix: {left} message{'s' * (left > 1)}, {left} of them deferred)"
         why = QUIET_DOWN.until_empty(scenario, SILENT, first=True)
         assert why == f"the send queue has deferred messages {found}"
         assert QUIET_DOWN.until_empty(scenario, watcher) is None
