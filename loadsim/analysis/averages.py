@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadsim.analysis.resources import kind_of
+from loadsim.analysis.resources import by_kind, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,8 @@ class Counted:
 
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Counted]:
     """Yield the counters among the names of figures by probe, in the order of `COUNTERS` and of the probes' names."""
-    kinds = [*COUNTERS]
-    known = [probe for probe in names if kind_of(probe) in COUNTERS]
-    for probe in sorted(known, key=lambda probe: (kinds.index(kind_of(probe)), probe)):
-        for counter in COUNTERS[kind_of(probe)]:
+    for probe in by_kind(names, COUNTERS):
+        for counter in COUNTERS.get(kind_of(probe), ()):
             for figure in names[probe]:
                 if match := re.fullmatch(counter.figure, figure):
                     yield Counted(probe, figure, counter.words.format(*match.groups()), counter.factor)

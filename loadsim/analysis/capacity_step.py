@@ -110,8 +110,7 @@ class MeasuredStep:
 
     An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
     the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`,
-    `criteria` all that are on.
-    Steps of older versions have no `validity` and no figure after it.
+    and `criteria` all that are on. Steps of older versions have no `validity` and nothing after it.
     """
 
     users: int

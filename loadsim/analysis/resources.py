@@ -8,7 +8,7 @@ a 95th percentile of samples of a second shows bursts, which queues absorb.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadsim.analysis.probes import PROBE, ProbeStatistics
@@ -29,14 +29,11 @@ EVIDENCE: Sequence[tuple[str, re.Pattern[str]]] = (
     ("storage", re.compile("pressure_io_some_share")),
     ("disk {}", re.compile("disk_(.+)_busy_share")),
 )
-"""The figures of the probe `host` by resource. Of several figures of one resource, the highest counts.
-
-`INSTEAD` has an exception.
+"""The figures of the probe `host` by resource. Of several of one resource, the highest counts, but see `INSTEAD`.
 
 A control group is full at its quota, and a disk that a control group or a hypervisor throttles shows itself where
 threads wait for it, not in its busy time.
 """
-
 
 INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
 """A figure that does not count if another was measured.
@@ -119,6 +116,12 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
 def kind_of(probe: str) -> str:
     """Return the probe's name without its label and its monitor."""
     return probe.partition("@")[0].partition("/")[0]
+
+
+def by_kind(probes: Iterable[str], kinds: Iterable[str]) -> list[str]:
+    """Return probes by the order of these kinds, others last, then by name."""
+    places = {kind: place for place, kind in enumerate(kinds)}
+    return sorted(probes, key=lambda probe: (places.get(kind_of(probe), len(places)), probe))
 
 
 def probe_places(log: TimingLog) -> Mapping[str, Place]:

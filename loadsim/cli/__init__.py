@@ -52,7 +52,7 @@ VERBS = {
     "suites": "list the shipped suites (matrices of runs), or print or copy one",
     "drivers": "list the drivers (the code that speaks the protocols), or say what one does",
     "tasks": "list the tasks of users, with their weights in the score, or say what one does",
-    "monitor": "sample probes on the server's machine into a file, until Ctrl-C",
+    "monitor": "sample probes on the server's machine into a file or to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_WHOLE = "from the first byte to the last response"
+
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "LOGON": (
         (
@@ -13,56 +15,32 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         ),
         "from the connection to the server's confirmation of IDLE",
     ),
-    "SYNC": (
-        "DONE, UID FETCH of the headers of what is new, IDLE",
-        "from DONE to the server's confirmation of IDLE",
-    ),
-    "READ": (
-        "UID FETCH of BODYSTRUCTURE, UID FETCH of the text, UID STORE \\Seen",
-        "from the first byte to the last response",
-    ),
-    "LOAD ATTACHMENT": (
-        "UID FETCH of the attachment's part",
-        "from the first byte to the last response",
-    ),
+    "SYNC": ("DONE, UID FETCH of the headers of what is new, IDLE", "from DONE to the server's confirmation of IDLE"),
+    "READ": ("UID FETCH of BODYSTRUCTURE, UID FETCH of the text, UID STORE \\Seen", _WHOLE),
+    "LOAD ATTACHMENT": ("UID FETCH of the attachment's part", _WHOLE),
     "SEND": (
         "connect, EHLO, with starttls STARTTLS and EHLO, AUTH, MAIL, a RCPT for each recipient, DATA",
         "from the connection to the acceptance after DATA",
     ),
-    "REPLY": (
-        "as SEND, to the sender",
-        "as SEND",
-    ),
-    "REPLY ALL": (
-        "as SEND, to the sender and the individual recipients; never again to a list",
-        "as SEND",
-    ),
+    "REPLY": ("as SEND, to the sender", "as SEND"),
+    "REPLY ALL": ("as SEND, to the sender and the individual recipients; never again to a list", "as SEND"),
     "FORWARD": (
         "if it carries an attachment, UID FETCH of it; then as SEND, to recipients chosen as for new mail",
         "from the first byte, otherwise the connection, to the acceptance after DATA",
     ),
     "SAVE SENT": (
         "APPEND to Sent Items; after replies and forwards UID STORE \\Answered or $Forwarded on the original",
-        "from the first byte to the last response",
+        _WHOLE,
     ),
-    "MOVE": (
-        "UID MOVE to one of the profile's folders, at random",
-        "from the first byte to the last response",
-    ),
-    "COPY": (
-        "UID COPY to one of the profile's folders, at random",
-        "from the first byte to the last response",
-    ),
-    "DELETE": (
-        "UID MOVE to Deleted Items",
-        "from the first byte to the last response",
-    ),
+    "MOVE": ("UID MOVE to one of the profile's folders, at random", _WHOLE),
+    "COPY": ("UID COPY to one of the profile's folders, at random", _WHOLE),
+    "DELETE": ("UID MOVE to Deleted Items", _WHOLE),
     "BROWSE": (
         (
             "SELECT of one of the profile's folders, at random; FETCH of the headers of the newest 50; UID FETCH "
             "of BODYSTRUCTURE, UID FETCH of the text of one message. Then SELECT of the Inbox"
         ),
-        "from the first byte to the last response",
+        _WHOLE,
     ),
     "SCHEDULE": (
         (
@@ -70,12 +48,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
             "EXPUNGE of the old one; SELECT of the Inbox. Before a user's first change, SELECT and FETCH find the"
             " old one"
         ),
-        "from the first byte to the last response",
+        _WHOLE,
     ),
-    "EVICT": (
-        "UID MOVE of the oldest read messages above the Inbox limit to Deleted Items",
-        "from the first byte to the last response",
-    ),
+    "EVICT": ("UID MOVE of the oldest read messages above the Inbox limit to Deleted Items", _WHOLE),
     "LOGOFF": (
         (
             "if the profile says so, SELECT of Deleted Items, FETCH of all headers, UID STORE \\Deleted, UID "
@@ -86,43 +61,37 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """The commands of each task in their order, and what its time covers (docs/reference/tasks.md)."""
 
+_IMAP: Mapping[str, str] = {
+    "mailbox": "loadsim's own IMAP client",
+    "submission": "SMTP, by client.submission",
+    "calendar": "one message in the folder Calendar",
+    "tasks": "all",
+    "IMAP: TLS": "none, STARTTLS, implicit",
+    "SMTP: TLS": "none, STARTTLS, implicit",
+    "IMAP log-on": "by server.imap.auth",
+    "mail programs": "all",
+    "headers of a folder": "by the program; one FETCH with ENVELOPE by default",
+    "a part of a message": "one FETCH",
+    "move, copy, flags, expunge": "sets of any size, commands under way together",
+    "APPEND": "without a wait if the server has LITERAL+",
+    "after IDLE": "the next command is sent after the answer to DONE",
+    "without IDLE": "NOOP every 30 s, or the program's poll",
+    "names of folders": "by NAMESPACE and SPECIAL-USE at a user's first log-on; folders overrides them",
+    "log-off without UNSELECT": "SELECT of the Inbox before LOGOUT, if another folder is open",
+    "use": "measurements",
+}
+
 DRIVERS: Mapping[str, Mapping[str, str]] = {
-    "imap": {
-        "mailbox": "loadsim's own IMAP client",
-        "submission": "SMTP, by client.submission",
-        "calendar": "one message in the folder Calendar",
-        "tasks": "all",
-        "IMAP: TLS": "none, STARTTLS, implicit",
-        "SMTP: TLS": "none, STARTTLS, implicit",
-        "IMAP log-on": "by server.imap.auth",
-        "mail programs": "all",
-        "headers of a folder": "by the program; one FETCH with ENVELOPE by default",
-        "a part of a message": "one FETCH",
-        "move, copy, flags, expunge": "sets of any size, commands under way together",
-        "APPEND": "without a wait if the server has LITERAL+",
-        "after IDLE": "the next command is sent after the answer to DONE",
-        "without IDLE": "NOOP every 30 s, or the program's poll",
-        "names of folders": "by NAMESPACE and SPECIAL-USE at a user's first log-on; folders overrides them",
-        "log-off without UNSELECT": "SELECT of the Inbox before LOGOUT, if another folder is open",
-        "use": "measurements",
-    },
+    "imap": _IMAP,
     "aioimaplib": {
+        **_IMAP,
         "mailbox": "IMAP through the library aioimaplib (2.0)",
-        "submission": "SMTP, by client.submission",
-        "calendar": "one message in the folder Calendar",
-        "tasks": "all",
-        "IMAP: TLS": "none, STARTTLS, implicit",
-        "SMTP: TLS": "none, STARTTLS, implicit",
-        "IMAP log-on": "by server.imap.auth",
         "mail programs": "outlook-like",
         "headers of a folder": "a FETCH for every 25 messages, with the header fields themselves",
         "a part of a message": "one FETCH up to 128 KiB, above it one per 128 KiB",
         "move, copy, flags, expunge": "25 messages a command, one after the other",
         "APPEND": "one more round trip, always",
-        "after IDLE": "the next command is sent after the answer to DONE",
         "without IDLE": "NOOP every 30 s",
-        "names of folders": "by NAMESPACE and SPECIAL-USE at a user's first log-on; folders overrides them",
-        "log-off without UNSELECT": "SELECT of the Inbox before LOGOUT, if another folder is open",
         "use": "a second opinion; servers on which imap fails",
     },
     "fake": {

@@ -45,7 +45,7 @@ def packed(scenario: Scenario, services: Services) -> str:
     Values travel instead of files, which might change between two reads. Unpickling them is safe: an engine receives
     only from the process that started it, and a worker only from its controller. Passwords travel only this way.
     """
-    kept = replace(scenario, monitors={})  # their commands are the controller's, and may have secrets
+    kept = replace(scenario, monitors={})  # only this process runs their commands, which may have secrets
     return b64encode(pickle.dumps((kept, services))).decode()
 
 

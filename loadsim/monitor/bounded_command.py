@@ -89,7 +89,7 @@ def available(output: int) -> bytes | None:
 
 
 def exit_words(pid: int) -> str | None:
-    """Return how a command has exited, without waiting for it in the sense of wait(2); None if it succeeded."""
+    """Wait until a command exits, and return how, without reaping it; None if it succeeded."""
     state = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     if state is None or state.si_status == 0:
         return None

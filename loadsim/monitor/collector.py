@@ -24,6 +24,7 @@ from io import FileIO
 from pathlib import Path
 
 from loadsim.errors import ConfigError, LogError, printable, together
+from loadsim.model.accounts import MASK
 from loadsim.monitor.bounded_command import available, exit_words, found_command, started
 from loadsim.monitor.cpu_affinity import leave_real_time_priority
 from loadsim.monitor.monitor_log import probe_samples, remove, settle, wrong_maker
@@ -56,7 +57,6 @@ TAIL_BYTES = 4096
 TAIL_LINES = 3
 LONGEST_TAIL = 300
 
-MASK = "***"
 SHORTEST_SECRET = 4
 SHOWN = frozenset(("loadsim", "monitor", "python3", "python", "exec", "sudo", "ssh", "host", "dovecot", "postfix"))
 """Words of commands that are shown in their errors. Any other word may be a secret."""

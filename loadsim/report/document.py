@@ -126,7 +126,7 @@ class Limit:
 class Panel:
     """Lines over one axis, in one unit. `digits` are those of the figures in the table.
 
-    scale: `near` is a linear one without the way to 0, for figures that differ little.
+    The scale `near` is linear and does not begin at 0, for figures that differ little.
     """
 
     title: str

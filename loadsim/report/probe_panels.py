@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadsim.analysis.resources import kind_of
+from loadsim.analysis.resources import by_kind, kind_of
 from loadsim.analysis.time_series import Floats
 from loadsim.report.document import Line, Panel, figures
 
@@ -98,8 +98,7 @@ PANELS: Mapping[str, Sequence[ProbePanel]] = {
 
 def in_order(probes: Iterable[str]) -> list[str]:
     """Return probes by the order of `PANELS`, others last, then by name."""
-    kinds = [*PANELS]
-    return sorted(probes, key=lambda probe: (kinds.index(kind_of(probe)) if kind_of(probe) in PANELS else 99, probe))
+    return by_kind(probes, PANELS)
 
 
 def panels_of_probes(series: Mapping[str, Mapping[str, Floats]], *, chief: bool) -> list[Panel]:

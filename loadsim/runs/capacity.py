@@ -352,9 +352,9 @@ class _Measurement:
             return self.runner(self.scenario, directory, watcher).summary.score
 
     def _pause(self, watcher: Watcher) -> None:
-        """Let the server deliver earlier mail. Raises `RunInvalid` if a probe shows that it does not.
+        """Let the server deliver mail of the last step or of an interrupted one; before the first step, of other work.
 
-        Mail of the last step, also of one that was interrupted; or of other work before the first step.
+        Raises `RunInvalid` if a probe shows that it does not.
         """
         terms, out = self.capacity.terms, self.capacity.directory
         follows = any((out / STEPS).glob("*"))

@@ -14,7 +14,7 @@ from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.report.size_text import size_verdict
 from loadsim.runs.size import size_run
 
-FULL = 1.0
+TARGET = 1.0
 """The utilisation to predict; the search finds what the criteria allow."""
 
 
@@ -35,7 +35,7 @@ def predicted(directory: Path, steps: Sequence[MeasuredStep]) -> Prediction | No
 
 def _by(directory: Path, step: MeasuredStep) -> Prediction:
     try:
-        sizing = size_run(str(directory / step.run), FULL)
+        sizing = size_run(str(directory / step.run), TARGET)
     except (LogError, ConfigError, RunInvalid) as error:
         return Prediction(step.users, step.run, why_not=str(error).replace(f"{directory}/", ""))
     first = sizing.first

@@ -1,6 +1,6 @@
 """The wait before a run on a server, until it has delivered the mail of earlier ones.
 
-The probe `postfix` shows when its send queue is empty. Without it, or if it is on another machine, the wait is fixed.
+A probe `postfix` shows when the send queue is empty. Without one, the wait is a fixed pause.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from loadsim.model.send_queue import is_send_queue
 from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
+from loadsim.report.answer_facts import count
 from loadsim.runs.watcher import Watcher
 
 PAUSE_S = 60.0
@@ -31,7 +32,8 @@ LONGEST_S = 1800.0
 EMPTY_SAMPLES = 3
 """The listings in a row that show an empty queue: one alone can miss a message that moves between queues."""
 
-QUEUED, DEFERRED = "send_queue_messages", "deferred_messages"
+TO_SEND, DEFERRED = "send_queue_messages", "deferred_messages"
+"""Figures of the probe: all messages that wait to be sent, and those of them that are deferred."""
 
 
 def sees_send_queue(scenario: Scenario) -> bool:
@@ -115,17 +117,17 @@ class _Queue:
         self.empty = self.inactive = 0
 
     def look(self) -> None:
-        """Take a listing. In a rest of the probe, nothing changes."""
+        """Take a listing. In the pause of the probe after one, nothing changes."""
         try:
             figures = checked(self.probe.sample())
         except (OSError, ValueError) as failure:
             self.left = printable(f"{failure}")[:200] or type(failure).__name__
             self.empty = self.inactive = 0
             return
-        if QUEUED not in figures:
+        if TO_SEND not in figures:
             return
-        queued, deferred = figures[QUEUED], figures.get(DEFERRED, 0)
+        to_send, deferred = figures[TO_SEND], figures.get(DEFERRED, 0)
         of_these = f", {deferred:,.0f} of them deferred" if deferred else ""
-        self.left = f"{queued:,.0f} messages{of_these}" if queued else ""
-        self.empty = 0 if queued else self.empty + 1
-        self.inactive = 0 if queued > deferred else self.inactive + 1
+        self.left = f"{count(round(to_send), 'message')}{of_these}" if to_send else ""
+        self.empty = 0 if to_send else self.empty + 1
+        self.inactive = 0 if to_send > deferred else self.inactive + 1

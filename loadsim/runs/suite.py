@@ -242,9 +242,9 @@ class _Making:
         )
 
     def _measure(self, slot: Slot, directory: Path, follows: bool) -> tuple[Mapping[str, Any] | None, str | None]:
-        """Return the content of score.json, or the reason for which there is none.
+        """Run once the send queues that probes show are empty. Return the content of score.json, or why there is none.
 
-        It is made once the send queue is empty, if a probe shows it. It `follows` another run, or is the first one.
+        `follows` is False for the first run of the suite.
         """
         scenario = self.scenarios[slot.cell.name]
         with self.watch(scenario) as watcher:

@@ -24,7 +24,7 @@ BASE: dict[str, Any] = {
     "domain": "example.org",
     "accounts": {"user": "user{index}@example.org", "password": "secret"},
     "topology": [{"profile": "loadsim-5.5/medium", "users": 2}],
-    "probes": {"postfix": {"log": "/var/log/mail.log"}},
+    "probes": {"host": {}, "postfix": {"log": "/var/log/mail.log"}},
 }
 """A scenario, of which an excerpt replaces whole sections; a stated server needs one for IMAP and one for SMTP."""
 

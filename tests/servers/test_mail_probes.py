@@ -230,7 +230,8 @@ def test_the_wait_before_a_run_ends_once_deferred_mail_is_delivered(server: Dove
             await_equal(0, lambda: sum(map(spooled(server).get, ("incoming_messages", "active_messages"))))
         deferred = sorted(path.name for path in (server.postfix.queue_files / "deferred").rglob("*") if path.is_file())
         postfix(server, "postsuper", "-h", deferred[0])
-        found = f"(postfix: {len(deferred) - 1} messages, {len(deferred) - 1} of them deferred)"
+        left = len(deferred) - 1
+        found = f"(postfix: {left} message{'s' * (left > 1)}, {left} of them deferred)"
         why = QUIET_DOWN.until_empty(scenario, SILENT, first=True)
         assert why == f"the send queue has deferred messages {found}"
         assert QUIET_DOWN.until_empty(scenario, watcher) is None
@@ -255,7 +256,7 @@ def test_mail_that_no_daemon_has_picked_up_is_waited_for(server: DovecotPostfix,
         subprocess.run(words, input=b"Subject: x\n\nhi\n", check=True, timeout=PATIENCE_S)
         assert spooled(server)["maildrop_messages"] == 1
         why = QuietDown(longest_s=0).until_empty(scenario, SILENT)
-        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 messages)"
+        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 message)"
     finally:
         postfix(server, "postconf", "-M", "-e", pickup)
         postfix(server, "postsuper", "-d", "ALL")

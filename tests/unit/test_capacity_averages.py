@@ -16,6 +16,7 @@ import pytest
 from finished_searches import capacity, probed
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
+from loadsim.analysis.averages import counted
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import Average, MeasuredStep
@@ -99,6 +100,23 @@ def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
     assert delivered == row["Delivered per minute"] == 2  # one copy in half a minute
     assert {title: row[str(title)] for title in own} == own
     assert row["Tasks/s"] == pytest.approx(28 / 30)
+
+
+def test_the_machine_comes_before_the_queue_and_the_sessions() -> None:
+    """Probes of a kind are in the order of their names; one of another kind has no counter."""
+    names = {
+        "dovecot": ["imap_sessions"],
+        "postfix": ["send_queue_messages"],
+        "host@b": ["cpu_busy_share"],
+        "host@a": ["cores", "cpu_busy_share"],
+        "command": ["cpu_busy_share"],
+    }
+    assert [(one.probe, one.figure) for one in counted(names)] == [
+        ("host@a", "cpu_busy_share"),
+        ("host@b", "cpu_busy_share"),
+        ("postfix", "send_queue_messages"),
+        ("dovecot", "imap_sessions"),
+    ]
 
 
 def test_the_mean_is_of_valid_runs() -> None:

@@ -116,7 +116,7 @@ def test_three_empty_listings_in_a_row_end_the_wait(listings: Sequence[Listing],
     ("last", "found"),
     [
         (12, "postfix: 12 messages"),
-        (DEFERRED, "postfix: 1 messages, 1 of them deferred"),
+        (DEFERRED, "postfix: 1 message, 1 of them deferred"),
         (FAIL, "postfix: no listing"),
         (REST, "postfix: no sample"),
     ],
@@ -134,7 +134,7 @@ def test_a_queue_that_stays_full_ends_the_wait_with_a_reason(last: Listing, foun
     [
         ([0], 3, None),
         ([5, 5, 5, 0], 6, None),
-        ([DEFERRED], 3, "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)"),
+        ([DEFERRED], 3, "the send queue has deferred messages (postfix: 1 message, 1 of them deferred)"),
         ([DEFERRED, DEFERRED, 0], 5, None),
         ([5, DEFERRED, FAIL, DEFERRED, 5, REST, DEFERRED], 9, "the send queue has deferred messages (postfix: 1 m"),
         ([DEFERRED, 0], 4, None),
@@ -156,7 +156,7 @@ def test_deferred_messages_of_one_queue_are_told_once_the_other_is_inactive(tmp_
     queues = Queues(DEFERRED, 5, DEFERRED, 5, DEFERRED, 0, DEFERRED, 0, DEFERRED, 0)
     why, _ = waited(scenario(tmp_path, {"postfix": {}, "postfix/two": {}}), queues, first=True)
     assert (why, queues.taken) == (
-        "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)",
+        "the send queue has deferred messages (postfix: 1 message, 1 of them deferred)",
         10,
     )
 
@@ -166,7 +166,7 @@ def test_all_probes_of_send_queues_count(tmp_path: Path) -> None:
     queues = Queues(0, 1, 0)
     why, lines = waited(scenario(tmp_path, {"postfix": {}, "postfix/two": {}, "host": {}}), queues)
     assert (why, queues.taken, len(lines)) == (None, 8, 1)
-    assert lines[0].endswith("(postfix/two: 1 messages)")
+    assert lines[0].endswith("(postfix/two: 1 message)")
 
 
 def test_a_probe_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(
     with pytest.raises(RunInvalid) as stopped:
         searched(path, out, wanted, Queues(DEFERRED))
     assert str(stopped.value).startswith(
-        "the search stops before 8 users: the send queue is not known to be empty after 30 min (postfix: 1 messages, 1"
+        "the search stops before 8 users: the send queue is not known to be empty after 30 min (postfix: 1 message, 1"
     )
     assert f"--out {out} goes on" in str(stopped.value)
     state = json.loads((out / "capacity.json").read_text())
@@ -330,7 +330,7 @@ def test_a_run_of_a_suite_is_made_once_the_queue_is_empty(tmp_path: Path, monkey
     reasons = [run.reasons[0] for run in figures.runs]
     assert [run.result for run in figures.runs] == ["failed"] * 3
     assert all("send queue" not in reason for reason in reasons[:2])
-    assert reasons[2].startswith("the send queue is not known to be empty after 0.333 min (postfix: 1 messages, 1")
+    assert reasons[2].startswith("the send queue is not known to be empty after 0.333 min (postfix: 1 message, 1")
     assert queues.slept == [*[1.0] * 3, 7.0, *[1.0] * 2, 7.0, *[1.0] * 20]
 
 
@@ -343,6 +343,6 @@ def test_a_suite_does_not_wait_for_mail_deferred_before_it(tmp_path: Path, monke
     queues = Queues(*[DEFERRED] * 8, 0)
     figures = run_suite(load_suite("suite.yaml"), tmp_path / "out", quiet_down=queues.quiet_down)
     first, second = [run.reasons[0] for run in figures.runs]
-    assert first == "the send queue has deferred messages (postfix: 1 messages, 1 of them deferred)"
+    assert first == "the send queue has deferred messages (postfix: 1 message, 1 of them deferred)"
     assert "send queue" not in second
     assert (queues.taken, queues.slept) == (3 + 8, [1.0] * (2 + 7))
