@@ -21,7 +21,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.collector import Collector, Limits, collected, masked
+from loadsim.monitor.collector import TAIL_BYTES, Collector, Limits, collected, masked
 from loadsim.monitor.monitor_log import open_monitor_log, read_monitor_log
 from loadsim.timinglog.file import open_log
 
@@ -225,6 +225,28 @@ def test_words_of_a_command_are_not_in_its_errors() -> None:
     text = "one\n\nsesame: denied\nbash: loadsim: command not found\nXyz123 at root2\x1b[2J\n"
     assert masked(text, words) == "***: denied | bash: loadsim: command not found | *** at ***\\x1b[2J"
     assert len(masked("x" * 10_000, words)) == 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sshpass -phunter22 ssh mx1 loadsim monitor",
+        "sh -c 'PASSWORD=hunter22;export PASSWORD;exec loadsim monitor'",
+        "sh -c 'echo hunter22|sudo -S loadsim monitor'",
+        "sh -c 'echo hunter22>&2'",
+        'sh -c "echo $(echo hunter22)`echo hunter22`"',
+    ],
+)
+def test_a_secret_next_to_an_option_or_the_marks_of_a_shell_is_masked(command: str) -> None:
+    assert masked("sh: hunter22: not found", shlex.split(command)) == "sh: ***: not found"
+
+
+def test_the_rest_of_a_secret_that_the_limit_has_cut_is_masked() -> None:
+    """Masks are short: the begin of what was kept is shown."""
+    secret = "correct-horse-battery-staple" * 3
+    kept = " ".join([secret] * 100)[-TAIL_BYTES:]
+    assert not kept.startswith(secret)
+    assert {*masked(kept, ["echo", secret]).split()} == {"***"}
 
 
 # --- as long as a block --------------------------------------------------------------------------------------------
