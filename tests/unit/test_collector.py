@@ -376,6 +376,7 @@ def test_a_scenario_declares_monitors() -> None:
     ("setting", "expected"),
     [
         ("monitors=[1]", "expected a mapping of monitors"),
+        ("monitors=hunter", "expected a mapping of monitors to their commands, found something else"),
         ("monitors.Mx_1.command=hunter", "expected the name of a monitor"),
         ("monitors.mx1=hunter", "expected only the key command"),
         ("monitors.mx1={command: hunter, pty: yes}", "expected only the key command"),
