@@ -130,7 +130,9 @@ def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
     if float(wholes.min()) <= 0:
         raise NotKnown("there is nothing to divide by")
     shares = parts / wholes
-    return Estimate(float(parts.sum() / wholes.sum()), float(shares.min()), float(shares.max()))
+    low, high = float(shares.min()), float(shares.max())
+    # Of equal shares, rounding may take the ratio of the sums out of their range.
+    return Estimate(min(max(float(parts.sum() / wholes.sum()), low), high), low, high)
 
 
 def users_at(users: int, utilisation: Estimate, share: float = 1.0) -> Estimate:

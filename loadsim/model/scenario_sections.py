@@ -114,7 +114,7 @@ MOST_MONITORS = 16
 def _monitors(value: object) -> dict[str, tuple[str, ...]]:
     """Read the words of each monitor's command. No error shows a command: it may have a secret among its words."""
     if not isinstance(value, dict):
-        raise mismatch("a mapping of monitors to their commands")
+        raise mismatch("a mapping of monitors to their commands", "something else")
     if len(value) > MOST_MONITORS:
         raise mismatch(f"at most {MOST_MONITORS} monitors", str(len(value)))
     return {_monitor_name(name): _monitor_words(str(name), settings) for name, settings in value.items()}

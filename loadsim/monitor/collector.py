@@ -110,11 +110,17 @@ def _remove_alone(logs: Path, own: set[Path]) -> None:
 def masked(text: str, words: Sequence[str]) -> str:
     """Return the end of a command's standard error in one line, without the words of the command that may be secrets.
 
-    They are separated by white space, quotation marks, = and the marks of a URL. Names of programs, options and words
-    of less than four characters are shown.
+    They are separated by white space, quotation marks, =, the marks of a URL and those of a shell; `-p` may be directly
+    before one (sshpass, mysql). Names of programs, options and words of less than four characters are shown.
     """
-    parts = {part for word in words for part in re.split(r"[\s='\"@:/,]+", word)} | {*words}
+    parts = {*words}
+    for separators in (r"[\s='\"@:/,]+", r"[\s='\"@:/,;|&()<>{}$`]+"):  # a secret may have the marks of a shell
+        parts |= {part for word in words for part in re.split(separators, word)}
+    parts |= {part[2:] for part in parts if re.match(r"-[A-Za-z]", part)}
     secrets = {part for part in parts if len(part) >= SHORTEST_SECRET and part not in SHOWN and part[0] != "-"}
+    if len(text.encode("utf-8", "replace")) >= TAIL_BYTES:  # its begin may be the rest of a secret
+        rests = {secret[at:] for secret in secrets for at in range(1, len(secret))}
+        text = text.removeprefix(max(filter(text.startswith, rests), key=len, default=""))
     lines = [printable(line.strip()) for line in text.splitlines() if line.strip()][-TAIL_LINES:]
     joined = " | ".join(lines)
     for secret in sorted(secrets, key=len, reverse=True):

@@ -65,7 +65,9 @@ class ServerCores:
             return {}
         cores = _union(sets[number] for number in server)
         names = [core_name(core) for core in cores]
-        if not cores or not all(name in times for name in names):  # a container may number its cores otherwise
+        # A container may number its cores in /proc/stat otherwise (lxcfs), from 0 on. If only the server is pinned, its
+        # numbers may be there, and those of the others are not.
+        if not cores or not all(core_name(core) in times for core in _union(sets.values())):
             return {}
         self._cores = cores
         different = {each for number in server | named for each in sets[number]}

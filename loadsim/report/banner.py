@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from loadsim.analysis.criteria import judge_each
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import ENDED_EARLY, server_failed
+from loadsim.model.criteria import DEFAULT, documents
 from loadsim.report.answer import NO_MEASUREMENT, missed_and_unjudged, passed_words
 from loadsim.report.answer_facts import count
-from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 
 
 def verdict_words(summary: Summary) -> str:
@@ -33,6 +35,11 @@ def _sentence(summary: Summary) -> str:
         words = f"no limit was set for {server} with {users}"
     elif not verdict.passed:
         words = f"{server} {_missed(summary)} with {users}"
+    elif off := _unjudged_defaults(summary):
+        judged = count(len(criteria_in_words(summary.criteria)), "judged limit")
+        pauses = ", who worked without pauses" if figures.stress else ""
+        were = "was" if off.startswith("1 ") else "were"
+        words = f"{server} kept {judged} with {users}{pauses}; {off} {were} not judged"
     elif figures.stress:
         words = f"{server} kept every limit with {users}, who worked without pauses"
     else:
@@ -40,6 +47,13 @@ def _sentence(summary: Summary) -> str:
     if verdict.validity == "degraded":
         return f"With reservations, {words}"
     return f"{words[:1].upper()}{words[1:]}"
+
+
+def _unjudged_defaults(summary: Summary) -> str:
+    """Return the number of limits of the default, at any value, that were not judged; "" for none."""
+    judged = {one.name for one in summary.criteria}
+    others = [one for one in judge_each(documents(DEFAULT), summary.score) if one.name not in judged]
+    return count(len(criteria_in_words(others)), "default limit") if others else ""
 
 
 def _of_invalid(summary: Summary, users: str) -> str:

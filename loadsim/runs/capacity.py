@@ -119,7 +119,7 @@ def find_capacity(
         return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, quiet_down).step()
 
     with own_directory(out, FILE_NAME, "search"):
-        capacity = _without_last_void(resumed(out, terms))
+        capacity = _without_last_void(resumed(out, terms, keep_pause=wanted.pause_s is None))
         if not capacity.steps:
             check(sized.scenario(terms.settings.most))  # rather than after hours
         if wanted.confirm:

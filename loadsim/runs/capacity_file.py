@@ -37,9 +37,10 @@ def write(capacity: Capacity) -> None:
     write_state(capacity.directory / FILE_NAME, capacity.document)
 
 
-def resumed(directory: Path, terms: Terms) -> Capacity:
+def resumed(directory: Path, terms: Terms, *, keep_pause: bool = False) -> Capacity:
     """Return a search with the same terms, as if it had not ended; without a file, one that begins.
 
+    `keep_pause`: none was stated, and that of the file stays. Defaults differ between versions, and by a name server.
     Raises `ConfigError` for a search with others, unless it has no step yet, and for a damaged file.
     """
     path = directory / FILE_NAME
@@ -48,11 +49,14 @@ def resumed(directory: Path, terms: Terms) -> Capacity:
     try:
         document = _document(path)
         before, steps, confirming = document["terms"], _steps(document), _confirming(document)
+        measured = bool(steps or confirming or _any_run(directory))
+        if keep_pause and measured and _number(before["pause_s"]) >= 0:
+            terms = replace(terms, pause_s=float(before["pause_s"]))
         refused = tuple(one for one in _refused(document) if one.percent is not None)  # a search tries the others again
         changed = _changed(before, terms.document)
     except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
-    if changed and (steps or confirming or _any_run(directory)):
+    if changed and measured:
         raise ConfigError(
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"

@@ -325,6 +325,20 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     assert find_capacity(reader(path), WANTED, out) == whole
 
 
+def test_a_resumed_search_keeps_its_pause_unless_one_is_stated(tmp_path: Path) -> None:
+    """The default was another one in older versions, and depends on whether the server's name can be resolved."""
+    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
+    begun(path, out)
+    all_finished(out, capacity=20)
+    find_capacity(reader(path), WANTED, out)
+    document = json.loads((out / "capacity.json").read_text())
+    document["terms"]["pause_s"] = 7.5
+    (out / "capacity.json").write_text(json.dumps(document))
+    assert find_capacity(reader(path), replace(WANTED, pause_s=None), out).terms.pause_s == 7.5
+    with pytest.raises(ConfigError, match="found changed: pause_s"):
+        find_capacity(reader(path), replace(WANTED, pause_s=8.0), out)
+
+
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [

@@ -21,7 +21,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.collector import Collector, Limits, collected, masked
+from loadsim.monitor.collector import TAIL_BYTES, Collector, Limits, collected, masked
 from loadsim.monitor.monitor_log import open_monitor_log, read_monitor_log
 from loadsim.timinglog.file import open_log
 
@@ -227,6 +227,28 @@ def test_words_of_a_command_are_not_in_its_errors() -> None:
     assert len(masked("x" * 10_000, words)) == 300
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sshpass -phunter22 ssh mx1 loadsim monitor",
+        "sh -c 'PASSWORD=hunter22;export PASSWORD;exec loadsim monitor'",
+        "sh -c 'echo hunter22|sudo -S loadsim monitor'",
+        "sh -c 'echo hunter22>&2'",
+        'sh -c "echo $(echo hunter22)`echo hunter22`"',
+    ],
+)
+def test_a_secret_next_to_an_option_or_the_marks_of_a_shell_is_masked(command: str) -> None:
+    assert masked("sh: hunter22: not found", shlex.split(command)) == "sh: ***: not found"
+
+
+def test_the_rest_of_a_secret_that_the_limit_has_cut_is_masked() -> None:
+    """Masks are short: the begin of what was kept is shown."""
+    secret = "correct-horse-battery-staple" * 3
+    kept = " ".join([secret] * 100)[-TAIL_BYTES:]
+    assert not kept.startswith(secret)
+    assert {*masked(kept, ["echo", secret]).split()} == {"***"}
+
+
 # --- as long as a block --------------------------------------------------------------------------------------------
 
 
@@ -354,6 +376,7 @@ def test_a_scenario_declares_monitors() -> None:
     ("setting", "expected"),
     [
         ("monitors=[1]", "expected a mapping of monitors"),
+        ("monitors=hunter", "expected a mapping of monitors to their commands, found something else"),
         ("monitors.Mx_1.command=hunter", "expected the name of a monitor"),
         ("monitors.mx1=hunter", "expected only the key command"),
         ("monitors.mx1={command: hunter, pty: yes}", "expected only the key command"),

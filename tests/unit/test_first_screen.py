@@ -15,6 +15,7 @@ from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
+from loadsim.model.criteria import DEFAULT, documents
 from loadsim.model.criteria import figures as figure_tree
 from loadsim.model.scenario_sections import Limits
 from loadsim.report.answer import full_answer, short_answer
@@ -54,6 +55,8 @@ def test_it_says_what_a_score_is(tmp_path: Path) -> None:
     assert "score" not in " ".join(texts(tmp_path / "b", mode="stress"))
 
 
+DEFAULT_LIMITS = documents(DEFAULT)
+ALL = {"criteria": DEFAULT_LIMITS}
 MET = {"criteria": {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1000}}}
 MISSED = {"criteria": {"score_ms": {"max": 1}, "response_score_ms": {"max": 1}, "failed_share": {"max": 0.5}}}
 SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None) for at in range(3)]
@@ -62,16 +65,34 @@ SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None
 @pytest.mark.parametrize(
     ("header", "tasks", "facts", "sentence"),
     [
-        (MET, [], {}, "The server kept up with 200 users: every limit was kept (valid, criteria met)."),
+        (ALL, [], {}, "The server kept up with 200 users: every limit was kept (valid, criteria met)."),
         (
-            MET | {"users": 1, "engine_users": 1},
+            MET,
+            [],
+            {},
+            "The server kept 2 judged limits with 200 users; 10 default limits were not judged (valid, criteria met).",
+        ),
+        (
+            {"criteria": {**DEFAULT_LIMITS, "failed_share": None, "tasks.READ.failed_share": None}},
+            [],
+            {},
+            "The server kept 10 judged limits with 200 users; 2 default limits were not judged (valid, criteria met).",
+        ),
+        (
+            {"criteria": {name: each and {"min": 0} for name, each in DEFAULT_LIMITS.items()}},
+            [],
+            {},
+            "The server kept up with 200 users: every limit was kept (valid, criteria met).",
+        ),
+        (
+            ALL | {"users": 1, "engine_users": 1},
             [],
             {},
             "The server kept up with 1 user: every limit was kept (valid, criteria met).",
         ),
         (MISSED, [], {}, "The server missed 2 limits with 200 users (valid, criteria missed)."),
         (
-            MET,
+            ALL,
             SKIPPED,
             {},
             "With reservations, the server kept up with 200 users: every limit was kept (degraded, criteria met).",
@@ -95,21 +116,28 @@ SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None
             "The run with 200 users was ended early: it is invalid (invalid, criteria not judged).",
         ),
         (
-            MET | {"mode": "stress", "criteria": {"failed_share": {"max": 0.5}}},
+            ALL | {"mode": "stress"},
             [],
             {},
             "The server kept every limit with 200 users, who worked without pauses (valid, criteria met).",
+        ),
+        (
+            {"mode": "stress", "criteria": {"failed_share": {"max": 0.5}}},
+            [],
+            {},
+            "The server kept 1 judged limit with 200 users, who worked without pauses; 6 default limits were not judged"
+            " (valid, criteria met).",
         ),
     ],
 )
 def test_the_banner_is_a_sentence(
     tmp_path: Path, header: dict[str, Any], tasks: list[Any], facts: dict[str, Any], sentence: str
 ) -> None:
-    """A run that was not valid or missed a limit is never one that the server kept up with."""
-    read = [done("READ", at, 5) for at in range(200)]
+    """A run that was not valid, missed a limit, or has fewer than the default is none that the server kept up with."""
+    work = [done("READ", at, 5) for at in range(200)] + [done("LOGON", at, 5) for at in range(2)]
     sample_log(
         tmp_path / "a.tlog",
-        [*read, *tasks],
+        [*work, *tasks],
         DELIVERED,
         header={"users": 200, "engine_users": 200} | header,
         facts=ENDED | facts,

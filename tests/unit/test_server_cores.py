@@ -123,6 +123,16 @@ def test_a_generator_that_may_run_elsewhere_is_one_of_the_others(server: Child) 
         assert groups.take(machine(3, {ONE: 1.0}))["server_cores_taken_by_others"] <= 0.9 + ROUNDED_S
 
 
+def test_cores_that_a_container_numbers_otherwise_are_unknown(server: Child) -> None:
+    """As lxcfs does: the cores 1 and 2 are 0 and 1 in /proc/stat, and a server on 1 would have the time of 2."""
+    os.sched_setaffinity(server.number, {ONE})
+    groups = groups_of(server)
+    for at_s in (1, 2):
+        renumbered = machine(at_s, {ONE: 1.0})
+        del renumbered[f"cpu{OTHER}"]
+        assert about_cores(groups.take(renumbered)) == {}
+
+
 def spend(s: float) -> None:
     exec(working(s), {})
 

@@ -121,6 +121,13 @@ def test_few_samples_are_refused() -> None:
         block_means([(float(second), 0.5) for second in range(1, 20)], Window(2.0, 10.0))
 
 
+@given(used=st.floats(2, 6), left=st.floats(5, 16))
+def test_equal_levels_are_in_their_interval(used: float, left: float) -> None:
+    """In spite of rounding: a prediction outside of its interval would make capacity.json unreadable."""
+    found = users_at(100, levels(np.full(BLOCKS, used), np.full(BLOCKS, used + left)))
+    assert found.low <= found.value <= found.high
+
+
 def test_a_rising_figure_is_refused() -> None:
     """A server that warms up, or fills: its mean says nothing about later."""
     with pytest.raises(NotKnown, match="drifts"):
