@@ -113,11 +113,7 @@ def masked(text: str, words: Sequence[str]) -> str:
     They are separated by white space, quotation marks, =, the marks of a URL and those of a shell; `-p` may be directly
     before one (sshpass, mysql). Names of programs, options and words of less than four characters are shown.
     """
-    parts = {*words}
-    for separators in (r"[\s='\"@:/,]+", r"[\s='\"@:/,;|&()<>{}$`]+"):  # a secret may have the marks of a shell
-        parts |= {part for word in words for part in re.split(separators, word)}
-    parts |= {part[2:] for part in parts if re.match(r"-[A-Za-z]", part)}
-    secrets = {part for part in parts if len(part) >= SHORTEST_SECRET and part not in SHOWN and part[0] != "-"}
+    secrets = _secrets(words)
     if len(text.encode("utf-8", "replace")) >= TAIL_BYTES:  # its begin may be the rest of a secret
         rests = {secret[at:] for secret in secrets for at in range(1, len(secret))}
         text = text.removeprefix(max(filter(text.startswith, rests), key=len, default=""))
@@ -126,6 +122,23 @@ def masked(text: str, words: Sequence[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         joined = joined.replace(secret, MASK)
     return joined[-LONGEST_TAIL:]
+
+
+def _secrets(words: Sequence[str]) -> set[str]:
+    """Return the words of a command, and parts of them, that may be secrets."""
+    parts = {*words}
+    for separators in (r"[\s='\"@:/,]+", r"[\s='\"@:/,;|&()<>{}$`]+"):  # a secret may have the marks of a shell
+        parts |= {part for word in words for part in re.split(separators, word)}
+    parts |= {part[2:] for part in parts if re.match(r"-[A-Za-z]", part)}
+    return {part for part in parts if len(part) >= SHORTEST_SECRET and part not in SHOWN and part[0] != "-"}
+
+
+def _without_bytes(text: str, words: Sequence[str]) -> str:
+    """Return a reason without the first bytes of an output, if they have a part of a word that may be a secret."""
+    parts = {
+        each[at : at + SHORTEST_SECRET] for each in _secrets(words) for at in range(len(each) - SHORTEST_SECRET + 1)
+    }
+    return re.sub(r"""b(['"]).*\1""", lambda found: MASK if any(part in found[0] for part in parts) else found[0], text)
 
 
 class Collector:
@@ -176,10 +189,11 @@ class Collector:
             why = f"its output could not be collected: {failure.strerror or failure}"
         if why and stream and (tail := masked(stream.errors.decode("utf-8", "replace"), self._words)):
             why = f"{why}; its standard error ends: {tail}"
+        why = why and _without_bytes(why, self._words)
         if not self.sampled.done():
             self.sampled.set_result(why)
         with suppress(OSError):  # a full disk: the file is as it is
-            why = settle(self.path, self.name, why)
+            why = settle(self.path, self.name, why, lambda found: _without_bytes(found, self._words))
         self._close(why)
 
     def _close(self, why: str | None) -> None:
