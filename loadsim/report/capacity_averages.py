@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from loadsim.analysis.averages import Counted, counted
 from loadsim.analysis.capacity import Capacity
+from loadsim.analysis.capacity_search import FAILED, PASSED, UNDECIDED
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import finite
-from loadsim.analysis.resources import kind_of
+from loadsim.analysis.resources import INSTEAD, kind_of
 from loadsim.report.capacity_curves import Figure, in_ms
 from loadsim.report.capacity_words import unmeasured
 from loadsim.report.document import Block, Section, Table, table_of
+
+JUDGED = (PASSED, FAILED, UNDECIDED)
+"""The results that tell something about the server; a slow generator does not."""
 
 
 def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Section]:
@@ -22,8 +26,9 @@ def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Ite
         return
     blocks: list[Block] = [
         (
-            "Each figure is the mean of the valid runs with this number of users. It is missing if one of them did not"
-            " measure it over its whole window, or if none is valid. Messages delivered are copies that users saw."
+            "Each figure is the mean of the valid runs with this number of users, and is missing if one of them did not"
+            " measure it over its whole window. If none is valid, it is that of the runs that judge the server: they"
+            " made less load than planned, and have no score here. Messages delivered are copies that users saw."
         ),
         _table(known),
     ]
@@ -34,16 +39,30 @@ def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs with one number of users, and those of them that are valid."""
+    """The runs with one number of users, those of them that are valid, and those that judge the server."""
 
     users: int
     runs: int
     valid: Sequence[MeasuredStep]
+    judged: Sequence[MeasuredStep]
+
+    @property
+    def counted(self) -> Sequence[MeasuredStep]:
+        """Return the runs whose averages count: an overloaded server is known by runs that are not valid only."""
+        return self.valid or self.judged
+
+    def score(self, figure: Figure) -> float | None:
+        """Return the mean of the valid runs; None if one of them has no figure."""
+        return _mean_of(self.valid, figure)
 
     def mean(self, figure: Figure) -> float | None:
-        """Return the mean of the valid runs; None if one of them has no figure."""
-        values = [value for step in self.valid if (value := figure(step)) is not None]
-        return sum(values) / len(values) if values and len(values) == len(self.valid) else None
+        """Return the mean of the runs that count; None if one of them has no figure."""
+        return _mean_of(self.counted, figure)
+
+
+def _mean_of(steps: Sequence[MeasuredStep], figure: Figure) -> float | None:
+    values = [value for step in steps if (value := figure(step)) is not None]
+    return sum(values) / len(values) if values and len(values) == len(steps) else None
 
 
 def _table(steps: Sequence[MeasuredStep]) -> Table:
@@ -51,14 +70,15 @@ def _table(steps: Sequence[MeasuredStep]) -> Table:
     rows = []
     for users in dict.fromkeys(step.users for step in steps):
         own = [step for step in steps if step.users == users]
-        rows.append(_Runs(users, len(own), [step for step in own if step.validity == "valid"]))
+        valid = [step for step in own if step.validity == "valid"]
+        rows.append(_Runs(users, len(own), valid, [step for step in own if step.result in JUDGED]))
     return table_of(
         "Averages over the window, by number of users",
         rows,
         ("Users", 0, lambda row: row.users),
         ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
-        ("Score", "time", _mean(lambda step: in_ms(step.score_ms))),
-        ("Response score", "time", _mean(lambda step: in_ms(step.response_score_ms))),
+        ("Score", "time", lambda row: finite(row.score(lambda step: in_ms(step.score_ms)))),
+        ("Response score", "time", lambda row: finite(row.score(lambda step: in_ms(step.response_score_ms)))),
         ("Tasks/s", 1, _mean(lambda step: step.tasks_per_s)),
         ("Delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
         *((title, 2, _mean(figure)) for title, figure in _counters(rows)),
@@ -70,21 +90,30 @@ def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
 
 
 def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, Figure]]:
-    """Yield the title and the figure of each counter that all valid runs with a number measured.
+    """Yield the title and the figure of each counter that all runs that count measured with a number.
 
-    Of several probes of a kind, each is named.
+    Of several probes of a kind, each is named. The cores of a pinned server count instead of all cores.
     """
     names: dict[str, dict[str, None]] = {}
     for row in rows:
-        for step in row.valid:
+        for step in row.counted:
             for one in step.averages:
                 names.setdefault(one.probe, {})[one.figure] = None
     found = list(counted({probe: [*figures] for probe, figures in names.items()}))
     kinds = [kind_of(probe) for probe in names]
+    measured = {(one.probe, one.figure): _measured(rows, _average(one)) for one in found}
     for each in found:
-        figure = _average(each)
-        if any(row.mean(figure) is not None for row in rows):
-            yield (each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"), figure
+        better = measured.get((each.probe, INSTEAD.get(each.figure, "")), frozenset())
+        if not measured[each.probe, each.figure] <= better:
+            yield (
+                (each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"),
+                _average(each),
+            )
+
+
+def _measured(rows: Sequence[_Runs], figure: Figure) -> frozenset[int]:
+    """Return the numbers of users with a mean of a figure."""
+    return frozenset(row.users for row in rows if row.mean(figure) is not None)
 
 
 def _average(counter: Counted) -> Figure:

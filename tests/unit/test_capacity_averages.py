@@ -135,9 +135,44 @@ def test_the_mean_is_of_valid_runs() -> None:
     row = averages(found)[1000]
     assert row["Valid runs"] == "2 of 3"
     assert (row["Processor time (% of all cores)"], row["Tasks/s"], row["Score"]) == (50, 95, 150)
-    none = replace(found, steps=tuple(replace(step, validity="degraded") for step in found.steps))
-    (row,) = averages(none).values()
-    assert [*row.values()] == [1000, "0 of 3", None, None, None, None]
+
+
+def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
+    """Without a valid run, the papers' row would be empty where the server is full. A slow generator tells nothing."""
+    steps = capacity(Found(None, 1000, "criteria"), (1000, "fail"), runs=4).steps
+    results = (("fail", 0.9, 80), ("undecided", 1.0, 90), ("generator", 0.1, 5), ("void", 0.0, 1))
+    for made, number_of_valid in ((results, 0), ((("pass", 0.5, 70), *results[1:]), 1)):
+        found = replace(
+            capacity(Found(None, 1000, "criteria"), (1000, "fail")),
+            steps=tuple(
+                replace(
+                    step,
+                    result=result,
+                    validity="valid" if result == "pass" else "invalid",
+                    tasks_per_s=float(tasks),
+                    averages=(Average("host", "cpu_busy_share", share),),
+                )
+                for step, (result, share, tasks) in zip(steps, made, strict=True)
+            ),
+        )
+        row = averages(found)[1000]
+        assert row["Valid runs"] == f"{number_of_valid} of 4"
+        expected = (50, 70) if number_of_valid else (95, 85)
+        assert (row["Processor time (% of all cores)"], row["Tasks/s"]) == expected
+        assert (row["Score"] is None) is (row["Response score"] is None) is (not number_of_valid)
+
+
+def test_the_cores_of_a_pinned_server_count_instead_of_all() -> None:
+    """Unless a number of users lacks their figure."""
+    found = probed()
+    own = Average("host", "server_cores_busy_share", 0.99)
+    both = replace(found, steps=tuple(replace(step, averages=(*step.averages, own)) for step in found.steps))
+    for row in averages(both).values():
+        assert row["Processor time (% of the server's cores)"] == pytest.approx(99)
+        assert "Processor time (% of all cores)" not in row
+    partly = averages(changed(both, 0, averages=found.steps[0].averages))[found.steps[0].users]
+    assert partly["Processor time (% of all cores)"] is not None
+    assert partly["Processor time (% of the server's cores)"] is None
 
 
 def test_a_probe_that_failed_in_a_run_has_no_mean() -> None:
