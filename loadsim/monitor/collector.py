@@ -66,13 +66,14 @@ SHOWN = frozenset(("loadsim", "monitor", "python3", "python", "exec", "sudo", "s
 async def collected(monitors: Mapping[str, Sequence[str]], logs: Path, limits: Limits = LIMITS) -> AsyncIterator[None]:
     """Collect the streams of monitors into new files in the directory `logs`, as long as the block.
 
-    `monitors` has the words of their commands. The block begins when each has taken a sample. If it raises an exception
-    before the directory has another log, the files are removed. Raises `ConfigError` for monitors without a sample.
+    `monitors` has the words of their commands. The block begins when each has taken a sample. If it does not begin, or
+    raises a `ConfigError`, there was no load: unless the directory has another log, the files are removed. Otherwise
+    they stay, as the logs of a cluster come later. Raises `ConfigError` for monitors without a sample.
     """
     if monitors:
         _make(logs)
     collectors = [Collector(name, words, logs / f"{name}.tlog", limits) for name, words in monitors.items()]
-    finished = False
+    loaded = False
     try:
         for each in collectors:
             each.start()
@@ -81,13 +82,16 @@ async def collected(monitors: Mapping[str, Sequence[str]], logs: Path, limits: L
         if reasons:
             expected = "expected a first sample, found none"
             raise together([ConfigError(f"monitors.{name}: {expected}: {why}") for name, why in reasons.items()])
+        loaded = True
         yield
-        finished = True
+    except ConfigError:
+        loaded = False
+        raise
     finally:
         for each in collectors:
             each.end()
         await asyncio.gather(*(asyncio.wrap_future(each.ended) for each in collectors))
-        if not finished:
+        if not loaded:
             _remove_alone(logs, {each.path for each in collectors})
 
 

@@ -22,7 +22,7 @@ from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.collector import TAIL_BYTES, Collector, Limits, collected, masked
-from loadsim.monitor.monitor_log import open_monitor_log, read_monitor_log
+from loadsim.monitor.monitor_log import open_monitor_log, probe_samples, read_monitor_log
 from loadsim.timinglog.file import open_log
 
 PATIENT = Limits(start_s=PATIENCE_S, end_s=PATIENCE_S, terminated_s=PATIENCE_S)
@@ -290,7 +290,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(tmp_path: Path, stream: Path) ->
 
 @pytest.mark.parametrize("began", [False, True])
 def test_ctrl_c_ends_monitors(began: bool, tmp_path: Path, stream: Path) -> None:
-    """Before the first sample, and in the block: without another log, nothing is left of the run."""
+    """Before the first sample, nothing is left of the run. In the block, samples stay: a cluster's logs come later."""
     script = 'echo $$ > "$2"; ' + ('cat "$1"; exec cat' if began else "exec sleep 1000")
     pid_file = tmp_path / "pid"
 
@@ -302,13 +302,18 @@ def test_ctrl_c_ends_monitors(began: bool, tmp_path: Path, stream: Path) -> None
         def cancel() -> None:
             task.cancel() if pid_file.exists() and pid_file.read_text() else loop.call_soon(cancel)
 
-        cancel()
+        if not began:
+            cancel()
         async with collected({"mx1": shell(script, stream, pid_file)}, tmp_path / "logs", SHORT):
+            assert began
+            task.cancel()
             await asyncio.Event().wait()
 
     with pytest.raises(asyncio.CancelledError):
         run(block())
-    assert not (tmp_path / "logs").exists()
+    assert (tmp_path / "logs").exists() is began
+    if began:
+        assert probe_samples(read_monitor_log(tmp_path / "logs" / "mx1.tlog", "mx1"))
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
 
 
