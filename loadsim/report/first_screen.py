@@ -45,7 +45,8 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     if summary.criteria:
         shown = criteria_in_words(summary.criteria, verdict.ended_early, valid=verdict.validity != "invalid")
         blocks.append(_criteria(shown))
-    blocks.append(_limits(run))
+    if limits := _limits(run):
+        blocks.append(limits)
     if len(verdict.advice) > 1:
         return (*blocks, Listing("What to do next", verdict.advice))
     return (*blocks, f"What to do next: {_next(run)}")
@@ -127,10 +128,15 @@ UNKNOWN_LIMIT = (
 
 
 def _limits(run: RecordedRun) -> str:
-    """Return what came nearest to saturation on the server's machine, or on machines that may be it."""
+    """Return what came nearest to saturation on the server's machine, or on machines that may be it.
+
+    "" if no probe measured the embedded server, of which nothing is learnt.
+    """
     candidates = [one for one in run.figures.resources or () if one.server_here is not False]
     lines = [f"{line[:1].lower()}{line[1:]}" for line in resource_lines(candidates)]
-    return f"What limits: {'; '.join(lines)}." if lines else UNKNOWN_LIMIT
+    if not lines:
+        return "" if run.figures.embedded else UNKNOWN_LIMIT
+    return f"What limits: {'; '.join(lines)}."
 
 
 def few_hits(run: RecordedRun) -> str:

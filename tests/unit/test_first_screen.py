@@ -325,6 +325,9 @@ def test_it_says_what_limits(tmp_path: Path, server_here: bool | None, machine: 
     sample_log(tmp_path / "alone" / "a.tlog", [done("READ", 0, 5)])
     assert limits_of(tmp_path / "alone") == UNKNOWN_LIMIT
     assert "probes.host" in UNKNOWN_LIMIT
+    sample_log(tmp_path / "embedded" / "a.tlog", [done("READ", 0, 5)], header={"embedded": True})
+    (summary, *_) = document_of([str(tmp_path / "embedded")], {}).sections
+    assert not any("What limits" in block for block in summary.blocks if isinstance(block, str))
 
 
 def limits_of(place: Path) -> str:
