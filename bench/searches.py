@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=400, help="largest number of users; default: 400")
     parser.add_argument("--cores", type=float, default=0.5, help="processor quota of the server; default: 0.5")
     parser.add_argument(
-        "--writes", type=int, default=200, help="write requests per second of the slow disk; default: 200"
+        "--writes", type=int, default=300, help="write requests per second of the slow disk; default: 300"
     )
     args = parser.parse_args()
     try:
