@@ -26,7 +26,7 @@ PERIOD_US = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a group gets: cores, and write requests per second to the disk of a directory. None means no limit."""
+    """Limits of a group: cores, and write requests per second to the disk of a directory. None means no limit."""
 
     cores: float | None = None
     writes_per_s: int | None = None

@@ -42,7 +42,7 @@ STATUSES = {
 RUN = re.compile(r"\bloadsim run\b")
 
 PLACEHOLDERS = {"users=500": "users=5", "SCENARIO": "scenario.yaml", "DIR": "tables"}
-"""What is typed instead."""
+"""Commands that are typed instead."""
 
 
 PROGRAM = f"""#!/bin/sh

@@ -165,7 +165,7 @@ def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbed
 
 
 def test_a_check_tries_monitors(tmp_path: Path) -> None:
-    """What each samples, or what keeps it from that."""
+    """A line for each monitor: the figures that it samples, or the reason why not."""
     good = loadsim("check", monitored(tmp_path))
     assert good.returncode == 0, good.stderr
     rows = good.stdout.partition("\nMonitors\n")[2].splitlines()

@@ -421,7 +421,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
 
 
 def test_a_report_on_several_runs_explains_its_columns(tmp_path: Path) -> None:
-    """What a score is and when the server is the limit, in sentences; the words of the table, in the glossary."""
+    """Sentences say what a score is and when the server is the limit; the words of the table, in the glossary."""
     for name, users in (("a", 10), ("b", 20)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}"}
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, 5)], header=header)
