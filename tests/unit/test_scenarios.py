@@ -572,7 +572,7 @@ def test_refused_settings(setting: str, line: str) -> None:
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
     "name, server, folders, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria,"
-    " limits, abort_on, cluster, probes, allow_hosts"
+    " limits, abort_on, cluster, probes, monitors, allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host in allow_hosts"
 
@@ -1016,6 +1016,8 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         "accounts.password_file",
         "accounts.token_command",
         "accounts.token_file",
+        "criteria.send_queue_empties",
+        "monitors.NAME.command",
         "probes.NAME",
         "server",
         "topology",
@@ -1024,7 +1026,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         "run.duration",
         *(f"mailbox.{field.name}" for field in fields(Mailbox)),
     }
-    keys = {key for key in keys if not key.startswith(("weights.", "lists.size."))} | {"lists.size"}
+    keys = {key for key in keys if not key.startswith(("weights.", "lists.size.", "probes.host"))} | {"lists.size"}
     assert documented("scenario.md") == keys | sections_of(keys)
 
 
