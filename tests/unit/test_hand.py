@@ -70,7 +70,7 @@ def test_only_users_are_in_a_hand(nobody: object) -> None:
 
 @given(st.integers(1, 300), st.integers(1, CIRCLE), st.integers(0, CIRCLE), st.integers(0, CIRCLE), st.integers(1, 9))
 def test_blocks_of_users_have_those_of_the_rule(users: int, step: int, begin: int, end: int, block: int) -> None:
-    """Whatever their size, and in order; each is a whole number of Python's, which goes into JSON."""
+    """Users of any block size come in order; each is a Python int, which JSON takes."""
     hand = Assignment(users, step, begin, end)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(partition, "BLOCK", block)
