@@ -7,7 +7,7 @@ Sources: the kernel's documentation of control groups, version 2 (`cpu.max`, `cp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,24 +41,46 @@ def quota_cores(group: Path) -> float | None:
     return None
 
 
-def quota_use(group: Path, at_ns: int) -> QuotaUse | None:
-    """Read the counters of a control group; None if it has no quota, or has gone."""
+def quota_use(group: Path, counted: Path, at_ns: int) -> QuotaUse | None:
+    """Read the counters of a control group; None if it has no quota, or has gone.
+
+    `counted` is the directory of version 1 that counts its CPU time.
+    """
     cores = quota_cores(group)
     if cores is None:
         return None
     with suppress(OSError, ValueError, KeyError):
         stat = {name: int(number) for name, number in map(str.split, (group / "cpu.stat").read_text().splitlines())}
         throttled_s = stat["throttled_usec"] / 1e6 if "throttled_usec" in stat else stat["throttled_time"] / 1e9
-        used_s = stat["usage_usec"] / 1e6 if "usage_usec" in stat else _used_s(group)
+        used_s = stat["usage_usec"] / 1e6 if "usage_usec" in stat else _used_s(counted)
         return QuotaUse(at_ns, cores, stat["nr_periods"], stat["nr_throttled"], throttled_s, used_s)
     return None
 
 
-def _used_s(group: Path) -> float | None:
-    """Return the CPU time of a group of version 1; None if the kernel counts it in another hierarchy."""
+def _used_s(counted: Path) -> float | None:
+    """Return the CPU time of a group of version 1; None if the kernel does not count it."""
     with suppress(OSError, ValueError):
-        return int((group / "cpuacct.usage").read_text()) / 1e9
+        return int((counted / "cpuacct.usage").read_text()) / 1e9
     return None
+
+
+def _counted(process: Path, mounted: Path) -> Mapping[Path, Path]:
+    """Return the control groups of a process, each with the directory that counts its CPU time.
+
+    Version 1 may count it in a hierarchy of its own, where container managers make groups of the same names.
+    `process` is its /proc/PID/cgroup.
+    """
+    counting = {
+        _name(group, mounted): group
+        for group in groups_of("cpuacct", process, mounted)
+        if (group / "cpuacct.usage").exists()
+    }
+    return {group: counting.get(_name(group, mounted), group) for group in groups_of("cpu", process, mounted)}
+
+
+def _name(group: Path, mounted: Path) -> Sequence[str]:
+    """Return the name of a group of version 1 within its hierarchy."""
+    return group.relative_to(mounted).parts[1:]
 
 
 def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
@@ -86,7 +108,7 @@ class ProcessorQuotas:
     def __init__(self, mounted: Path = MOUNTED, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._mounted = mounted
         self._now_ns = now_ns
-        self._groups: frozenset[Path] = frozenset()
+        self._groups: Mapping[Path, Path] = {}
         self._find_again_ns = 0
         self._before: Mapping[Path, QuotaUse] = {}
 
@@ -95,13 +117,11 @@ class ProcessorQuotas:
         at_ns = self._now_ns()
         if processes and at_ns >= self._find_again_ns:
             self._find_again_ns = at_ns + FIND_EACH_NS
-            all_groups = {
-                group
-                for number in processes
-                for group in groups_of("cpu", Path(f"/proc/{number}/cgroup"), self._mounted)
-            }
-            self._groups = frozenset(group for group in all_groups if quota_cores(group) is not None)
-        now = {group: use for group in self._groups if (use := quota_use(group, at_ns)) is not None}
+            all_groups: dict[Path, Path] = {}
+            for number in processes:
+                all_groups |= _counted(Path(f"/proc/{number}/cgroup"), self._mounted)
+            self._groups = {group: at for group, at in all_groups.items() if quota_cores(group) is not None}
+        now = {group: use for group, at in self._groups.items() if (use := quota_use(group, at, at_ns)) is not None}
         found = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]
         self._before = now
         return max(filter(None, found), key=_nearness, default={})

@@ -94,6 +94,37 @@ def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> Non
     )
 
 
+def group_of_version_1(mounted: Path, usage_ns: int, name: str = "") -> None:
+    """Write a throttled group of this process in hierarchies of its own; another hierarchy counts its CPU time."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    if not any(line.split(":")[1] == "cpu" for line in lines):
+        pytest.skip("needs a machine that counts the CPU time of groups in another hierarchy")
+    path = next(line for line in lines if line.split(":")[1] == "cpu").split(":", 2)[2].lstrip("/")
+    written(mounted / "cpu" / path, cfs_quota_us="10000", cfs_period_us="20000")
+    written(mounted / "cpu" / path, stat="nr_periods 1\nnr_throttled 1\nthrottled_time 1000\n")
+    counted = mounted / "cpuacct" / (name or path)
+    counted.mkdir(parents=True, exist_ok=True)
+    (counted / "cpuacct.usage").write_text(str(usage_ns))
+
+
+def test_time_that_another_hierarchy_counts_is_found(tmp_path: Path) -> None:
+    """Version 1 with `cpu` and `cpuacct` apart: 0.4 s in a second at a quota of half a core is 80 %."""
+    quotas = ProcessorQuotas(tmp_path, Clock())
+    group_of_version_1(tmp_path, 10**9)
+    quotas.take({os.getpid()})
+    group_of_version_1(tmp_path, 14 * 10**8)
+    assert quotas.take({os.getpid()})["quota_busy_share"] == pytest.approx(0.8)
+
+
+def test_time_of_a_group_of_another_name_is_missing(tmp_path: Path) -> None:
+    """It may have other processes."""
+    quotas = ProcessorQuotas(tmp_path, Clock())
+    for usage_ns in (10**9, 14 * 10**8):
+        group_of_version_1(tmp_path, usage_ns, "another")
+        figures = quotas.take({os.getpid()})
+    assert figures.keys() == {"quota_cores", "quota_throttled_share", "quota_throttled_cores"}
+
+
 def test_without_a_quota_there_are_no_figures(tmp_path: Path) -> None:
     """Nor with processes that have ended, nor where no group is mounted."""
     written(tmp_path / here(), max="max 100000", stat=stat(1))
@@ -123,7 +154,7 @@ def test_counters_that_begin_again_have_no_figures(reset: dict[str, float]) -> N
     assert quota_figures(before, QuotaUse(**grown | reset)) == {}  # type: ignore[arg-type]
 
 
-def test_time_that_another_hierarchy_counts_is_missing() -> None:
+def test_time_that_is_not_counted_is_missing() -> None:
     """And not 0: a group that is throttled would look idle."""
     before, now = QuotaUse(0, 1, 10, 5, 1, None), QuotaUse(10**9, 1, 20, 14, 2, None)
     assert quota_figures(before, now) == {
