@@ -32,6 +32,9 @@ OUR_FAULT = 70
 INTERRUPTED = 130
 """The exit status after Ctrl-C before anything was measured (128 + SIGINT)."""
 
+MOST_CHOICES = 9
+"""Of more choices than these, an error names the most similar one only."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """The errors of a write to a full or failing disk: no bug in loadsim."""
 
@@ -87,13 +90,16 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the choice that a wrong one is most similar to."""
+        """Name the choice that a wrong one is most similar to, in place of many others."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as failure:
-            near = get_close_matches(str(value), map(str, action.choices or ()), n=1)
+            choices = tuple(map(str, action.choices or ()))
+            near = get_close_matches(str(value), choices, n=1)
             text = failure.message
-            if near:
+            if near and len(choices) > MOST_CHOICES:
+                text = f"{text.partition('(choose from')[0]}(perhaps {near[0]})"
+            elif near:
                 text = text.replace("(choose from", f"(perhaps {near[0]}; choose from", 1)
             raise argparse.ArgumentError(action, text) from None
 

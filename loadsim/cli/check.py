@@ -49,7 +49,7 @@ def run_check(args: argparse.Namespace) -> int:
             print(f"loadsim: check: {step}", file=sys.stderr, flush=True)
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
-    with shown_share("Planning") as planning:
+    with shown_share("Planning a run, to warn beforehand") as planning:
         reasons, notes = quick_forecast(scenario, planning, shown_tries)
     not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
     verdict = report.verdict

@@ -205,12 +205,12 @@ def run_new(args: argparse.Namespace) -> int:
     )
     scenario = _write_checked(file, text)
     print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
-    print(f"  export {PASSWORD_VARIABLE}=...    # {{index}} in it is the user's number")
+    print(f"  export {PASSWORD_VARIABLE}='...'    # each {{index}} in it becomes the user's number: 'secret-{{index}}'")
     print("  # If the accounts do not exist yet:")
     print(f"  loadsim topology export {file} --format csv --out accounts")
     for step in steps:
         print(f"  {step}")
-    with shown_share("Planning") as planning:
+    with shown_share("Planning a run, to warn beforehand") as planning:
         reasons, notes = quick_forecast(scenario, planning, shown_tries)
     for line in _duration(scenario, file):
         print(line)

@@ -93,7 +93,7 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
                 bar.update(bar.task_ids[0], completed=share)
                 if share >= 1:  # what follows may show progress of its own
                     shown.close()
-            elif share >= FIRST_SHARE and int(10 * share) > tenths:
+            elif share >= FIRST_SHARE and int(10 * share) > tenths and (share > first[1] or share >= 0.1):
                 percent = int(100 * share) if tenths < 0 else 10 * int(10 * share)
                 tenths = int(10 * share)
                 left = _left(at_s - first[0], share - first[1], 1 - share)

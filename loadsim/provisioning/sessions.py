@@ -244,7 +244,8 @@ def _other_service(service: str, failure: TaskFailed) -> str | None:
 
 async def no_submission(services: Services, account: Account, failure: TaskFailed) -> ConfigError:
     """Return the error for an account that cannot submit mail. If both services are down, it names both."""
-    problem = no_access("smtp", services.smtp, account, "submit mail", failure)
+    action = "log on over SMTP" if _about_password(account, failure) else "submit mail"
+    problem = no_access("smtp", services.smtp, account, action, failure)
     if failure.kind != REFUSED:
         return problem
     try:

@@ -200,6 +200,12 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     missed = [run.figures.users for run in judged if not run.summary.verdict.passed]
     met = [run.figures.users for run in judged if run.figures.users not in missed]
     if not missed:
+        beyond = [run.figures.users for run in runs if run not in judged and run.figures.users > max(met)]
+        if beyond:
+            return (
+                f"between {max(met):,} and {min(beyond):,} users, find where a run misses a criterion"
+                f" (loadsim capacity does so by itself). The report on the run with {min(beyond):,} says why."
+            )
         return (
             f"run with more than {max(met):,} users, until a criterion is missed (loadsim capacity does so by itself)."
         )

@@ -82,7 +82,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
     assert status == BAD_INPUT, said
     assert out == ""
     *progress, line = said.splitlines()
-    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*|Planning: \d+ %.*"
+    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*|Planning[^:]*: \d+ %.*"
     assert all(re.fullmatch(told_before, told) for told in progress), progress
     assert said.endswith("\n") and line.isprintable()
     assert re.match(r"loadsim[ a-z-]*: ", line)
@@ -101,7 +101,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("fly",), "loadsim: argument COMMAND: invalid choice: 'fly'"),
         (("run",), "loadsim run: the following arguments are required: SCENARIO; see loadsim run --help"),
         (("run", "a", "b\x1b[2J"), "unrecognized arguments: b\\x1b[2J"),
-        (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check; choose from 'run', "),
+        (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check); see loadsim --help"),
         (("log", "answr"), "loadsim log: argument VERB: invalid choice: 'answr' (perhaps answer; choose from "),
         (("run", "a", "--users", "50"), "arguments: --users 50; use --set topology.0.users=50; see loadsim run"),
         (("log", "show", "a", "--users=50"), "unrecognized arguments: --users=50; see loadsim log show --help"),
@@ -829,7 +829,7 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
     with serving((imap, None), (said, None)) as ports:
         line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
-        "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
+        "loadsim: account user1 (user1@loadsim.test): expected to log on over SMTP,"
         " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J" + no_account("user1")
     )
 

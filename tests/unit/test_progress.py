@@ -72,6 +72,15 @@ def test_a_long_share_tells_the_time_left(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+def test_the_first_share_waits_for_a_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that says 1 %, and not how long the rest takes, worries a reader."""
+    now_s = iter([0.0, 100.0, 101.0, 104.0])
+    with shown_share("Planning", lambda: next(now_s)) as show:
+        for share in (0.01, 0.02, 0.05):
+            show(share)
+    assert capsys.readouterr().err == "Planning: 2 %, about 0:01:38 left\n"
+
+
 class Screen(io.StringIO):
     """Keeps what is written; `drawn` is set once it has a text."""
 

@@ -660,6 +660,19 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
 
 
+def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
+    """With 30 users the run has too few hits; with 5 it does not matter."""
+    for users, hits in ((5, 5), (10, 1), (30, 5)):
+        header = {"users": users, "engine_users": users, "run": f"run-{users}", "limits": {"hits": hits}}
+        header["criteria"] = {"score_ms_max": 50}
+        write_sample(tmp_path / str(users) / "a.tlog", [LOGGED_ON, done("READ", 500, 10)], DELIVERED, header=header)
+    document = document_of([str(tmp_path / str(users)) for users in (5, 10, 30)], {})
+    assert document.sections[0].blocks[-1] == (
+        "What to do next: between 10 and 30 users, find where a run misses a criterion (loadsim capacity"
+        " does so by itself). The report on the run with 30 says why."
+    )
+
+
 def test_the_limit_of_the_event_loop_stands_in_the_legends(tmp_path: Path) -> None:
     """With its value: 5 ms, as the only task takes 90 ms. Both charts of lags have it, and neither has it as a mark."""
     health = [sample(at) for at in range(1, 101)]
