@@ -43,11 +43,14 @@ class Samples:
 
     @property
     def stand_for_s(self) -> NDArray[np.float64]:
-        """The time for which each sample stands, to the middle between it and its neighbours; a single one, for 1 s.
+        """The time for which each sample stands: since the one before, as rates and shares are those since then.
 
-        The first and the last one have their only neighbour's distance on both sides.
+        The first one stands for as long as the second, and a single one for 1 s.
         """
-        return np.gradient(np.asarray(self.at_s, np.float64)) if len(self.at_s) > 1 else np.ones(1)
+        if len(self.at_s) == 1:
+            return np.ones(1)
+        since = np.diff(np.asarray(self.at_s, np.float64))
+        return np.concatenate([since[:1], since])
 
     def longest_gap_s(self, window_s: Window) -> float:
         return max(after - before for before, after in pairwise((window_s.begin_s, *self.at_s, window_s.end_s)))

@@ -229,7 +229,7 @@ def _quota(host: Series, users: int, window_s: Window, target: float) -> list[Re
     name = "processor quota"
     try:
         if "quota_busy_share" not in host:
-            raise NotKnown("the kernel counts the time of its control group elsewhere")
+            raise NotKnown("the kernel counts the time of its control group under another name, or not at all")
         throttled = dict(host.get("quota_throttled_share", ()))
         nearest = [(at_s, max(busy, throttled.get(at_s, 0.0))) for at_s, busy in host["quota_busy_share"]]
         used = block_means(nearest, window_s)

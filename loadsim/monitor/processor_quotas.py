@@ -67,20 +67,17 @@ def _used_s(counted: Path) -> float | None:
 def _counted(process: Path, mounted: Path) -> Mapping[Path, Path]:
     """Return the control groups of a process, each with the directory that counts its CPU time.
 
-    Version 1 may count it in a hierarchy of its own, where container managers make groups of the same names.
-    `process` is its /proc/PID/cgroup.
+    Version 1 may count it in a hierarchy of its own, where container managers make groups of the same names. Under
+    other names, it is that of other processes. `process` is its /proc/PID/cgroup.
     """
-    counting = {
-        _name(group, mounted): group
-        for group in groups_of("cpuacct", process, mounted)
-        if (group / "cpuacct.usage").exists()
-    }
-    return {group: counting.get(_name(group, mounted), group) for group in groups_of("cpu", process, mounted)}
+    groups, counting = (list(groups_of(controller, process, mounted)) for controller in ("cpu", "cpuacct"))
+    same = _names(groups, mounted) == _names(counting, mounted)
+    return dict(zip(groups, counting if same else groups, strict=True))
 
 
-def _name(group: Path, mounted: Path) -> Sequence[str]:
-    """Return the name of a group of version 1 within its hierarchy."""
-    return group.relative_to(mounted).parts[1:]
+def _names(groups: Sequence[Path], mounted: Path) -> list[Sequence[str]]:
+    """Return the names of groups of version 1, each within its hierarchy."""
+    return [group.relative_to(mounted).parts[1:] for group in groups]
 
 
 def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
@@ -103,10 +100,19 @@ def quota_figures(before: QuotaUse, now: QuotaUse) -> dict[str, float]:
 
 
 class ProcessorQuotas:
-    """Samples the control groups of processes, and of those above them. `mounted` has the hierarchies."""
+    """Samples the control groups of processes, and of those above them.
 
-    def __init__(self, mounted: Path = MOUNTED, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    `mounted` has the hierarchies, and `processes` a directory for each process, with its file `cgroup`.
+    """
+
+    def __init__(
+        self,
+        mounted: Path = MOUNTED,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        processes: Path = Path("/proc"),
+    ) -> None:
         self._mounted = mounted
+        self._processes = processes
         self._now_ns = now_ns
         self._groups: Mapping[Path, Path] = {}
         self._find_again_ns = 0
@@ -119,7 +125,7 @@ class ProcessorQuotas:
             self._find_again_ns = at_ns + FIND_EACH_NS
             all_groups: dict[Path, Path] = {}
             for number in processes:
-                all_groups |= _counted(Path(f"/proc/{number}/cgroup"), self._mounted)
+                all_groups |= _counted(self._processes / str(number) / "cgroup", self._mounted)
             self._groups = {group: at for group, at in all_groups.items() if quota_cores(group) is not None}
         now = {group: use for group, at in self._groups.items() if (use := quota_use(group, at, at_ns)) is not None}
         found = [quota_figures(self._before[group], use) for group, use in now.items() if group in self._before]

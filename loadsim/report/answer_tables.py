@@ -260,8 +260,8 @@ def legend(rows: Sequence[Sequence[str]]) -> list[str]:
     never = any(cell == NEVER for row in rows for cell in row)
     words = f"; {NEVER}: too many tasks failed or were not done" if never else ""
     return [
-        "Times are in milliseconds, those with s in seconds. Due: from the instant at which a task was due, when its user"
-        f" may still be busy{words}."
+        "Times are in milliseconds, those with s in seconds. Due: from the instant at which a task was due, when its"
+        f" user may still be busy{words}."
     ]
 
 

@@ -216,6 +216,45 @@ def test_a_server_on_this_machine_is_found_with_all_its_processes(server: Server
     assert place.shares({max(os.sched_getaffinity(0)) + 1}) is False
 
 
+FIRST_OF_A_CONTAINER = """
+import os, socket, sys
+from loadsim.model.ports import Endpoint
+from loadsim.monitor.server_discovery import find_server
+listener = socket.create_server(("127.0.0.1", 0))
+if not os.fork():
+    os.execvp("sleep", ["sleep", "60"])
+endpoint = f"Endpoint('127.0.0.1', {listener.getsockname()[1]})"
+ask = "from loadsim.model.ports import Endpoint; from loadsim.monitor.server_discovery import find_server;"
+ask += f"print(sorted(find_server({endpoint}).processes))"
+print(sorted(find_server(Endpoint("127.0.0.1", listener.getsockname()[1])).processes), flush=True)
+print(ask, flush=True)
+sys.stdin.read()
+os.kill(-1, 9)
+"""
+"""A first process that listens, and has a child that works; it asks from within, and says how to ask from outside."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces of processes")
+def test_a_server_that_is_the_first_process_of_its_container_is_found() -> None:
+    """With its children; but loadsim that descends from the first process takes it for an init, as on any machine."""
+    namespaces = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--")
+    container = subprocess.Popen(
+        [*namespaces, sys.executable, "-c", FIRST_OF_A_CONTAINER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert container.stdout is not None
+        assert container.stdout.readline() == "[]\n"
+        ask = container.stdout.readline()
+        first = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().strip()
+        enter = ("nsenter", f"--target={first}", "--pid", "--mount", "--", sys.executable, "-c", ask)
+        assert subprocess.run(enter, capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
+    finally:
+        container.communicate()
+
+
 @pytest.mark.parametrize(("host", "here"), [("192.0.2.7", False), ("nowhere.invalid", None)])
 def test_a_server_elsewhere_is_not_here(host: str, here: bool | None) -> None:
     """By its address; a name that leads nowhere leaves it open."""

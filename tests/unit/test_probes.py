@@ -168,7 +168,8 @@ def test_figures_are_recorded_with_their_instants(install: Install, tmp_path: Pa
     assert facts == ProbeFacts("count", "other 1", len(samples), 0, None)
     (figure,) = probe_figures(log, Window(0, 1e6))
     values = [each["figures"]["taken_count"] for each in samples]
-    over_time = pytest.approx(np.average(values, weights=np.gradient(instants)))
+    since = np.diff(instants)
+    over_time = pytest.approx(np.average(values, weights=[since[0], *since]))
     assert (figure.probe, figure.figure, figure.samples) == ("count", "taken_count", len(values))
     assert (figure.mean, figure.least, figure.most) == (over_time, min(values), max(values))
     assert probe_figures(log, Window(1e6, 2e6)) == ()
@@ -540,13 +541,11 @@ def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float],
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(-1000, 1000)), min_size=2, max_size=40))
 def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int, int]]) -> None:
-    """Mean and percentiles over time, each instant having the value of the nearest sample: counted out in eighths."""
+    """Mean and percentiles over time, each instant having the value of the next sample: counted out in eighths."""
     at = np.cumsum([8, *(gap for gap, _ in samples[1:])])
     window = Window(0, 1 + at[-1] / 8)
-    first, last = at[0] - samples[1][0] / 2, at[-1] + samples[-1][0] / 2
-    instants = np.arange(2 * first, 2 * last) / 2 + 0.25  # none is in the middle between two samples
-    nearest = np.abs(instants[:, None] - at).argmin(axis=1)
-    each = np.array([value for _, value in samples])[nearest]
+    instants = np.arange(at[0] - samples[1][0], at[-1]) + 0.5
+    each = np.array([value for _, value in samples])[np.searchsorted(at, instants)]
     with TemporaryDirectory() as place:
         values = [value for _, value in samples]
         found = statistics_of(Path(place), zip(at / 8, map(float, values), strict=True), window)
@@ -569,6 +568,14 @@ def test_a_probe_that_slows_down_under_load_does_not_hide_it(tmp_path: Path) -> 
     quiet, loaded = [(float(at_s), 0.0) for at_s in range(20)], [(float(at_s), 100.0) for at_s in range(22, 41, 4)]
     found = statistics_of(tmp_path, [*quiet, *loaded], Window(0, 41))
     assert found.mean == pytest.approx(50, abs=3)
+
+
+def test_a_share_since_the_last_sample_counts_for_all_of_a_gap(tmp_path: Path) -> None:
+    """Full for 28 of 300 s, in which there was no sample: the share of the next one, 1, is that of these 28 s."""
+    samples = [(float(at_s), 1.0 if at_s == 128 else 0.5) for at_s in range(300) if not 100 < at_s < 128]
+    found = statistics_of(tmp_path, samples, Window(0, 300))
+    assert found.mean == pytest.approx((272 * 0.5 + 28) / 300)
+    assert found.p95 == 1.0
 
 
 def test_runs_count_alike_and_the_worst_gap_is_stated(tmp_path: Path) -> None:

@@ -94,34 +94,35 @@ def test_the_use_of_a_quota_is_of_the_time_that_it_allows(tmp_path: Path) -> Non
     )
 
 
-def group_of_version_1(mounted: Path, usage_ns: int, name: str = "") -> None:
-    """Write a throttled group of this process in hierarchies of its own; another hierarchy counts its CPU time."""
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    if not any(line.split(":")[1] == "cpu" for line in lines):
-        pytest.skip("needs a machine that counts the CPU time of groups in another hierarchy")
-    path = next(line for line in lines if line.split(":")[1] == "cpu").split(":", 2)[2].lstrip("/")
-    written(mounted / "cpu" / path, cfs_quota_us="10000", cfs_period_us="20000")
-    written(mounted / "cpu" / path, stat="nr_periods 1\nnr_throttled 1\nthrottled_time 1000\n")
-    counted = mounted / "cpuacct" / (name or path)
-    counted.mkdir(parents=True, exist_ok=True)
-    (counted / "cpuacct.usage").write_text(str(usage_ns))
+def figures_of_version_1(place: Path, cpu: str, cpuacct: str) -> dict[str, float]:
+    """Figures of a process in these groups of version 1: half a core in the former, 0.4 s per second in the latter.
+
+    The top of each hierarchy has the same files, as in a container, where the top is the group.
+    """
+    (place / "7").mkdir()
+    (place / "7" / "cgroup").write_text(f"2:cpuacct:{cpuacct}\n1:cpu:{cpu}\n0::/\n")
+    quotas = ProcessorQuotas(place, Clock(), place)
+    found = {}
+    for used_ns in (10**9, 14 * 10**8):
+        for group in (place / "cpu", place / "cpu" / cpu.strip("/")):
+            written(group, cfs_quota_us="10000", cfs_period_us="20000")
+            written(group, stat="nr_periods 1\nnr_throttled 1\nthrottled_time 1000\n")
+        for group in (place / "cpuacct", place / "cpuacct" / cpuacct.strip("/")):
+            group.mkdir(parents=True, exist_ok=True)
+            (group / "cpuacct.usage").write_text(str(used_ns))
+        found = quotas.take({7})
+    return found
 
 
 def test_time_that_another_hierarchy_counts_is_found(tmp_path: Path) -> None:
     """Version 1 with `cpu` and `cpuacct` apart: 0.4 s in a second at a quota of half a core is 80 %."""
-    quotas = ProcessorQuotas(tmp_path, Clock())
-    group_of_version_1(tmp_path, 10**9)
-    quotas.take({os.getpid()})
-    group_of_version_1(tmp_path, 14 * 10**8)
-    assert quotas.take({os.getpid()})["quota_busy_share"] == pytest.approx(0.8)
+    assert figures_of_version_1(tmp_path, "/mail/dovecot", "/mail/dovecot")["quota_busy_share"] == pytest.approx(0.8)
 
 
-def test_time_of_a_group_of_another_name_is_missing(tmp_path: Path) -> None:
-    """It may have other processes."""
-    quotas = ProcessorQuotas(tmp_path, Clock())
-    for usage_ns in (10**9, 14 * 10**8):
-        group_of_version_1(tmp_path, usage_ns, "another")
-        figures = quotas.take({os.getpid()})
+@pytest.mark.parametrize("cpuacct", ["/", "/another", "/mail/dovecot/inner"])
+def test_time_of_a_group_of_another_name_is_missing(tmp_path: Path, cpuacct: str) -> None:
+    """It is that of other processes: at the top, of the whole machine."""
+    figures = figures_of_version_1(tmp_path, "/mail/dovecot", cpuacct)
     assert figures.keys() == {"quota_cores", "quota_throttled_share", "quota_throttled_cores"}
 
 

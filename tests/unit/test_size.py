@@ -166,7 +166,7 @@ def test_a_quota_whose_use_is_not_counted_decides_nothing(tmp_path: Path, capsys
     place = busy_run(tmp_path, quota_cores=1.0, quota_throttled_share=0.0)
     status, found = sized(place, capsys)
     assert (status, found["first"]) == (4, None)
-    assert "counts the time of its control group elsewhere" in resource(found, "processor quota")["why_not"]
+    assert "counts the time of its control group under another name" in resource(found, "processor quota")["why_not"]
 
 
 def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
