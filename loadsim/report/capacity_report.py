@@ -142,7 +142,9 @@ def _how_to_read(capacity: Capacity) -> Iterable[Block]:
     yield (
         "The capacity is the largest number of users with which runs pass: they are valid and meet all criteria. The"
         f" interval is stated if {EVIDENCE} equal results at each end support it, or nearly all of more. It then has a"
-        " confidence of at least 90 %, for the plan of this seed."
+        " confidence of at least 90 %, for the plan of this seed, if the number of users from which criteria are missed"
+        " varies by at most 10 % (standard deviation) from run to run. If it varies more, intervals may be short by"
+        " chance: longer windows make runs more alike."
     )
     yield (
         f"Users are those of this scenario's day of {length(capacity.terms.day_s)}. The 8-hour equivalent is the"

@@ -75,7 +75,7 @@ def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[
     found, terms = capacity.found, capacity.terms
     assert found is not None
     lines = []
-    if found.low is not None or capacity.certain:
+    if found.low is not None or found.high is not None or capacity.certain:
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
         pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
@@ -170,7 +170,7 @@ def interval(capacity: Capacity) -> str:
     if found.low is None:
         return f"{seen}; no number passed"
     share = (found.high - found.low) / (found.high + found.low)
-    return f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 %"
+    return f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 % if runs vary by at most 10 %"
 
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:

@@ -9,7 +9,7 @@ from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
-from loadsim.analysis.verdict import Totals
+from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import score_limits_ms
@@ -107,10 +107,13 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
-    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs)
+    refused = sum(server_failed(run.summary.verdict.causes) for run in runs)
+    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs) - refused
     if invalid == len(runs):
         return f"no run can be judged: all {invalid} are invalid"
     words = f"{met} of {len(runs) - invalid} runs met their criteria"
+    if refused:
+        words += f"; in {refused} of them the server did not take the load"
     if degraded := sum(run.summary.verdict.validity == "degraded" for run in runs):
         words += f"; {degraded} of them {'is' if degraded == 1 else 'are'} degraded"
     return f"{words}; {invalid} more {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
@@ -169,42 +172,58 @@ def _only(each: Iterable[float | None]) -> Cell:
 
 def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, ...]:
     """Return a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
-    verdicts = [(run.figures.users, run.summary.verdict) for run in runs]
     texts = []
     for load in dict.fromkeys(loads):
-        of_load = [verdict for verdict, of_run in zip(verdicts, loads, strict=True) if of_run == load]
-        judged = [(users, verdict.passed) for users, verdict in of_load if verdict.validity != "invalid"]
-        missed = {users for users, passed in judged if passed is False}
-        met = {users for users, passed in judged if passed} - missed
-        invalid = len(of_load) - len(judged)
+        of_load = [run for run, of_run in zip(runs, loads, strict=True) if of_run == load]
+        missed = {run.figures.users for run in of_load if _missed(run)}
+        met = {run.figures.users for run in of_load if _met(run)} - missed
+        invalid = sum(run.summary.verdict.validity == "invalid" and not _missed(run) for run in of_load)
+        degraded = sum(run.summary.verdict.validity == "degraded" and not _missed(run) for run in of_load)
         words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
         words += ["With no number of users did every run meet its criteria."] if missed and not met else []
         words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
         words += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
+        words += [f"{degraded} degraded run{'' if degraded == 1 else 's'} not counted."] if degraded else []
         if words:
             texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())
     return tuple(texts)
 
 
+def _missed(run: RecordedRun) -> bool:
+    """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
+    verdict = run.summary.verdict
+    return server_failed(verdict.causes) or (verdict.validity != "invalid" and verdict.passed is False)
+
+
+def _met(run: RecordedRun) -> bool:
+    """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
+    return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
+
+
+MEND = "mend what the reports on the single runs name, and run again."
+
+
 def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     """Return the advice to a reader who asks how many users the server takes."""
-    judged = [run for run in runs if run.summary.verdict.validity != "invalid"]
+    judged = [run for run in runs if run.summary.verdict.validity != "invalid" or _missed(run)]
     if not judged:
-        return "mend what the reports on the single runs name, and run again."
+        return MEND
     if any(loads):
         return "compare only runs whose scores are comparable, or run again with one scenario."
-    if any(run.summary.verdict.passed is None for run in judged):
+    if any(run.summary.verdict.passed is None and not _missed(run) for run in judged):
         return "merge the logs of the other slices with these."
     if any(run.figures.embedded for run in judged):
         return YOUR_OWN
-    missed = [run.figures.users for run in judged if not run.summary.verdict.passed]
-    met = [run.figures.users for run in judged if run.figures.users not in missed]
+    missed = [run.figures.users for run in judged if _missed(run)]
+    met = [run.figures.users for run in judged if _met(run) and run.figures.users not in missed]
+    if not missed and not met:
+        return MEND
     if not missed:
-        beyond = [run.figures.users for run in runs if run not in judged and run.figures.users > max(met)]
+        beyond = [run.figures.users for run in runs if not _met(run) and run.figures.users > max(met)]
         if beyond:
             return (
-                f"between {max(met):,} and {min(beyond):,} users, find where a run misses a criterion"
-                f" (loadsim capacity does so by itself). The report on the run with {min(beyond):,} says why."
+                f"between {max(met):,} and {min(beyond):,} users, find where a run misses a criterion (loadsim capacity"
+                f" does so by itself). The report on the run with {min(beyond):,} says why it decides nothing."
             )
         return (
             f"run with more than {max(met):,} users, until a criterion is missed (loadsim capacity does so by itself)."

@@ -396,8 +396,12 @@ def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
     [(0.0, 18, 12), (0.01, 20, 13), (0.02, 22, 13), (0.05, 27, 15), (0.1, 41, 18), (0.2, 55, 21)],
 )
 def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float, most_quick: float) -> None:
-    """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures."""
+    """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures.
+
+    Up to 10 %, also of those with exit status 0 alone; of servers that vary more, these may be short by chance.
+    """
     contained, length, quick, searches = 0, 0, 0, 300
+    narrow = []
     for seed in range(searches):
         random = np.random.default_rng(seed)
         truth = int(random.integers(300, 5000))
@@ -408,9 +412,12 @@ def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_s
         steps, found = searched(server, Settings(100, 10_000))
         assert isinstance(found, Found) and found.low is not None and found.high is not None
         contained += found.low <= truth < found.high
+        if found.stopped_by == "criteria":
+            narrow.append(found.low <= truth < found.high)
         length += len(steps)
         quick += len(searched(server, Settings(100, 10_000, evidence=AGREEING))[0])
     assert contained >= 0.94 * searches
+    assert noise > 0.1 or sum(narrow) >= 0.9 * len(narrow)
     assert length <= most_steps * searches
     assert quick <= most_quick * searches
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
@@ -59,7 +60,7 @@ from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.differences import differing_in_words
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
-from loadsim.report.many_runs import SAME
+from loadsim.report.many_runs import SAME, describe_runs
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -660,6 +661,54 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
 
 
+REFUSED: Mapping[str, Any] = {"validity": "invalid", "causes": ("load",)}
+DEGRADED: Mapping[str, Any] = {"validity": "degraded"}
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict", "capacity", "says"),
+    [
+        (
+            [(10, {}), (20, {}), (20, REFUSED)],
+            "3 of 4 runs met their criteria; in 1 of them the server did not take the load",
+            "The most users with whom every run met its criteria: 10. The fewest users with whom a run missed its"
+            " criteria: 20.",
+            "the limit is between 10 and 20 users.",
+        ),
+        (
+            [(10, REFUSED)],
+            "0 of 2 runs met their criteria; in 2 of them the server did not take the load",
+            "With no number of users did every run meet its criteria. The fewest users with whom a run missed its"
+            " criteria: 5.",
+            "run with fewer than 5 users",
+        ),
+        (
+            [(10, {}), (20, DEGRADED)],
+            "3 of 3 runs met their criteria; 1 of them is degraded",
+            "The most users with whom every run met its criteria: 10. 1 degraded run not counted.",
+            "between 10 and 20 users, find where a run misses",
+        ),
+    ],
+    ids=["refused once", "always refused", "degraded"],
+)
+def test_a_server_that_did_not_take_the_load_has_no_capacity_there(
+    tmp_path: Path, runs: list[tuple[int, Mapping[str, Any]]], verdict: str, capacity: str, says: str
+) -> None:
+    """A run with 5 users has the verdict of the first; a degraded run decides nothing."""
+    recorded = []
+    for at, (users, changes) in enumerate([(5, runs[0][1]), *runs]):
+        header = {"users": users, "engine_users": users, "run": f"run-{at}", "limits": {"hits": 1}}
+        header["criteria"] = {"score_ms_max": 50}
+        place = tmp_path / str(at)
+        write_sample(place / "a.tlog", [LOGGED_ON, done("READ", 500, 10)], DELIVERED, header=header)
+        run = read_run(str(place))
+        recorded.append(replace(run, summary=replace(run.summary, verdict=replace(run.summary.verdict, **changes))))
+    document = describe_runs(recorded, {})
+    assert document.verdict == verdict
+    assert document.sections[0].blocks[1] == capacity
+    assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
 def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     """With 30 users the run has too few hits; with 5 it does not matter."""
     for users, hits in ((5, 5), (10, 1), (30, 5)):
@@ -669,7 +718,7 @@ def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     document = document_of([str(tmp_path / str(users)) for users in (5, 10, 30)], {})
     assert document.sections[0].blocks[-1] == (
         "What to do next: between 10 and 30 users, find where a run misses a criterion (loadsim capacity"
-        " does so by itself). The report on the run with 30 says why."
+        " does so by itself). The report on the run with 30 says why it decides nothing."
     )
 
 

@@ -1,0 +1,56 @@
+"""Make the pictures of the page of a run in the documentation, while a run, a suite or a search goes on.
+
+    PYTHONPATH=tests/support python -m tools.picture_web_page run=URL search=URL
+
+URL is the address that `--web` prints. The page must have shown some seconds of the window. The pictures of a kind are
+made at once, in headless Chromium; `PICTURES` names them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from devtools import Browser, browser
+
+from tools.picture_reports import PLACE, Picture, keep
+
+PICTURES = {
+    "web-page": Picture("run", 1280, 1180),
+    "web-page-narrow-dark": Picture("run", 400, 900, dark=True),
+    "web-page-search": Picture("search", 1280, 900),
+    "web-page-search-narrow": Picture("search", 400, 900),
+}
+
+SOME_ROWS = "series.rows.length > 3"
+"""What the page has when its charts show something."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="+", metavar="KIND=URL", help="the page of each kind: run, search")
+    parser.add_argument("--into", type=Path, default=PLACE, metavar="DIR", help="where to; default: the documentation")
+    args = parser.parse_args()
+    args.into.mkdir(parents=True, exist_ok=True)
+    with browser() as chromium:
+        for page in args.pages:
+            kind, _, url = page.partition("=")
+            for name, picture in PICTURES.items():
+                if picture.kind == kind:
+                    draw(chromium, url, picture, args.into / f"{name}.png")
+
+
+def draw(chromium: Browser, url: str, picture: Picture, path: Path) -> None:
+    """Write the picture of a page as it is now. Raises `SystemExit` if the file is too large."""
+    page = chromium.page(url, picture.width_px, picture.height_px, dark=picture.dark)
+    page.wait_for(SOME_ROWS)
+    with tempfile.TemporaryDirectory() as directory:
+        shot = Path(directory) / "shot.png"
+        page.picture(shot)
+        keep(shot, picture, path)
+    print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
