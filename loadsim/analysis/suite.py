@@ -31,6 +31,9 @@ CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
 
 Verdict = Literal["met", "missed", "incomplete"]
 
+Outcome = Literal["failed", "undecided", "refused", "passed"]
+"""The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
+
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
@@ -206,6 +209,11 @@ class ComparedCells:
     refused: str | None = None
 
     @property
+    def outcome(self) -> Outcome | None:
+        """The decision on the limit, or `refused`; None for a comparison without a limit."""
+        return "refused" if self.comparison is None else self.comparison.figures.decision
+
+    @property
     def document(self) -> dict[str, Any]:
         """The entry of the comparison in `suite.json`: the scores, and the decision on `max_regression`."""
         figures = self.comparison.figures if self.comparison else None
@@ -268,19 +276,22 @@ class SuiteFigures:
         return sum(one.comparison is not None for one in self.comparisons or ())
 
     @property
+    def outcomes(self) -> Counter[Outcome]:
+        """The number of comparisons with each outcome."""
+        return Counter(one.outcome for one in self.comparisons or () if one.outcome)
+
+    @property
     def complete(self) -> bool:
         return self.left == 0
 
     @property
     def exit_status(self) -> int:
-        """3 if not every repeat has an answer, 1 if criteria were missed or a limit exceeded, 4 if undecided, or 0."""
-        comparisons = self.comparisons or ()
-        decisions = {one.comparison.figures.decision for one in comparisons if one.comparison}
+        """3 if a repeat has no answer, 1 if criteria or a limit were missed, 4 if undecided or refused, or 0."""
         if not self.complete or any(cell.answered < cell.planned for cell in self.cells):
             return NOT_ALL_MEASURED
-        if any(cell.verdict == "missed" for cell in self.cells) or "failed" in decisions:
+        if any(cell.verdict == "missed" for cell in self.cells) or self.outcomes["failed"]:
             return CRITERIA_MISSED
-        return UNDECIDED if "undecided" in decisions or any(one.refused for one in comparisons) else 0
+        return UNDECIDED if self.outcomes["undecided"] or self.outcomes["refused"] else 0
 
     @property
     def document(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share, shown_tries
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
-from loadsim.dryrun.forecast import not_valid
+from loadsim.dryrun.forecast import few_planned, not_valid
 from loadsim.dryrun.remedy import options, remedies
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
@@ -230,8 +230,11 @@ def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
         load = quick_load(shortest) if shortest.duration_s < scenario.duration_s else None
         sufficient = remedies(shortest, load, shortest.limits.hits, users=False, planned=kept_plan)
         tried = next(sufficient, None) if not_valid(shortest, load) else shortest
+        if tried and tried is not shortest:
+            load = quick_load(tried)
     if tried and tried.duration_s < scenario.duration_s:
-        yield f"A first try of {in_words(tried.duration_s)}, with a provisional score:"
+        provisional = load is not None and few_planned(tried, load)
+        yield f"A first try of {in_words(tried.duration_s)}{', with a provisional score' if provisional else ''}:"
         yield f"  loadsim run {file} {options(scenario, tried)}"
 
 

@@ -66,16 +66,14 @@ def notes(scenario: Scenario, load: PlannedLoad | None, *, planned: Planned = pl
         return []
     found = []
     if load is not None:
-        counts = scored_in_window(scenario, load)
-        few = {task: count for task, count in counts.items() if 0 < count < FEW_HITS}
-        if few:
+        if few := few_planned(scenario, load):
             why = (
                 f"expect a provisional score: planned in the window are {_counts(few)}, and a score that is not"
                 f" provisional needs {FEW_HITS} hits of each scored task"
             )
             needed = max(FEW_HITS, scenario.limits.hits)
             found.append(_with_remedy(why, scenario, remedies(scenario, load, needed, planned=planned)))
-        if none := _never(counts):
+        if none := _never(scored_in_window(scenario, load)):
             found.append(f"the score will lack {none}: none is planned in the window")
     if run.window_s < SHORTEST_WINDOW_S:
         found.append(
@@ -83,6 +81,11 @@ def notes(scenario: Scenario, load: PlannedLoad | None, *, planned: Planned = pl
             f" {in_words(SHORTEST_WINDOW_S)} needed (run.window{'' if run.night_length_s else ', run.days'})"
         )
     return found
+
+
+def few_planned(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:
+    """Return the scored tasks that make the score provisional: the window has too few of them. With their numbers."""
+    return {task: count for task, count in scored_in_window(scenario, load).items() if 0 < count < FEW_HITS}
 
 
 def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]:

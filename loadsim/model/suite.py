@@ -307,6 +307,9 @@ def _resolve(read: _Document, origin: Origin, path: Path, problems: Problems) ->
         with problems:
             problems.needs("servers", "profiles", "users", "settings")
             for pair in _pairs(compared, at, cells, origin):
+                if (pair.base, pair.new) in pairs:
+                    twice = f"{show(pair.new)} against {show(pair.base)} twice"
+                    raise origin.error_saying(("compare", at), "each pair of cells once", twice)
                 pairs[pair.base, pair.new] = pair
     if problems.found:
         return None

@@ -239,6 +239,32 @@ def _next(figures: SuiteFigures) -> str:
         return "look at the runs that failed at first: what made them fail may have changed others."
     if figures.embedded:
         return YOUR_OWN
-    if any(one.comparison and one.comparison.figures.decision == "undecided" for one in figures.comparisons or ()):
-        return "run the suite with more repeats, in a new directory: these are too few to decide."
+    if any(cell.verdict == "missed" for cell in figures.cells):
+        return (
+            "read in the reports on single runs (loadsim report) which criteria they missed. Take fewer users or change"
+            " the server, and run the suite in a new directory."
+        )
+    if figures.outcomes["failed"]:
+        return (
+            "look for the slowest tasks, and for those that failed, in the sections on the failed comparisons; and for"
+            " their commands in the reports on single runs (loadsim report)."
+        )
+    if figures.outcomes["refused"]:
+        return (
+            "read why cells were not compared: nothing is known about their difference. Remove the reasons, and run the"
+            " suite in a new directory."
+        )
+    if figures.outcomes["undecided"]:
+        return _deciding(figures)
+    if any(cell.degraded for cell in figures.cells):
+        return "read the reasons of the degraded runs before you quote their scores."
     return "keep the directory: its runs are the base of later comparisons (loadsim compare)."
+
+
+def _deciding(figures: SuiteFigures) -> str:
+    """Return what may decide the undecided comparisons. More repeats do not, if tasks failed on one side."""
+    undecided = [one.comparison.figures for one in figures.comparisons or () if one.comparison]
+    scores = [score for one in undecided if one.decision == "undecided" for score in one.scores]
+    if any(score.answered_less for score in scores):
+        return "find out in the reports on single runs why tasks failed. Times can be compared once as many succeed."
+    return "run the suite with more repeats, in a new directory: these are too few to decide."

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loadsim.analysis.suite import FAILED, INVALID, OVERLOADED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
+from loadsim.analysis.suite import (
+    FAILED,
+    INVALID,
+    OVERLOADED,
+    CellFigures,
+    ComparedCells,
+    Outcome,
+    SuiteFigures,
+    SuiteRun,
+)
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
@@ -16,6 +25,9 @@ from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
 from loadsim.report.table import table
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
+
+DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
+"""The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
 
 STAND_ALONE = (
     "Each comparison stands alone: of 20 comparisons of equal cells, one shows a difference by chance on average."
@@ -99,9 +111,16 @@ def headline(figures: SuiteFigures) -> str:
     if not figures.complete:
         return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
     if answered < planned:
-        return f"complete with gaps; {of_cells}{nothing}"
+        return f"complete with gaps; {of_cells}{_doubtful(figures)}{nothing}"
     criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
-    return f"complete; {of_cells}; {criteria}{f'; {degraded} of the runs degraded' if degraded else ''}{nothing}"
+    of_runs = f"; {degraded} of the runs degraded" if degraded else ""
+    return f"complete; {of_cells}; {criteria}{_doubtful(figures)}{of_runs}{nothing}"
+
+
+def _doubtful(figures: SuiteFigures) -> str:
+    """Return the number of comparisons that failed, are undecided or were refused; "" if there are none."""
+    found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
+    return f"; comparisons: {', '.join(found)}" if found else ""
 
 
 def tone(figures: SuiteFigures) -> Tone:

@@ -11,7 +11,7 @@ import pytest
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli import main, parser
-from loadsim.cli.new import PASSWORD_VARIABLE, QUESTIONS
+from loadsim.cli.new import FIRST_TRY, PASSWORD_VARIABLE, QUESTIONS
 from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.remedy import scored_in_window
 from loadsim.model.scenario import Scenario, load_scenario
@@ -188,6 +188,42 @@ def test_a_schema_that_exists_is_not_written_again(capsys: Capture) -> None:
 def test_a_run_that_is_short_needs_no_first_try(capsys: Capture) -> None:
     made("--users", UNPLANNED, "--day-length", "1m")
     assert capsys.readouterr().out.endswith("\n  loadsim run own.yaml\nThe run takes about 4 min.\n")
+
+
+BUSY = """\
+from: loadsim-5.5/light
+name: busy
+new_mail: {per_day: 80}
+process_inbox: {per_day: 80}
+browse: {per_day: 80}
+schedule: {per_day: RARE}
+after_reading: {reply: 0%, reply_all: 0%, forward: 0%, move: 0%, copy: 0%, delete: 0%, nothing: 100%}
+"""
+"""A profile of which 10 users have about 400 of each task in half a day, but fewer SCHEDULE."""
+
+
+@pytest.mark.parametrize(
+    ("rare", "says"), [("80", "A first try of 5 min:"), ("40", "A first try of 5 min, with a provisional score:")]
+)
+def test_a_score_is_called_provisional_by_its_plan(rare: str, says: str, capsys: Capture) -> None:
+    """Many users, or busy ones, have enough of each scored task in 5 min."""
+    Path("busy.yaml").write_text(BUSY.replace("RARE", rare), encoding="utf-8")
+    made("--users", "10", "--profile", "./busy.yaml")
+    assert says in capsys.readouterr().out.splitlines()
+    tried = load_scenario("own.yaml", FIRST_TRY)
+    load = quick_load(tried)
+    assert load is not None
+    planned = min(scored_in_window(tried, load).values())
+    assert (planned < FEW_HITS) == ("provisional" in says)
+    assert planned >= tried.limits.hits
+
+
+def test_nothing_is_said_of_the_score_if_the_plan_is_unknown(capsys: Capture) -> None:
+    made("--users", UNPLANNED)
+    assert capsys.readouterr().out.endswith(
+        "\nThe run takes about 2 h.\nA first try of 5 min:\n"
+        "  loadsim run own.yaml --set run.days=1 --set run.day_length=5m\n"
+    )
 
 
 def test_ports_are_in_the_scenario() -> None:

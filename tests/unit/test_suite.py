@@ -170,6 +170,47 @@ def test_a_comparison_is_of_each_pair_of_cells_that_agree_otherwise() -> None:
     ]
 
 
+GENERAL = {"base": {"server": "old"}, "new": {"server": "new"}, "max_regression": "5%"}
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"base": {"server": "old", "users": 6}, "new": {"server": "new", "users": 6}},
+        {"base": {"server": "old", "users": 6}, "new": {"server": "new", "users": 6}, "max_regression": "50%"},
+        GENERAL,
+    ],
+    ids=["no limit", "another limit", "the same limit"],
+)
+@pytest.mark.parametrize("general_first", [True, False])
+def test_a_pair_has_one_comparison(second: dict[str, Any], general_first: bool, capsys: Capture) -> None:
+    """Otherwise one entry would silently replace the limit of the other."""
+    compare = [GENERAL, second] if general_first else [second, GENERAL]
+    servers = [{"name": "old"}, {"name": "new"}]
+    users = 4 if second == GENERAL else 6
+    (error,) = problems(servers=servers, users=[4, 6], compare=compare)
+    assert error == (
+        f"suite.yaml: compare[1]: expected each pair of cells once, found 'new/{users}' against 'old/{users}' twice"
+    )
+    assert main(["suite", "suite.yaml", "--list"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_entries_for_numbers_of_users_have_limits_of_their_own() -> None:
+    """Nor is the opposite direction the same pair."""
+    limits = {4: "5%", 6: "10%"}
+    compare = [
+        {"base": {"server": "old", "users": users}, "new": {"server": "new", "users": users}, "max_regression": limit}
+        for users, limit in limits.items()
+    ]
+    reverse = {"base": {"server": "new"}, "new": {"server": "old"}}
+    found = suite(servers=[{"name": "old"}, {"name": "new"}], users=[4, 6], compare=[*compare, reverse]).pairs
+    assert [(pair.base, pair.new, pair.max_regression) for pair in found] == [
+        *[("old/4", "new/4", 0.05), ("old/6", "new/6", 0.1)],
+        *[("new/4", "old/4", None), ("new/6", "old/6", None)],
+    ]
+
+
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20))
 @example('\U0001f600 \u2028\x85\x7f \\ud83d\\ude00 "#')
 def test_a_setting_may_have_any_character(text: str) -> None:

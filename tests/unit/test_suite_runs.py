@@ -16,8 +16,10 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from compared_runs import write_run
@@ -28,15 +30,17 @@ from patience import PATIENCE_S
 from small_runs import written
 from timing_samples import ENDED, skipped
 
-from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.analysis.suite import ComparedCells, SuiteFigures
 from loadsim.cli import main
 from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Hook, load_suite
+from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.document import Chart, to_json
 from loadsim.report.html import to_html
-from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import suite_text, tone
+from loadsim.report.suite_report import _next, describe_suite
+from loadsim.report.suite_text import headline, suite_text, tone
 from loadsim.runs import hooks
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.quiet_down import QuietDown
@@ -418,6 +422,132 @@ def test_the_exit_status_follows_the_limit(read_ms: float, status: int, decision
     (one,) = figures.comparisons
     assert one.comparison is not None
     assert (one.comparison.figures.decision, figures.exit_status) == (decision, status)
+
+
+MORE_USERS: dict[str, Any] = {"users": 9}
+"""The header of a run that is not compared with the others."""
+
+INVALID: dict[str, Any] = {"limits": {"hits": 10}}
+UNMADE: dict[str, Any] = {"tasks": [skipped("READ", 1000 * at) for at in range(1, 6)]}
+"""The server did not take the load."""
+
+
+def compared(old_ms: float, new_ms: float, limit: str | None, **last_new: Any) -> SuiteFigures:
+    """The figures of `compared_suite` by the times of READ; the header or tasks of the last new run may differ.
+
+    The server is not the embedded one.
+    """
+    pair = {"base": {"server": "old"}, "new": {"server": "new"}} | ({"max_regression": limit} if limit else {})
+    found = suite(servers=SERVERS, repeats=5, retries=0, compare=[pair])
+    crashed(found)
+    for slot in found.slots:
+        read_ms = (old_ms if slot.cell.name == "old" else new_ms) * (1 + 0.01 * (slot.repeat - 3))
+        own = last_new if (slot.cell.name, slot.repeat) == ("new", 5) else {}
+        write_run(OUT / "runs", run_name(found, slot, 1), read_ms, hour=slot.number, **own)
+    figures = run_suite(found, OUT)
+    return replace(figures, terms={**figures.terms, "embedded": False})
+
+
+def next_step(figures: SuiteFigures) -> str:
+    return str(describe_suite(figures).sections[0].blocks[-1]).removeprefix("What to do next: ")
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "rating", "state", "step"),
+    [
+        ((100, 100, "5%", {}), 0, "good", "criteria met in all", "keep the directory"),
+        ((100, 130, None, {}), 0, "good", "criteria met in all", "keep the directory"),
+        ((100, 130, "5%", {}), 1, "bad", "criteria met in all; comparisons: 1 failed", "look for the slowest tasks"),
+        ((100, 105.3, "5%", {}), 4, "doubtful", "criteria met in all; comparisons: 1 undecided", "run the suite with"),
+        ((100, 100, "5%", MORE_USERS), 4, "doubtful", "criteria met in all; comparisons: 1 refused", "read why cells"),
+        ((100, 100, None, MORE_USERS), 4, "doubtful", "criteria met in all; comparisons: 1 refused", "read why cells"),
+        ((2000, 2000, "5%", {}), 1, "bad", "criteria missed in 2 of them", "read in the reports on single runs"),
+        (
+            (2000, 2600, "5%", {}),
+            *(1, "bad", "criteria missed in 2 of them; comparisons: 1 failed", "read in the reports on single runs"),
+        ),
+        (
+            (100, 100, "5%", UNMADE),
+            *(1, "bad", "criteria missed in 1 of them; comparisons: 1 refused", "read the reasons of the overloaded"),
+        ),
+        (
+            (100, 100, "5%", INVALID),
+            3,
+            "bad",
+            "complete with gaps; 9 of 10 runs measured, in 2 cells",
+            "read the reasons",
+        ),
+        ((100, 130, "5%", INVALID), 3, "bad", "in 2 cells; comparisons: 1 failed", "read the reasons of the runs that"),
+    ],
+)
+def test_headline_status_tone_and_next_step_agree(
+    made: tuple[float, float, str | None, dict[str, Any]], status: int, rating: str, state: str, step: str
+) -> None:
+    """A suite that exceeded a limit must not read as one that met everything."""
+    old_ms, new_ms, limit, last_new = made
+    figures = compared(old_ms, new_ms, limit, **last_new)
+    assert (figures.exit_status, tone(figures)) == (status, rating)
+    assert headline(figures).endswith(state), headline(figures)
+    assert next_step(figures).startswith(step), next_step(figures)
+    embedded = replace(figures, terms={**figures.terms, "embedded": True})
+    assert headline(embedded) == f"{headline(figures)}{NO_MEASUREMENT}"
+    assert (embedded.exit_status, tone(embedded)) == (status, "doubtful" if rating == "good" else rating)
+    assert not next_step(embedded).startswith("keep")
+
+
+def test_several_outcomes_are_counted_and_the_worst_has_the_next_step() -> None:
+    """Any set of outcomes: only without a doubtful one are the runs good, and are they kept as a base."""
+    figures = compared(100, 130, "5%")
+    (failed,) = figures.comparisons or ()
+    assert failed.comparison is not None
+
+    def decided(decision: Literal["undecided", "passed"] | None) -> ComparedCells:
+        assert failed.comparison is not None
+        return replace(failed, comparison=Comparison(replace(failed.comparison.figures, decision=decision)))
+
+    refused = ComparedCells("old", "new", None, "the load differs")
+    doubtful = {"failed": failed, "refused": refused, "undecided": decided("undecided")}
+    steps = {"failed": "look for the slowest", "refused": "read why cells", "undecided": "run the suite with more"}
+    status = {"failed": 1, "refused": 4, "undecided": 4}
+    for outcomes in product(doubtful, repeat=3):
+        several = replace(figures, comparisons=(decided("passed"), decided(None), *(doubtful[one] for one in outcomes)))
+        worst = next(one for one in doubtful if one in outcomes)
+        words = [f"{outcomes.count(one)} {one}" for one in ("failed", "undecided", "refused") if one in outcomes]
+        assert headline(several).endswith(f"criteria met in all; comparisons: {', '.join(words)}")
+        assert (several.exit_status, tone(several)) == (status[worst], "bad" if worst == "failed" else "doubtful")
+        assert _next(several).startswith(steps[worst])
+    passed = replace(figures, comparisons=(decided("passed"), decided(None)))
+    assert headline(passed).endswith("criteria met in all")
+    assert (passed.exit_status, tone(passed), _next(passed)[:4]) == (0, "good", "keep")
+
+
+def test_more_repeats_are_no_advice_if_tasks_failed_on_one_side() -> None:
+    """Base has only the times of its fast tasks: further runs do not decide, either."""
+    found = compared(100, 105.3, "5%")
+    (one,) = found.comparisons or ()
+    assert one.comparison is not None
+    scores = [replace(score, answered_less="base") for score in one.comparison.figures.scores]
+    comparison = Comparison(replace(one.comparison.figures, scores=scores))
+    assert _next(replace(found, comparisons=(replace(one, comparison=comparison),))).startswith(
+        "find out in the reports on single runs why tasks failed"
+    )
+
+
+def test_degraded_runs_are_no_base_yet() -> None:
+    """The suite is doubtful, and the next step says why."""
+    figures = compared(100, 100, "5%")
+    figures = replace(figures, cells=tuple(replace(cell, degraded=1) for cell in figures.cells))
+    assert (figures.exit_status, tone(figures)) == (0, "doubtful")
+    assert headline(figures).endswith("criteria met in all; 2 of the runs degraded")
+    assert next_step(figures) == "read the reasons of the degraded runs before you quote their scores."
+
+
+def test_the_terminal_and_the_report_state_the_failed_comparison(capsys: Capture) -> None:
+    """Their tone is bad; the sentence must say why."""
+    compared_suite(130.0, "5%")
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet", "--report", "r.md"]) == 1
+    assert "criteria met in all; comparisons: 1 failed" in " ".join(capsys.readouterr().out.split())
+    assert "criteria met in all; comparisons: 1 failed" in Path("r.md").read_text()
 
 
 def test_the_answer_has_the_warnings_of_comparisons() -> None:
