@@ -43,7 +43,7 @@ GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
 )
 """The causes of invalid runs, in this order. `generator`: it was beyond its limits, or lacked ports, files or memory.
 `fault`: it failed otherwise, or what it did is not known. `load`: the server did not take the load of the scenario.
-`terms`: the run was too short or too small, or logs do not fit together. `aborted`: the run was found hopeless.
+`terms`: the run was too short or too small, or logs do not fit together. `aborted`: `abort_on` found the run hopeless.
 `ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
 
 CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
@@ -90,7 +90,8 @@ class Facts:
     `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
     window's user-seconds without a session. `companions` is None for users with one mail program each.
 
-    `ended_why` is the reason of an early end, None if a user ended it; `unended`: no engine survived to the end.
+    `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
+    client. Without either, a user ended the run. `unended`: no engine survived to the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
     several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
     `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
@@ -111,6 +112,7 @@ class Facts:
     incomplete: Sequence[str] = ()
     stress: bool = False
     unsteady: Sequence[str] = ()
+    aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
@@ -282,10 +284,9 @@ Reason = tuple[str, str]
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     """Return the reasons for which the run measured too little to be valid."""
     reasons: list[Reason] = []
-    if facts.ended_early and facts.ended_why:
-        reasons.append((ABORTED, f"ended early: {facts.ended_why}"))
-    elif facts.ended_early:
-        reasons.append((ENDED, ENDED_EARLY))
+    if facts.ended_early:
+        ends = [(ABORTED, facts.aborted_why), (FAULT, facts.ended_why)]
+        reasons += [(cause, f"ended early: {why}") for cause, why in ends if why] or [(ENDED, ENDED_EARLY)]
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
         reasons.append((FAULT, "no engine survived to the end of the run"))
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.

@@ -226,7 +226,7 @@ def test_failed_runs_are_retried_recorded_and_survived() -> None:
     "overloaded",
     [
         {"tasks": [skipped("READ", 1000 * at) for at in range(1, 6)]},
-        {"facts": {**ENDED, "ended": "early", "ended_why": "half of all tasks failed"}},
+        {"facts": {**ENDED, "ended": "early", "ended_by": "abort_on", "ended_why": "half of all tasks failed"}},
     ],
     ids=["load", "aborted"],
 )
