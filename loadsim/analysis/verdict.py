@@ -134,6 +134,11 @@ class Facts:
         return LogOns.of(self.protocols)
 
     @property
+    def cut_short(self) -> bool:
+        """True if only the end by `abort_on` can be why the logs lack tasks."""
+        return self.ended_early and bool(self.aborted_why) and not self.incomplete
+
+    @property
     def generator_counts(self) -> bool:
         """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
         return not (self.embedded or self.stress)
@@ -217,7 +222,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     ways = [advice(facts.generator)] if over_limits else _keeping_up(facts, limits)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
-    if any(task.planned < limits["hits"] for _, task in few):  # others failed, or were not done
+    if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     if invalid or degraded or missed or missed_runs:
@@ -310,29 +315,40 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
 def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     """Return the reasons for which there is no valid score, or no throughput of a closed loop.
 
-    The cause is the load if enough tasks were planned: then some failed, or were not done.
+    An end by `abort_on` is the cause if tasks that would have been due later are missing.
     """
     if facts.stress:
         done = Totals.of(facts.protocols).done
         return [] if done else [(LOAD, "no task was done in the window: there is no throughput")]
     reasons = [
         (
-            TERMS if task.planned < limits["hits"] else LOAD,
+            _cause_of_few(facts, task, limits),
             f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed",
         )
         for protocol, task in _few_hits(facts, limits)
     ]
     reasons += [
         (
-            LOAD if any(task.weight > 0 and task.planned for task in protocol.tasks) else TERMS,
+            LOAD
+            if any(task.weight > 0 and task.planned for task in protocol.tasks)
+            else ABORTED
+            if facts.cut_short
+            else TERMS,
             f"{_of(facts, protocol)}no scored task has a hit: there is no score",
         )
         for protocol in facts.protocols
         if protocol.score_ms is None
     ]
     if not facts.protocols:
-        reasons.append((FAULT, "the logs hold no task: there is no score"))
+        reasons.append((ABORTED if facts.cut_short else FAULT, "the logs hold no task: there is no score"))
     return reasons
+
+
+def _cause_of_few(facts: Facts, task: TaskStatistics, limits: Mapping[str, Any]) -> str:
+    """Return why a task has too few hits: the load, or the end by `abort_on`, if more tasks would not help."""
+    if task.planned >= limits["hits"]:  # enough were due: they failed, or were not done
+        return LOAD
+    return ABORTED if facts.cut_short else TERMS
 
 
 def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskStatistics]]:

@@ -207,6 +207,32 @@ def test_each_reason_for_an_invalid_run_has_its_cause(
 
 
 @pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        ({}, ("aborted",)),
+        ({"protocols": ()}, ("aborted",)),
+        # What does not follow from the end stays
+        ({"protocols": (), "incomplete": ("a.tlog: cut",)}, ("fault", "aborted")),
+        ({"incomplete": ("a.tlog: cut",)}, ("terms", "aborted")),
+        ({"lost_users": 3}, ("fault", "aborted")),
+        ({"unended": True, "ended_early": False}, ("fault", "terms")),
+        ({"own_faults": ("the generator itself failed in 1 task: no memory (ENOMEM)",)}, ("generator", "aborted")),
+        ({"generator": Generator(lateness_p95_ms=50.1)}, ("generator", "aborted")),
+        ({"window_s": Window(60, 119.5)}, ("terms", "aborted")),
+        # Other ends explain nothing about the server
+        ({"aborted_why": None, "ended_why": "client c2 was lost"}, ("fault", "terms")),
+        ({"aborted_why": None}, ("terms", "ended")),
+    ],
+)
+def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(fields: dict[str, Any], causes: tuple[str, ...]) -> None:
+    """The log has 3 of 20 hits that are needed, and no others that were due."""
+    cut_short = replace(with_task(ok=3, refused=2)(FINE), ended_early=True, aborted_why="1204 sessions lost")
+    verdict = judge(replace(cut_short, **fields), (MET,), LIMITS)
+    assert (verdict.validity, verdict.causes) == ("invalid", causes)
+    assert (MORE_HITS in verdict.advice) == ("terms" in causes and "window_s" not in fields)
+
+
+@pytest.mark.parametrize(
     ("counts", "helps"), [({"ok": 19}, True), ({"ok": 3, "refused": 16}, True), ({"ok": 3, "refused": 17}, False)]
 )
 def test_more_hits_are_advised_where_too_few_tasks_were_planned(counts: dict[str, int], helps: bool) -> None:
