@@ -345,10 +345,30 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
 
 
 def _cause_of_few(facts: Facts, task: TaskStatistics, limits: Mapping[str, Any]) -> str:
-    """Return why a task has too few hits: the load, or the end by `abort_on`, if more tasks would not help."""
-    if task.planned >= limits["hits"]:  # enough were due: they failed, or were not done
+    """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
+
+    1. Terms, if the plan has too few of the task.
+    2. The load, if enough were due: they failed, or were not done.
+    3. The end by `abort_on`, if the others would have been due later.
+    4. The load, if too little of the plan's was made: users of a slow server have less mail to answer. A task that is
+       rare by itself, or whose records may be missing, is no such reason.
+    """
+    planned = _planned(facts, task)
+    if planned is not None and planned < limits["hits"]:
+        return TERMS
+    if task.planned >= limits["hits"]:
         return LOAD
-    return ABORTED if facts.cut_short else TERMS
+    if facts.cut_short:
+        return ABORTED
+    complete = not (facts.incomplete or facts.lost_users or facts.own_faults)
+    return LOAD if complete and planned is not None and _load_below(facts, limits["load"]) else TERMS
+
+
+def _planned(facts: Facts, task: TaskStatistics) -> int | None:
+    """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
+    if facts.load is None or len(facts.protocols) > 1 or task.task not in facts.load.tasks:
+        return None
+    return facts.load.tasks[task.task].planned
 
 
 def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskStatistics]]:
