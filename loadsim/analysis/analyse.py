@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -33,6 +33,7 @@ from loadsim.analysis.verdict import Facts
 from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import MIXED
+from loadsim.timinglog.early_end import ENDED_WHY, aborted
 from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
 from loadsim.timinglog.reader import Source, TimingLog
 
@@ -88,7 +89,8 @@ def analyse(
         incomplete=_incomplete(log, window_s, part),
         stress=mode_of(log) == STRESS,
         unsteady=unsteady,
-        ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
+        aborted_why=_why(source for source in log.sources if aborted(source.facts)),
+        ended_why=_why(source for source in log.sources if not aborted(source.facts)),
         part=str(part) if part else None,
         load=load,
         load_unknown=load is None and not unplanned and _should_know_load(log),
@@ -147,10 +149,14 @@ def _should_know_load(log: TimingLog) -> bool:
     return log.header[PLANNED_LOAD] is None or len(log.runs) == 1
 
 
-def _why(source: Source) -> str:
-    """Return the reason of a run's early end, with the slice if the run has several."""
-    where = f"slice {source.slice}: " if source.slice else ""
-    return f"{where}{source.facts['ended_why']}"
+def _why(sources: Iterable[Source]) -> str | None:
+    """Return the reasons of an early end, each with the slice if the run has several; None without any."""
+    found = [
+        f"slice {source.slice}: {why}" if source.slice else str(why)
+        for source in sources
+        if (why := source.facts.get(ENDED_WHY))
+    ]
+    return "; ".join(dict.fromkeys(found)) or None
 
 
 def _incomplete(log: TimingLog, window_s: Window, part: Slice | None) -> list[str]:

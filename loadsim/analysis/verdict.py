@@ -43,7 +43,7 @@ GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
 )
 """The causes of invalid runs, in this order. `generator`: it was beyond its limits, or lacked ports, files or memory.
 `fault`: it failed otherwise, or what it did is not known. `load`: the server did not take the load of the scenario.
-`terms`: the run was too short or too small, or logs do not fit together. `aborted`: the run was found hopeless.
+`terms`: the run was too short or too small, or logs do not fit together. `aborted`: `abort_on` found the run hopeless.
 `ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
 
 CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
@@ -90,7 +90,8 @@ class Facts:
     `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
     window's user-seconds without a session. `companions` is None for users with one mail program each.
 
-    `ended_why` is the reason of an early end, None if a user ended it; `unended`: no engine survived to the end.
+    `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
+    client. Without either, a user ended the run. `unended`: no engine survived to the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
     several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
     `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
@@ -111,6 +112,7 @@ class Facts:
     incomplete: Sequence[str] = ()
     stress: bool = False
     unsteady: Sequence[str] = ()
+    aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
@@ -130,6 +132,11 @@ class Facts:
     @property
     def log_ons(self) -> LogOns:
         return LogOns.of(self.protocols)
+
+    @property
+    def cut_short(self) -> bool:
+        """True if only the end by `abort_on` can be why the logs lack tasks."""
+        return self.ended_early and bool(self.aborted_why) and not self.incomplete
 
     @property
     def generator_counts(self) -> bool:
@@ -215,7 +222,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     ways = [advice(facts.generator)] if over_limits else _keeping_up(facts, limits)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
-    if any(task.planned < limits["hits"] for _, task in few):  # others failed, or were not done
+    if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     if invalid or degraded or missed or missed_runs:
@@ -282,10 +289,9 @@ Reason = tuple[str, str]
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     """Return the reasons for which the run measured too little to be valid."""
     reasons: list[Reason] = []
-    if facts.ended_early and facts.ended_why:
-        reasons.append((ABORTED, f"ended early: {facts.ended_why}"))
-    elif facts.ended_early:
-        reasons.append((ENDED, ENDED_EARLY))
+    if facts.ended_early:
+        ends = [(ABORTED, facts.aborted_why), (FAULT, facts.ended_why)]
+        reasons += [(cause, f"ended early: {why}") for cause, why in ends if why] or [(ENDED, ENDED_EARLY)]
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
         reasons.append((FAULT, "no engine survived to the end of the run"))
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
@@ -309,29 +315,60 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
 def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     """Return the reasons for which there is no valid score, or no throughput of a closed loop.
 
-    The cause is the load if enough tasks were planned: then some failed, or were not done.
+    An end by `abort_on` is the cause if tasks that would have been due later are missing.
     """
     if facts.stress:
         done = Totals.of(facts.protocols).done
         return [] if done else [(LOAD, "no task was done in the window: there is no throughput")]
     reasons = [
         (
-            TERMS if task.planned < limits["hits"] else LOAD,
+            _cause_of_few(facts, task, limits),
             f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed",
         )
         for protocol, task in _few_hits(facts, limits)
     ]
     reasons += [
         (
-            LOAD if any(task.weight > 0 and task.planned for task in protocol.tasks) else TERMS,
+            LOAD
+            if any(task.weight > 0 and task.planned for task in protocol.tasks)
+            else ABORTED
+            if facts.cut_short
+            else TERMS,
             f"{_of(facts, protocol)}no scored task has a hit: there is no score",
         )
         for protocol in facts.protocols
         if protocol.score_ms is None
     ]
     if not facts.protocols:
-        reasons.append((FAULT, "the logs hold no task: there is no score"))
+        reasons.append((ABORTED if facts.cut_short else FAULT, "the logs hold no task: there is no score"))
     return reasons
+
+
+def _cause_of_few(facts: Facts, task: TaskStatistics, limits: Mapping[str, Any]) -> str:
+    """Return why a task has too few hits: the terms only if the server, or the end by `abort_on`, is no reason.
+
+    1. Terms, if the plan has too few of the task.
+    2. The load, if enough were due: they failed, or were not done.
+    3. The end by `abort_on`, if the others would have been due later.
+    4. The load, if too little of the plan's was made: users of a slow server have less mail to answer. A task that is
+       rare by itself, or whose records may be missing, is no such reason.
+    """
+    planned = _planned(facts, task)
+    if planned is not None and planned < limits["hits"]:
+        return TERMS
+    if task.planned >= limits["hits"]:
+        return LOAD
+    if facts.cut_short:
+        return ABORTED
+    complete = not (facts.incomplete or facts.lost_users or facts.own_faults)
+    return LOAD if complete and planned is not None and _load_below(facts, limits["load"]) else TERMS
+
+
+def _planned(facts: Facts, task: TaskStatistics) -> int | None:
+    """Return the number of a task in the plan; None if it is not known. The plan does not tell drivers apart."""
+    if facts.load is None or len(facts.protocols) > 1 or task.task not in facts.load.tasks:
+        return None
+    return facts.load.tasks[task.task].planned
 
 
 def _few_hits(facts: Facts, limits: Mapping[str, Any]) -> list[tuple[ProtocolStatistics, TaskStatistics]]:

@@ -189,8 +189,8 @@ async def make_load(
                     background_tasks(loss_watch.keep(), _listen(controller, control, clock)),
                 ):
                     await coordinator.run()
-                    if control.why is not None:
-                        machine_log.facts({"ended_why": control.why})
+                    if control.early_end is not None:
+                        machine_log.facts(control.early_end.facts)
         finally:
             with suppress(OSError):  # a full disk: only the machine's own figures are lost
                 machine_log.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.records import FAILURES
 from loadsim.model.scenario_sections import AbortOn
+from loadsim.timinglog.early_end import ABORT_ON, USERS_LOST
 
 FEWEST_TASKS = 20
 """The share of failed tasks among fewer is no evidence."""
@@ -55,6 +58,11 @@ class AbortCheck:
     @property
     def _period(self) -> str:
         return f"{self._abort_on.period_s:g} s"
+
+
+def ended_by(lost: Collection[str]) -> str:
+    """Return what ended a run by `abort_on`, with these members lost: their users count as without a session."""
+    return USERS_LOST if lost else ABORT_ON
 
 
 def _percent(share: float) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_tr
 from loadsim.engine.snapshot import SNAPSHOT, LiveSnapshot
 from loadsim.errors import printable
 from loadsim.model.ports import Clock
+from loadsim.timinglog.early_end import EarlyEnd, early_end
 from loadsim.timinglog.json_checks import Check, each_of, having, text, whole
 
 ACCEPTED_AT_ONCE = 500
@@ -98,8 +99,8 @@ def message(kind: str, check: Check = _true) -> Callable[[type[M]], type[M]]:
     return make
 
 
-def _why(value: Any) -> str | None:
-    return None if value is True else text(value)
+def _end(value: Any) -> str | None:
+    return None if value is True else early_end(value)
 
 
 def _mail(value: Any) -> str | None:
@@ -143,11 +144,15 @@ class Drained(Message):
     """All mail of the run has been seen: wait for none."""
 
 
-@message("stop", _why)
+@message("stop", _end)
 class Stop(Message):
-    """End early; a second time: at once. To a worker, with the reason; true if there is none."""
+    """End early; a second time: at once. To a worker, with the reason; true if a user ended the run."""
 
-    why: str | Literal[True] = True
+    end: EarlyEnd | Literal[True] = True
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        return cls(True if value is True else EarlyEnd(*value))
 
 
 @message("given up", text)

@@ -44,6 +44,7 @@ from loadsim.engine.event_loop import task_group
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment
+from loadsim.timinglog.early_end import EarlyEnd
 
 USERS_PER_ENGINE = 15_000
 """More than a core can serve in real time, by this project's measurements."""
@@ -172,9 +173,9 @@ class Coordinator:
         """True after `stop` or `give_up`."""
         return self._stops > 0
 
-    def stop(self, why: str | None = None) -> None:
-        """End the run early; a second call: at once. Workers record `why`, if it is given."""
-        self._end_early(Stop(why or True))
+    def stop(self, end: EarlyEnd | None = None) -> None:
+        """End the run early; a second call: at once. Workers record `end`, if it is given."""
+        self._end_early(Stop(end or True))
 
     def give_up(self, why: str) -> None:
         """End the members although the run goes on: the rest of their work is lost."""

@@ -25,6 +25,7 @@ from loadsim.engine.control import (
     encode,
 )
 from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.timinglog.early_end import EarlyEnd
 
 
 class Controlled(Protocol):
@@ -63,7 +64,7 @@ class RemoteControl:
         self._drained = False
         self._reported: tuple[int, int] | None = None  # in the drain: outstanding and received messages
         self.controlled: Controlled | None = None
-        self.why: str | None = None  # the coordinator stopped us, if it gave a reason
+        self.early_end: EarlyEnd | None = None  # the coordinator stopped us, if it gave a reason
 
     def send(self, message: Message) -> None:
         """Send a message, without waiting for its delivery."""
@@ -134,8 +135,8 @@ class RemoteControl:
                 self._draining.set()
             case Drained():
                 self._drained = True
-            case Stop(why):
-                self.why = self.why if why is True else why
+            case Stop(end):
+                self.early_end = self.early_end if end is True else end
                 self.stop()
             case GivenUp(why):
                 self.give_up(why)

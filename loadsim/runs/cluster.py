@@ -30,7 +30,7 @@ from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
 from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.cluster.worker_channels import worker_channels
-from loadsim.engine.abort import AbortCheck
+from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, encode
@@ -52,6 +52,7 @@ from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.timinglog.early_end import EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
@@ -265,7 +266,7 @@ class _ClusterRun:
             why = abort_check.judge(snapshot) or self._loss(coordinator)
             if why and not coordinator.stopped:
                 events.write("abort", why=why)
-                coordinator.stop(why)
+                coordinator.stop(EarlyEnd(ended_by(coordinator.lost), why))
 
         self.watcher.stage("load")
         control = StandaloneControl(MonotonicClock(), START_AHEAD_S)

@@ -14,7 +14,7 @@ from typing import Any
 
 from loadsim.analysis.probe_reasons import misnamed
 from loadsim.control_groups import usable_cores
-from loadsim.engine.abort import AbortCheck
+from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator, engines_for
 from loadsim.engine.event_log import Events
@@ -53,6 +53,7 @@ from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.timinglog.early_end import START_MISSED, EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import check_plugin_tasks
@@ -265,17 +266,19 @@ class _LocalRun:
             while samples:
                 self.watcher.sampled(*samples.pop(0))
             self.watcher.snapshot(snapshot, {})
-            why = abort_check.judge(snapshot) or (control and control.judge(snapshot))
+            by, why = ended_by(coordinator.lost), abort_check.judge(snapshot)
+            if why is None and control:
+                by, why = START_MISSED, control.judge(snapshot)
             if why and not coordinator.stopped:
-                give_up(why)
+                end(by, why)
 
-        def give_up(why: str) -> None:
+        def end(by: str, why: str) -> None:
             events.write("abort", why=why)
-            machine_log.facts({"ended_why": why})
+            machine_log.facts(EarlyEnd(by, why).facts)
             coordinator.stop()
 
         self.watcher.stage("load")
-        control = self._scheduled_start(give_up)
+        control = self._scheduled_start(partial(end, START_MISSED))
         coordinator = Coordinator(begins, events, watch, control)
         sampling = sampled(
             probes,

@@ -14,6 +14,7 @@ from loadsim.errors import LogError
 from loadsim.model.criteria import LIMITS
 from loadsim.model.partition import CIRCLE, MOST_SLICES
 from loadsim.model.terms import CANONICAL, FIGURE_NAME, MONITOR_NAME, MOST_USERS, STRESS
+from loadsim.timinglog.early_end import ENDED_BY, ENDED_WHY, by
 from loadsim.timinglog.json_checks import (
     Check,
     each_in,
@@ -162,7 +163,8 @@ _FACTS: Mapping[str, Check] = {
     **dict.fromkeys(("start_ns", "began_ns", "watched_until_ns"), _INSTANT),
     "drain_s": _SECONDS,
     "ended": word("completed", "early", GIVEN_UP),
-    **dict.fromkeys(("ended_why", "given_up_why"), text),
+    ENDED_BY: by,
+    **dict.fromkeys((ENDED_WHY, "given_up_why"), text),
     **dict.fromkeys(("lost_users", "undelivered", "sessions_lost", "sessions_restored", "silent_activities"), _COUNT),
     "own_faults": each_in(_COUNT),
     "users_given_up": _COUNT,

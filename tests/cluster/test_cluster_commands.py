@@ -215,6 +215,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
         assert whole.process.wait() == INVALID
     score = json.loads((out / "score.json").read_text())
     assert "ended early: client two was lost, and cluster.on_client_loss is stop" in score["verdict"]["reasons"]
+    assert "fault" in score["verdict"]["causes"] and "aborted" not in score["verdict"]["causes"]
     assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 3), ("two", 3)]
 
 

@@ -32,6 +32,7 @@ from loadsim.monitor.wall_clock import clock_facts
 from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
+from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.timinglog.reader import MONITOR
@@ -323,7 +324,7 @@ def test_every_fact_of_the_timing_log_is_described():
     said |= server_storage(services).keys()
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
-    said |= clock_facts().keys() | {MONITOR, COLLECTION}
+    said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {MONITOR, COLLECTION}
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

@@ -46,7 +46,7 @@ LINES: Sequence[dict[str, Any]] = (
     {"drain": True},
     {"drained": True},
     {"stop": True},
-    {"stop": "why"},
+    {"stop": ["abort_on", "why"]},
     {"given up": "why"},
     {"begin": {"users": 1}},
     {"clock": [1, 2, 3, 4]},

@@ -162,7 +162,7 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
     why = "100 % of the users without a session over 2 s, at most 50 %"
     verdict = json.loads((out / "score.json").read_text())["verdict"]
     assert verdict["validity"] == "invalid"
-    assert verdict["reasons"][0] == f"ended early: {why}"
+    assert (verdict["reasons"][0], "aborted" in verdict["causes"]) == (f"ended early: {why}", True)
     assert f"ended early: {why}" in " ".join(printed.split())
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     (abort,) = [event for event in events if event["event"] == "abort"]

@@ -86,6 +86,7 @@ FILE_SYSTEM = {"source": "/dev/x", "type": "ext4", "mounted_at": "/", "options":
 MACHINE_FACTS: dict[str, Any] = {
     "start_ns": START_NS,
     "ended": "completed",
+    "ended_by": "abort_on",
     "ended_why": "",
     "server_here": True,
     "shares_cpus": False,

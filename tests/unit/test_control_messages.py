@@ -11,6 +11,7 @@ from loadsim.engine import control
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Message, decode, encode
 from loadsim.engine.mail_in_transit import MailInTransit
+from loadsim.timinglog.early_end import EarlyEnd
 from loadsim.users.alarm import Alarm
 
 SNAPSHOT: dict[str, Any] = {
@@ -31,7 +32,7 @@ TO_MEMBER: dict[str, tuple[Any, Message]] = {
     "accepted": ([["n1.0", 2]], control.Accepted([["n1.0", 2]])),  # type: ignore[list-item]
     "drain": (True, control.Drain()),
     "drained": (True, control.Drained()),
-    "stop": ("a client was lost", control.Stop("a client was lost")),
+    "stop": (["users lost", "c1 was lost"], control.Stop(EarlyEnd("users lost", "c1 was lost"))),
     "given up": ("it was silent", control.GivenUp("it was silent")),
 }
 
@@ -58,7 +59,7 @@ def test_each_message_has_its_type_and_its_line(
 
 
 def test_a_stop_without_a_reason_has_none() -> None:
-    """True means that no reason was given."""
+    """True means that a user ended the run."""
     assert decode(line_of(stop=True), TO_A_MEMBER) == control.Stop()
     assert encode(control.Stop()) == line_of(stop=True)
 
@@ -77,6 +78,11 @@ def test_a_snapshot_is_read_with_its_count() -> None:
         (line_of(begin={}), "expected one of log on"),
         (line_of(start="soon"), "start: expected"),
         (line_of(accepted=[["n1.0", 0]]), "accepted"),
+        (line_of(stop="why"), "stop: expected what ended the run, and why"),
+        (line_of(stop=["weather", "rain"]), "stop: expected"),
+        (line_of(stop=[["abort_on"], "why"]), "stop: expected"),
+        (line_of(stop=["abort_on", 62]), "stop: expected"),
+        (line_of(stop=["abort_on", "why", "more"]), "stop: expected"),
     ],
 )
 def test_other_lines_to_a_member_are_rejected(line: bytes, problem: str) -> None:

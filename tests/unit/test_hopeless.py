@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadsim.engine.abort import FEWEST_TASKS, AbortCheck
+from loadsim.engine.abort import FEWEST_TASKS, AbortCheck, ended_by
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario_sections import AbortOn
 
@@ -107,3 +107,9 @@ def test_users_of_engines_that_never_came_are_lost_too() -> None:
     """The share is of the scenario's users, not of those that are heard of."""
     half = ended(AbortOn(lost_users=0.4), lambda second: replace(at(second, users_on=50), users=50))
     assert half == (30, "50 % of the users without a session over 30 s, at most 40 %")
+
+
+@pytest.mark.parametrize(("lost", "by"), [([], "abort_on"), (["c2"], "users lost")])
+def test_an_end_after_a_loss_says_nothing_about_the_server(lost: list[str], by: str) -> None:
+    """The users of a lost client or engine count as users without a session."""
+    assert ended_by(lost) == by

@@ -18,7 +18,7 @@ from scripted_engines import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel
-from loadsim.engine.control import TO_A_MEMBER, Over, Start, decode, encode
+from loadsim.engine.control import TO_A_MEMBER, Over, Start, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.participant import RemoteControl
@@ -26,6 +26,7 @@ from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import RunInvalid
 from loadsim.model.partition import Assignment
+from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
 
 AHEAD_NS = 3600 * 10**9
 
@@ -121,13 +122,21 @@ class Machine:
             self.ended = self.ended or "cut off"
             self._said.put_nowait(b"")
 
+    @property
+    def early_end(self) -> EarlyEnd | None:
+        """What its log will state."""
+        return self._leader.early_end
+
     def heard(self, engine: int) -> list[tuple[str, Any]]:
         """What one of its engines was told after its beginning."""
         return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
 
 def conduct(
-    *machines: Machine, watch: Callable[[LiveSnapshot], None] = lambda _: None, stop: bool = False
+    *machines: Machine,
+    watch: Callable[[LiveSnapshot], None] = lambda _: None,
+    stop: bool = False,
+    end: EarlyEnd | None = None,
 ) -> list[dict[str, Any]]:
     """A station's run with these machines; its events."""
     out = io.StringIO()
@@ -139,7 +148,7 @@ def conduct(
     async def main() -> None:
         station = Coordinator(machines, Events(out), watch, open_channel=open_channel)
         if stop:
-            asyncio.get_running_loop().call_soon(station.stop)
+            asyncio.get_running_loop().call_soon(station.stop, end)
         await asyncio.wait_for(station.run(), PATIENCE_S)
 
     asyncio.run(main())
@@ -230,7 +239,17 @@ def test_stop_reaches_the_engines_of_all_machines(tmp_path: Path) -> None:
     conduct(*machines, stop=True)
     for machine in machines:
         assert "start" not in dict(machine.heard(1))
-        assert machine.lost is None
+        assert (machine.lost, machine.early_end) == (None, None)
+
+
+def test_machines_are_told_what_ended_the_run(tmp_path: Path) -> None:
+    """Their logs state it; a user who then ends the run at once does not change it."""
+    stopped = READY + "hear('stop'); say(over=True)"
+    machine = Machine(tmp_path, "one", 1, 4, [stopped])
+    machine.at_end = lambda: machine.send(encode(Stop()))
+    end = EarlyEnd(ABORT_ON, "failed share 62 % over 60 s, at most 50 %")
+    conduct(machine, stop=True, end=end)
+    assert machine.early_end == end
 
 
 def test_a_machine_that_is_stopped_waits_for_no_other(tmp_path: Path) -> None:

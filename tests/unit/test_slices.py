@@ -349,7 +349,7 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
 
 def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
     """Its machine gave up, which is said by slice, in its answer and in that of all; of its mail nobody can tell."""
-    facts = {"ended": "early", "ended_why": "not ready"}
+    facts = {"ended": "early", "ended_by": "start missed", "ended_why": "not ready"}
     second, third = (part_of_sample(tmp_path, text, facts=facts) for text in ("2/3", "3/3"))
     sent = [event("accepted", "n1.0", next(iter(Slice.parse("2/3").assignment(4))), 1000)]
     first = part_of_sample(tmp_path, "1/3", mails=sent)
@@ -360,6 +360,7 @@ def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
         summary = summarise(logs)
         assert summary.exit_status == 3
         assert summary.score["verdict"]["reasons"][0] == f"ended early: {why}"
+        assert summary.score["verdict"]["causes"][0] == "fault"
     assert (summary.score["delivery"]["unwatched"], summary.score["delivery"]["undelivered_at_end"]) == (1, 0)
 
 

@@ -28,7 +28,7 @@ from kept_signals import kept_signals
 from paths import ROOT
 from patience import PATIENCE_S
 from small_runs import written
-from timing_samples import ENDED, skipped
+from timing_samples import ENDED, done, skipped
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.suite import ComparedCells, SuiteFigures
@@ -51,6 +51,7 @@ from loadsim.runs.watcher import SILENT
 
 Capture = pytest.CaptureFixture[str]
 FAILS: dict[str, Any] = {"before": [{"run": ["false"]}]}
+ABORTED = {**ENDED, "ended": "early", "ended_by": "abort_on", "ended_why": "half of all tasks failed"}
 
 
 @pytest.fixture(autouse=True)
@@ -230,9 +231,10 @@ def test_failed_runs_are_retried_recorded_and_survived() -> None:
     "overloaded",
     [
         {"tasks": [skipped("READ", 1000 * at) for at in range(1, 6)]},
-        {"facts": {**ENDED, "ended": "early", "ended_why": "half of all tasks failed"}},
+        {"facts": ABORTED},
+        {"facts": ABORTED, "tasks": [done("READ", -1000, 10, outcome="refused", error="NO")] * 60},
     ],
-    ids=["load", "aborted"],
+    ids=["load", "aborted", "aborted before the window"],
 )
 def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overloaded: dict[str, Any]) -> None:
     """Its cell misses its criteria: repeating such runs would choose those in which the server kept up."""

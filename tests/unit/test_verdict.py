@@ -110,7 +110,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
     (with_facts(ended_early=True), "invalid", True, 3, ("the run was ended early",)),
     (
-        with_facts(ended_early=True, ended_why="1204 sessions lost over 30 s, at most 1000"),
+        with_facts(ended_early=True, aborted_why="1204 sessions lost over 30 s, at most 1000"),
         "invalid", True, 3,
         ("ended early: 1204 sessions lost over 30 s, at most 1000",),
     ),
@@ -192,7 +192,9 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         (with_facts(protocols=(protocol(task(p95_ms=None, ok=0, refused=50)),)), ("load",)),
         (with_facts(window_s=Window(60, 119.5)), ("terms",)),
         (with_facts(ended_early=True), ("ended",)),
-        (with_facts(ended_early=True, ended_why="1204 sessions lost over 30 s, at most 1000"), ("aborted",)),
+        (with_facts(ended_early=True, aborted_why="1204 sessions lost over 30 s, at most 1000"), ("aborted",)),
+        (with_facts(ended_early=True, ended_why="client c2 was lost"), ("fault",)),
+        (with_facts(ended_early=True, aborted_why="1204 sessions lost", ended_why="not ready"), ("fault", "aborted")),
         (with_facts(invalid_runs=("run 1 by itself is invalid",)), ("runs",)),
         (with_facts(lost_users=3, window_s=Window(60, 61), ended_early=True), ("fault", "terms", "ended")),
     ],
@@ -202,6 +204,89 @@ def test_each_reason_for_an_invalid_run_has_its_cause(
 ) -> None:
     """Scripts, and the search for the capacity, tell a slow server from a slow generator by it."""
     assert judge(change(FINE), (MET,), LIMITS).causes == causes
+
+
+def starved(replies: int, made: int, **fields: Any) -> Facts:
+    """The facts of a server so slow that 14 of the plan's answers were due, of `made` of 1,000 tasks in all."""
+    answers = task("REPLY ALL", weight=1, ok=10, refused=4)
+    load = Load({"READ": TaskLoad(1000 - replies, made - 14), "REPLY ALL": TaskLoad(replies, 14)})
+    return replace(FINE, **({"protocols": (protocol(task(), answers),), "load": load} | fields))
+
+
+@pytest.mark.parametrize(
+    ("facts", "causes"),
+    [
+        (starved(86, 380), ("load",)),
+        (starved(20, 380), ("load",)),
+        # The run is too small by its plan
+        (starved(19, 380), ("load", "terms")),
+        (starved(19, 1000), ("terms",)),
+        # The load was made: that one task is rare is chance
+        (starved(86, 960), ("terms",)),
+        (starved(20, 1000), ("terms",)),
+        # Tasks may be missing from the logs, or for a fault of the generator
+        (starved(86, 380, incomplete=("a.tlog: cut",)), ("load", "terms")),
+        (starved(86, 380, lost_users=1), ("load", "terms")),
+        (starved(86, 380, lost_users=3), ("fault", "load", "terms")),
+        (starved(86, 380, generator=Generator(lateness_p95_ms=50.1)), ("generator", "load")),
+        (starved(86, 380, window_s=Window(60, 119.5)), ("load", "terms")),
+        (starved(86, 380, ended_early=True), ("load", "ended")),
+        # The plan does not tell the tasks of two drivers apart, and has no SYNC; old logs have no plan
+        (
+            starved(86, 380, protocols=(protocol(task()), protocol(task("REPLY ALL", ok=14), name="aioimaplib"))),
+            ("load", "terms"),
+        ),
+        (starved(86, 380, protocols=(protocol(task(), task("SYNC", ok=14)),)), ("load", "terms")),
+        (starved(86, 380, load=None), ("terms",)),
+    ],
+)
+def test_a_slow_server_is_no_short_plan(facts: Facts, causes: tuple[str, ...]) -> None:
+    """Its users answer less mail. More days would not help them, and a repeated run could be better by chance only."""
+    verdict = judge(facts, (MET,), LIMITS)
+    assert (verdict.validity, verdict.causes) == ("invalid", causes)
+    short = "terms" in causes and facts.window_s == FINE.window_s
+    assert (MORE_HITS in verdict.advice) == short
+
+
+def test_the_plans_number_is_that_of_all_runs_together() -> None:
+    """Two runs with 10 answers each have planned the 20 that are needed, as their hits count together, too."""
+    facts = starved(20, 380)
+    assert facts.load is not None
+    verdict = judge(replace(facts, load=replace(facts.load, runs=2)), (MET,), LIMITS)
+    assert verdict.causes == ("load",)
+
+
+def test_an_abort_of_a_run_too_small_by_its_plan_keeps_the_cause() -> None:
+    """Too few tasks in the plan do not follow from the end."""
+    small = starved(19, 380, ended_early=True, aborted_why="1204 sessions lost")
+    assert judge(small, (MET,), LIMITS).causes == ("load", "terms", "aborted")
+    assert judge(starved(86, 380, ended_early=True, aborted_why="x"), (MET,), LIMITS).causes == ("load", "aborted")
+
+
+@pytest.mark.parametrize(
+    ("fields", "causes"),
+    [
+        ({}, ("aborted",)),
+        ({"protocols": ()}, ("aborted",)),
+        # What does not follow from the end stays
+        ({"protocols": (), "incomplete": ("a.tlog: cut",)}, ("fault", "aborted")),
+        ({"incomplete": ("a.tlog: cut",)}, ("terms", "aborted")),
+        ({"lost_users": 3}, ("fault", "aborted")),
+        ({"unended": True, "ended_early": False}, ("fault", "terms")),
+        ({"own_faults": ("the generator itself failed in 1 task: no memory (ENOMEM)",)}, ("generator", "aborted")),
+        ({"generator": Generator(lateness_p95_ms=50.1)}, ("generator", "aborted")),
+        ({"window_s": Window(60, 119.5)}, ("terms", "aborted")),
+        # Other ends explain nothing about the server
+        ({"aborted_why": None, "ended_why": "client c2 was lost"}, ("fault", "terms")),
+        ({"aborted_why": None}, ("terms", "ended")),
+    ],
+)
+def test_tasks_that_an_abort_left_out_are_no_fault_of_the_run(fields: dict[str, Any], causes: tuple[str, ...]) -> None:
+    """The log has 3 of 20 hits that are needed, and no others that were due."""
+    cut_short = replace(with_task(ok=3, refused=2)(FINE), ended_early=True, aborted_why="1204 sessions lost")
+    verdict = judge(replace(cut_short, **fields), (MET,), LIMITS)
+    assert (verdict.validity, verdict.causes) == ("invalid", causes)
+    assert (MORE_HITS in verdict.advice) == ("terms" in causes and "window_s" not in fields)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Early ends: an answer about the server if `abort_on` ended the run, else a fault of the machines of the load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timing_samples import ENDED, done, write_sample
+
+from loadsim.analysis.capacity_step import judge_step
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.errors import LogError
+from loadsim.report.banner import banner
+from loadsim.runs.resumable import finished_score
+
+ABORTED = {"ended_by": "abort_on", "ended_why": "failed share 62 % over 60 s, at most 50 %"}
+LOSS = "client c2 was lost, and cluster.on_client_loss is stop"
+
+
+def ended(place: Path, tasks: Sequence[dict[str, Any]], facts: dict[str, Any], **header: Any) -> Summary:
+    """The summary of a run with 1,000 users that ended early; all of its logs are complete."""
+    own = {"limits": {"hits": 20}, "users": 1000, "engine_users": 1000, "weights": {"READ": 10, "SEND": 1}, **header}
+    write_sample(place / "logs" / "c1.0.tlog", tasks, header=own, facts={**ENDED, "ended": "early", **facts})
+    return summarise([place])
+
+
+def refused(task: str, *due_s: float) -> list[dict[str, Any]]:
+    """Tasks that the server refused."""
+    return [done(task, 1000 * at_s, 10, outcome="refused", error="NO") for at_s in due_s]
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "step"),
+    [
+        (ABORTED, "aborted", "fail"),
+        ({"ended_by": "users lost", "ended_why": LOSS}, "fault", "void"),
+        ({"ended_by": "start missed", "ended_why": "not ready for the common start"}, "fault", "void"),
+        # Logs without the fact: the reason may be any
+        ({"ended_why": LOSS}, "fault", "void"),
+        ({"ended_why": ABORTED["ended_why"]}, "fault", "void"),
+        ({}, "ended", "void"),
+    ],
+)
+def test_only_abort_on_says_that_the_server_failed(
+    facts: dict[str, Any], cause: str, step: str, tmp_path: Path
+) -> None:
+    """The loss of a client says nothing about the server, even if all logs are here and no user is lost."""
+    found = ended(tmp_path, [done("READ", 1000 * at, 5) for at in range(1, 60)], facts)
+    assert (found.verdict.validity, found.verdict.causes, found.exit_status) == ("invalid", (cause,), 3)
+    assert ("did not take the load of 1,000 users" in banner(found)) == (cause == "aborted")
+    assert judge_step(found.score).result == step
+
+
+@pytest.mark.parametrize(
+    ("tasks", "causes"),
+    [
+        (refused("READ", *range(1, 60)), ("aborted",)),
+        (refused("READ", *range(1, 110)) + refused("SEND", 101, 103), ("load", "aborted")),
+        (refused("READ", *range(1, 190)) + refused("SEND", *range(100, 180, 2)), ("load", "aborted")),
+        (refused("SEND", 101, 103), ("load", "aborted")),
+        (refused("SYNC", *range(1, 110)), ("aborted",)),
+        ([], ("aborted",)),
+    ],
+    ids=["before the window", "early in it", "late in it", "few tasks", "no scored task", "no task"],
+)
+def test_an_abort_is_an_answer_whenever_it_comes(
+    tasks: Sequence[dict[str, Any]], causes: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Tasks that would have been due later are no fault: a retry might meet the criteria by chance."""
+    found = ended(tmp_path, tasks, ABORTED, window_s=[100.0, 200.0])
+    assert (found.verdict.causes, found.verdict.advice) == (causes, ())
+    assert judge_step(found.score).result == "fail"
+    kept = finished_score(tmp_path)  # as a suite or a search reads it after a crash
+    assert kept is not None
+    assert tuple(kept["verdict"]["causes"]) == causes
+
+
+@pytest.mark.parametrize("hostile", ["weather", 1, None, ["abort_on"]])
+def test_a_log_cannot_state_another_end(hostile: Any, tmp_path: Path) -> None:
+    """A log is refused that loadsim did not write."""
+    with pytest.raises(LogError, match="ended_by: expected one of abort_on, users lost, start missed"):
+        ended(tmp_path, [done("READ", 1000, 5)], {"ended_by": hostile, "ended_why": "x"})
