@@ -299,11 +299,14 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
         lost = f"the generator lost {facts.lost_users:,} of {facts.users:,} users"
         reasons.append((FAULT, f"{lost}, at most {_percent(limits['lost_users'])} allowed"))
     totals = Totals.of(facts.protocols)
+    missing = FAULT if facts.incomplete else LOAD  # what damaged logs lack may have been done
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
-        reasons.append((LOAD, f"{_attempted(totals)}, at least {_percent(limits['done'])} needed"))
+        reasons.append((missing, f"{_attempted(totals)}, at least {_percent(limits['done'])} needed"))
     least = limits["load"]
-    reasons += [(LOAD, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
-    reasons += [(LOAD, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)]
+    reasons += [(missing, f"{found}, at least {_percent(least)} needed") for found in _load_below(facts, least)]
+    reasons += [
+        (missing, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)
+    ]
     if facts.mixed:
         reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(map(named, facts.mixed))}"))
     length_s = facts.window_s.length_s

@@ -225,7 +225,7 @@ def starved(replies: int, made: int, **fields: Any) -> Facts:
         (starved(86, 960), ("terms",)),
         (starved(20, 1000), ("terms",)),
         # Tasks may be missing from the logs, or for a fault of the generator
-        (starved(86, 380, incomplete=("a.tlog: cut",)), ("load", "terms")),
+        (starved(86, 380, incomplete=("a.tlog: cut",)), ("fault", "terms")),
         (starved(86, 380, lost_users=1), ("load", "terms")),
         (starved(86, 380, lost_users=3), ("fault", "load", "terms")),
         (starved(86, 380, generator=Generator(lateness_p95_ms=50.1)), ("generator", "load")),
