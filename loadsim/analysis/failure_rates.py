@@ -83,7 +83,7 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def together(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
+def more_failures(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
     """Return the side with more failures of a task (new before base), and True if those of a task are significant."""
     tasks = list(tasks)
     sides: tuple[Side, ...] = ("new", "base")
