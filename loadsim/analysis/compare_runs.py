@@ -20,7 +20,7 @@ from loadsim.analysis.compare import (
 from loadsim.analysis.compare_decision import by_criteria, by_response, by_score, missed_more, together
 from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, named, of_both, read_run
 from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, warnings_of
-from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures
+from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures, shown
 from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
@@ -34,6 +34,9 @@ EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1,
 
 Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
 """By side, the tasks of each run."""
+
+FailedMore = Mapping[str, tuple[Side | None, bool]]
+"""By score, the side with more failures, and True if that is significant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ def compare_runs(
         _samples({side: [run.entry.response_scores_ms for run in of_side] for side, of_side in runs.items()}), looks
     )
     more_missed = missed_more(runs)
-    with_failures = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
+    with_failures = _failed_more(scores, tasks, rates, looks)
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
     decision, more_repeats = None, None
@@ -225,12 +228,16 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _failed_more(score: str, tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> tuple[Side | None, bool]:
-    """Return the side with more failures of a scored task, and True if that is significant."""
-    module = score.removesuffix(SCORE)
-    scored = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
-    of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
-    return more_failures(of_score, looks)
+def _failed_more(scores: Sequence[Sample], tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> FailedMore:
+    """Return, for each score, the side with more failures of a scored task, and True if that is significant."""
+    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name: one for name, one in rates.items() if name in weighted}
+    significant = shown(scored, looks)
+
+    def of_score(driver: str) -> tuple[Side | None, bool]:
+        return more_failures({name: one for name, one in scored.items() if name.startswith(driver)}, significant)
+
+    return {sample.name: of_score(sample.name.removesuffix(SCORE)) for sample in scores}
 
 
 def _failure_rate_warning(name: str, one: FailureRates) -> str:
