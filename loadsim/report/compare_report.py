@@ -189,8 +189,8 @@ def _next(comparison: Comparison) -> str:
         return "find out in the reports of single runs why new missed criteria. Such runs are no base of a comparison."
     if "slower" in waits and "slower" not in changes:
         return (
-            "find out in the reports of single runs when tasks began late: users wait longer for their turn, although"
-            " the server is no slower at what it does."
+            "find out in the reports of single runs when tasks began late or failed: users wait longer, although the"
+            " server is no slower at what it does."
         )
     if min(len(figures.base), len(figures.new)) < 2:
         return f"{repeats_words(figures)}: even runs of the same server vary."

@@ -14,6 +14,7 @@ from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
     finding,
+    has_infinite,
     interval_words,
     invalid_runs,
     is_embedded,
@@ -111,12 +112,13 @@ def _table(figures: ComparisonFigures) -> list[Sequence[str]]:
 
 
 def _row(one: ComparedFigure) -> Sequence[str]:
+    by = "-" if has_infinite(one) else f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}"
     return (
         one.difference.name,
         ms(one.difference.base_ms),
         ms(one.difference.new_ms),
-        f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}",
-        ratio_words(one.difference.ratio),
+        by,
+        "-" if has_infinite(one) else ratio_words(one.difference.ratio),
         interval_words(one),
         p_words(one.difference.p),
         ratio_words(one.difference.detectable) if one.difference.low is not None else "-",

@@ -43,7 +43,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
     changes = changes or [f"{INCONCLUSIVE}there is no score that all runs have"]
     before = [*missed_more(figures), *_longer_waits(figures)]
     if before or figures.decision is not None:
-        changes[0] = changes[0].removeprefix(INCONCLUSIVE)
+        changes = [change.removeprefix(INCONCLUSIVE) for change in changes]
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
         sentence = f"{figures.decision}: {sentence}; at most {(figures.max_regression or 0) * 100:g} % allowed"

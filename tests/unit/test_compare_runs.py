@@ -371,7 +371,7 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
     assert (response["change"], response["new_ms"]) == ("slower", pytest.approx(100 * 1.002**2 + 4500, rel=1e-3))
     assert tone(found) == "bad"
     for advice in describe_comparison(found).sections[0].blocks[-1:]:
-        assert "find out in the reports of single runs when tasks began late" in str(advice)
+        assert "find out in the reports of single runs when tasks began late or failed" in str(advice)
 
 
 def test_without_a_limit_longer_waits_are_stated(tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_an_infinite_response_score_is_worse_than_any_other(
     assert json.dumps(found.document, allow_nan=False)
     assert found.document["decision"] == decision
     text = compare_text(found)
-    assert re.search(r"\nResponse score .*never", text)
+    assert re.search(r"\nResponse score .*never.* - +- +- ", text)
     assert ("the response score is infinite in a larger share of new runs" in text) == (ratio == "inf")
     assert describe_comparison(found).verdict
 
