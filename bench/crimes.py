@@ -44,7 +44,7 @@ SERVICE_S = 0.020
 """Of a command, on average."""
 
 BEGUN = "2026-01-05T08:00:00+00:00"
-"""When all of these runs begin, by their logs."""
+"""When these runs begin, by their logs, unless they are compared."""
 
 
 def scenario_of(place: Path, seed: int = 1) -> Scenario:
@@ -98,11 +98,14 @@ class _Scene(StandaloneControl):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
-    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log."""
+def commit(crime: Crime, plan: Plan, log: Path, contents: Contents, *, run: str = "run", begun: str = BEGUN) -> None:
+    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log.
+
+    `run` and `begun` are its name and time in the log.
+    """
     scenario = plan.scenario
     workload = Workload(scenario)
-    header = run_header(workload, "run", "in memory", plan.digest, None, load=plan.tally.load())
+    header = run_header(workload, run, "in memory", plan.digest, None, load=plan.tally.load())
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
     async def main(clock: LoopClock) -> None:
@@ -111,7 +114,7 @@ def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
             workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
         )
         module.post = crime.post and crime.post(module)
-        writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": BEGUN}, clock.now_ns())
+        writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
         scene.engine = engine = Engine(
             Dependencies(
                 workload=workload,

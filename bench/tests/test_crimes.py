@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from bench import crimes, tables
-from bench.crimes import Row, document, judged
-from bench.misdeeds import ACCEPTED, CRIMES, LASTING, LENGTHS_S, NONE
+from bench.crimes import Row, commit, document, judged, scenario_of
+from bench.misdeeds import ACCEPTED, CRIMES, LASTING, LENGTHS_S, NONE, Crime
+from loadsim.analysis.compare_runs import compare_runs
+from loadsim.dryrun.plan import make_plan
 from loadsim.errors import ConfigError
+from loadsim.model.content.compose import Contents
 
 BY_TITLE = {crime.title: crime for crime in CRIMES}
 
@@ -45,6 +48,34 @@ def test_worse_harm_has_no_better_response_score(rows: dict[str, Row], name: str
     """The longer it lasts, the worse; and none is as good as a healthy server."""
     found = [response_score_ms(rows[f"{name}, {length_s:g} s"]) for length_s in LENGTHS_S]
     assert [response_score_ms(rows[NONE.title]), *found] == sorted([response_score_ms(rows[NONE.title]), *found])
+
+
+SEEDS = (1, 2, 3)
+"""The seeds of the runs that are compared: each occurs once on both sides."""
+
+
+def runs_of(crime: Crime, place: Path, minute: int) -> list[Path]:
+    """Runs of three seeds, an hour apart."""
+    logs = []
+    for seed in SEEDS:
+        logs.append(place / f"{minute}-{seed}.tlog")
+        plan, begun = make_plan(scenario_of(place, seed)), f"2026-01-05T{8 + seed:02d}:{minute:02d}:00+00:00"
+        commit(crime, plan, logs[-1], Contents(seed), run=logs[-1].stem, begun=begun)
+    return logs
+
+
+def test_a_server_that_was_down_is_no_match_for_a_healthy_one(tmp_path: Path) -> None:
+    """Service times differ by 1 %, but users waited 20 s longer, and all criteria of waiting were missed."""
+    healthy, down = (
+        runs_of(BY_TITLE[title], tmp_path, minute)
+        for minute, title in enumerate((NONE.title, "outage, connections refused, 25 s"))
+    )
+    found = compare_runs(healthy, down, max_regression=0.05)
+    assert (found.figures.decision, found.exit_status) == ("failed", 1)
+    assert {"response_score_ms", "down_share", "logon_failed_share"} <= set(found.figures.missed_more)
+    (score,), (response,) = found.figures.scores, found.figures.response_scores
+    assert score.difference.ratio == pytest.approx(1, abs=0.02)
+    assert response.change == "slower" and response.difference.ratio > 10
 
 
 def test_the_page_has_the_table(rows: dict[str, Row]) -> None:

@@ -39,6 +39,9 @@ _DRAWS = 20_000
 _LARGEST = 700.0
 """About the logarithm of the largest float, to which ends of intervals are clipped."""
 
+_GRID = 1_001
+"""The probabilities at which Barnard's test is evaluated: an odd number, as most maxima are at 1/2."""
+
 _SERVERS = 4_000
 """The simulated servers: their number gives a share to within 0.8 %."""
 
@@ -47,11 +50,19 @@ Decision = Literal["passed", "failed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score."""
+    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score.
+
+    A response score may be infinite: then the sides are compared by their shares of infinite runs.
+    """
 
     name: str
     base_ms: Sequence[float]
     new_ms: Sequence[float]
+
+    @property
+    def infinite(self) -> tuple[int, int]:
+        """The number of infinite runs of base and of new."""
+        return sum(map(math.isinf, self.base_ms)), sum(map(math.isinf, self.new_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,9 @@ class Difference:
     `low` and `high` bound the ratio's own interval of `level(looks)`. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that such runs show, also corrected, with a probability of 80 %. It is
     None above `MOST_DETECTABLE`. All four are None with a single run on a side.
+
+    If a run is infinite, so is the mean of its side; `ratio` is infinite if new has the larger share of infinite runs,
+    0 if base has it, and else 1. There is a `p`, but no interval.
     """
 
     name: str
@@ -74,7 +88,7 @@ class Difference:
 
     @property
     def difference_ms(self) -> float:
-        return self.new_ms - self.base_ms
+        return 0.0 if self.new_ms == self.base_ms else self.new_ms - self.base_ms
 
     @property
     def change(self) -> Literal["slower", "faster"] | None:
@@ -99,20 +113,27 @@ def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]
     """
     if not samples:
         return ()
+    infinite = {at: sample.infinite for at, sample in enumerate(samples) if any(sample.infinite)}
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
     means = [tuple(map(float, np.exp(side.mean(axis=-1)))) for side in (base, new)]
     plain = [
-        Difference(sample.name, base_ms, new_ms, new_ms / base_ms)
+        Difference(sample.name, base_ms, new_ms, _ratio(sample, new_ms, base_ms))
         for sample, base_ms, new_ms in zip(samples, *means, strict=True)
     ]
-    if min(base.shape[-1], new.shape[-1]) < 2:
+    if min(_runs(base, new)) < 2:
         return tuple(plain)
+    base[list(infinite)] = new[list(infinite)] = 0.0  # stands in for figures that Welch's test cannot take
     test = welch(base, new)
     low, high = test.interval(ALPHA / looks)
-    corrected = np.minimum(holm(test.p_values()) * looks, 1.0)
+    p_values = test.p_values()
+    for at, counts in infinite.items():
+        p_values[at] = shares_p(counts, _runs(base, new))
+    corrected = np.minimum(holm(p_values) * looks, 1.0)
     apart = pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
     return tuple(
-        replace(
+        replace(one, p=float(corrected[at]))
+        if at in infinite
+        else replace(
             one,
             low=float(low[at]),
             high=float(high[at]),
@@ -178,6 +199,31 @@ def holm(p_values: Floats) -> Floats:
     corrected = np.empty_like(scaled)
     np.put_along_axis(corrected, order, np.minimum(np.maximum.accumulate(scaled, axis=-1), 1.0), axis=-1)
     return corrected
+
+
+def shares_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
+    """Return the two-sided p of two shares, of `found` of `runs` on each side: Barnard's unconditional test.
+
+    It is the largest probability of shares as far apart, over all probabilities that both sides may have in common
+    (Barnard, Biometrika 34, 1947).
+    """
+    common = np.linspace(0, 1, _GRID)
+    of_base, of_new = (
+        np.array([math.comb(count, hits) * common**hits * (1 - common) ** (count - hits) for hits in range(count + 1)])
+        for count in runs
+    )
+    apart = np.abs(np.arange(runs[1] + 1) * runs[0] - np.arange(runs[0] + 1)[:, np.newaxis] * runs[1])
+    as_far = apart >= abs(found[1] * runs[0] - found[0] * runs[1])
+    return min(float(np.einsum("bn,bq,nq->q", as_far.astype(np.float64), of_base, of_new).max()), 1.0)
+
+
+def _ratio(sample: Sample, new_ms: float, base_ms: float) -> float:
+    """Return the ratio of the means, or that of the shares of infinite runs as infinite, 0 or 1."""
+    of_base, of_new = sample.infinite
+    if not of_base + of_new:
+        return new_ms / base_ms
+    more = of_new * len(sample.base_ms) - of_base * len(sample.new_ms)
+    return math.inf if more > 0 else 0.0 if more < 0 else 1.0
 
 
 def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:

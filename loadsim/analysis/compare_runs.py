@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,17 @@ from typing import Any
 from loadsim.analysis.compare import (
     ALPHA,
     FIRST_LOOK,
-    LOOKS_WITH_REPEATS,
     MOST_LOOKED_AT,
     Decision,
     Difference,
     Sample,
     compare,
-    decide,
     false_claims,
-    repeats_needed,
 )
+from loadsim.analysis.compare_decision import by_criteria, by_response, by_score, missed_more, together
 from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, named, of_both, read_run
 from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, warnings_of
-from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
+from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures, shown
 from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
@@ -36,6 +34,9 @@ EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1,
 
 Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
 """By side, the tasks of each run."""
+
+FailedMore = Mapping[str, tuple[Side | None, bool]]
+"""By score, the side with more failures, and True if that is significant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,10 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFigures:
-    """The figures of a comparison. `ignored` has the reasons against it that `force` overruled."""
+    """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
+
+    `missed_more` names the criteria that a larger share of the new runs than of base missed.
+    """
 
     base: Sequence[RunFigures]
     new: Sequence[RunFigures]
@@ -73,6 +77,8 @@ class ComparisonFigures:
     window_s: Window
     tasks: Sequence[ComparedFigure]
     scores: Sequence[ComparedFigure]
+    response_scores: Sequence[ComparedFigure]
+    missed_more: Sequence[str]
     not_compared: Sequence[str]
     looks: int
     max_regression: float | None
@@ -80,6 +86,21 @@ class ComparisonFigures:
     more_repeats: int | None
     ignored: Sequence[str]
     warnings: Sequence[str]
+
+    @property
+    def all_scores(self) -> Sequence[ComparedFigure]:
+        """The scores, then the response scores."""
+        return (*self.scores, *self.response_scores)
+
+    @property
+    def all_figures(self) -> Sequence[ComparedFigure]:
+        """The rows of the table: the tasks, then the scores."""
+        return (*self.tasks, *self.all_scores)
+
+    @property
+    def base_passed(self) -> bool:
+        """True if all runs of base meet their criteria."""
+        return all(run.passed for run in self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +144,22 @@ def compare_runs(
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
     scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
-    with_failures = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
+    response_scores = compare(
+        _samples({side: [run.entry.response_scores_ms for run in of_side] for side, of_side in runs.items()}), looks
+    )
+    more_missed = missed_more(runs)
+    with_failures = _failed_more(scores, tasks, rates, looks)
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
-    decisions = (
-        []
-        if max_regression is None
-        else [_decision(sample, max_regression, looks, *with_failures[sample.name]) for sample in scores]
-    )
-    decision = _together(found for found, _ in decisions)
+    decision, more_repeats = None, None
+    if max_regression is not None:
+        decision, more_repeats = together(
+            [
+                *(by_score(sample, max_regression, looks, *with_failures[sample.name]) for sample in scores),
+                *(by_response(one, max_regression) for one in response_scores),
+                by_criteria(more_missed, all(run.entry.passed for run in runs[BASE])),
+            ]
+        )
     found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
@@ -151,11 +179,13 @@ def compare_runs(
             for one in found
         ],
         scores=[_compared(one, with_failures[one.name][0]) for one in compare(scores, looks)],
+        response_scores=[_compared(one, None) for one in response_scores],
+        missed_more=more_missed,
         not_compared=sorted({name for run in of_both(tasks) for name, task in run.items() if task.hits} - compared),
         looks=looks,
         max_regression=max_regression,
         decision=decision,
-        more_repeats=_most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
+        more_repeats=more_repeats,
         ignored=ignored,
         warnings=[
             *warnings_of(runs),
@@ -198,12 +228,16 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _failed_more(score: str, tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> tuple[Side | None, bool]:
-    """Return the side with more failures of a scored task, and True if that is significant."""
-    module = score.removesuffix(SCORE)
-    scored = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
-    of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
-    return together(of_score, looks)
+def _failed_more(scores: Sequence[Sample], tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> FailedMore:
+    """Return, for each score, the side with more failures of a scored task, and True if that is significant."""
+    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name: one for name, one in rates.items() if name in weighted}
+    significant = shown(scored, looks)
+
+    def of_score(driver: str) -> tuple[Side | None, bool]:
+        return more_failures({name: one for name, one in scored.items() if name.startswith(driver)}, significant)
+
+    return {sample.name: of_score(sample.name.removesuffix(SCORE)) for sample in scores}
 
 
 def _failure_rate_warning(name: str, one: FailureRates) -> str:
@@ -218,7 +252,7 @@ def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
 def _one_look(figures: ComparisonFigures) -> list[str]:
     """Warn of the false differences that a look after each run finds, if one look found a difference."""
     runs = min(len(figures.base), len(figures.new), MOST_LOOKED_AT)
-    found = figures.decision in ("passed", "failed") or any(one.change for one in (*figures.tasks, *figures.scores))
+    found = figures.decision in ("passed", "failed") or any(one.change for one in figures.all_figures)
     if figures.looks > 1 or runs <= FIRST_LOOK or not found:
         return []
     return [
@@ -226,34 +260,3 @@ def _one_look(figures: ComparisonFigures) -> list[str]:
         f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
         f" not {100 * ALPHA:.0f} %; see --looks"
     ]
-
-
-def _decision(
-    sample: Sample, max_regression: float, looks: int, more_failures: Side | None, significant: bool
-) -> tuple[Decision, int | None]:
-    """Decide by the interval. New runs with more failures do not pass, and fail if these are significant.
-
-    Times of base without its slow, failed tasks do not prove that new is slower: then new has not failed yet.
-    """
-    (difference,) = compare([sample], looks)
-    decision = decide(difference, max_regression)
-    if more_failures == NEW and decision != "failed":
-        return "failed" if significant else "undecided", None
-    if more_failures == BASE and decision == "failed":
-        return "undecided", None
-    if decision != "undecided":
-        return decision, None
-    return decision, repeats_needed(sample, max_regression, max(looks, LOOKS_WITH_REPEATS))
-
-
-def _together(decisions: Iterable[Decision]) -> Decision | None:
-    """Return the decision on several drivers: failed if one has, passed if all have."""
-    worst_first: tuple[Decision, ...] = ("failed", "undecided", "passed")
-    found = set(decisions)
-    return next((decision for decision in worst_first if decision in found), None)
-
-
-def _most(repeats: Iterable[int | None]) -> int | None:
-    """Return the largest number; None, if present, is larger than any."""
-    found = list(repeats)
-    return None if None in found else max(one for one in found if one is not None)

@@ -22,6 +22,9 @@ BASE, NEW = "base", "new"
 SCORE = "Score"
 """The name of the score among the figures; with several drivers, the driver's name precedes it."""
 
+RESPONSE_SCORE = "Response score"
+"""The name of the response score, as that of the score."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
@@ -32,6 +35,7 @@ class RunFigures:
     began: str | None
     server: str | None
     scores_ms: Mapping[str, float]
+    response_scores_ms: Mapping[str, float]
     done: float
     failed: float
     validity: str
@@ -98,17 +102,25 @@ def read_run(argument: Path | str) -> Run:
         run=names[0],
         began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
         server=summary.figures.server,
-        scores_ms={
-            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
-            for module, found in modules.items()
-            if found.score_ms is not None
-        },
+        scores_ms=_by_driver(SCORE, {module: found.score_ms for module, found in modules.items()}),
+        response_scores_ms=_by_driver(
+            RESPONSE_SCORE, {module: found.response_score_ms for module, found in modules.items()}
+        ),
         done=totals.done,
         failed=totals.failed,
         validity=summary.verdict.validity,
         passed=summary.verdict.passed,
     )
     return Run(entry, without_records(str(argument), merge(logs), summary), simulating.header)
+
+
+def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the figures of the drivers that have one, by their names in the comparison."""
+    return {
+        name if len(figures) == 1 else f"{module}: {name}": found
+        for module, found in figures.items()
+        if found is not None
+    }
 
 
 def named(runs: Sides) -> dict[str, list[Run]]:

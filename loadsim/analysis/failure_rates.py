@@ -5,13 +5,13 @@ Times are compared only if both sides have about the same failure rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from loadsim.analysis.compare import ALPHA, error_and_freedom, two_sided_p
+from loadsim.analysis.compare import ALPHA, error_and_freedom, holm, two_sided_p
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
@@ -53,15 +53,17 @@ class FailureRates:
             return None
         return "new" if by_share > 0 else "base"
 
-    def shown(self, looks: int = 1) -> bool:
-        """Return True if the difference is significant by Welch's test of the failure rates, with `looks` comparisons.
+    @property
+    def p(self) -> float:
+        """The probability of such a difference between equal servers, by Welch's test of the failure rates of runs.
 
-        The variance between runs is at least that of tasks that fail independently.
+        The variance between runs is at least that of tasks that fail independently. It is 1 with a single run on a
+        side, and if no task failed or all did.
         """
         sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
-        if min(map(len, sides)) < 2:
-            return False
         share = _share([*self.base, *self.new])
+        if min(map(len, sides)) < 2 or share in (0, 1):
+            return 1.0
         base, new = (
             np.maximum(
                 shares.var(ddof=1), share * (1 - share) * np.mean([1 / run.planned for run in side if run.planned])
@@ -69,12 +71,7 @@ class FailureRates:
             for shares, side in zip(sides, (self.base, self.new), strict=True)
         )
         error, freedom = error_and_freedom(base, new, (len(sides[0]), len(sides[1])))
-        if not error:
-            return False
-        return bool(
-            two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0]
-            <= ALPHA / looks
-        )
+        return float(two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0])
 
 
 def _share(runs: Iterable[Counts]) -> float:
@@ -83,11 +80,21 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def together(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
+def shown(tasks: Mapping[str, FailureRates], looks: int = 1) -> frozenset[str]:
+    """Return the tasks whose difference is significant with `looks` comparisons, corrected for their number (Holm).
+
+    Tasks without failures count, too: leaving them out would favour those that happen to have some.
+    """
+    if not tasks:
+        return frozenset()
+    corrected = holm(np.array([one.p for one in tasks.values()]))
+    return frozenset(name for name, p in zip(tasks, corrected, strict=True) if p <= ALPHA / looks)
+
+
+def more_failures(tasks: Mapping[str, FailureRates], significant: Container[str]) -> tuple[Side | None, bool]:
     """Return the side with more failures of a task (new before base), and True if those of a task are significant."""
-    tasks = list(tasks)
     sides: tuple[Side, ...] = ("new", "base")
     for side in sides:
-        if of_side := [task for task in tasks if task.more == side]:
-            return side, any(task.shown(looks) for task in of_side)
+        if of_side := [name for name, task in tasks.items() if task.more == side]:
+            return side, any(name in significant for name in of_side)
     return None, False

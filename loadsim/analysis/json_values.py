@@ -26,7 +26,9 @@ RESPONSE = {"inline": "response_"}
 
 
 def finite(figure: float | None) -> float | str | None:
-    return INFINITE if figure == math.inf else figure
+    if figure is not None and math.isinf(figure):
+        return INFINITE if figure > 0 else f"-{INFINITE}"
+    return figure
 
 
 def copied(kind: type[T], source: object, **others: Any) -> T:

@@ -215,7 +215,7 @@ class ComparedCells:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry of the comparison in `suite.json`: the scores, and the decision on `max_regression`."""
+        """The entry of the comparison in `suite.json`: scores, missed criteria, and the decision."""
         figures = self.comparison.figures if self.comparison else None
         return {
             "base": self.base,
@@ -224,6 +224,8 @@ class ComparedCells:
             "decision": figures and figures.decision,
             "max_regression": figures and figures.max_regression,
             "scores": [to_json(one) for one in figures.scores] if figures else [],
+            "response_scores": [to_json(one) for one in figures.response_scores] if figures else [],
+            "missed_more": list(figures.missed_more) if figures else [],
             "warnings": list(figures.warnings) if figures else [],
         }
 

@@ -15,6 +15,7 @@ from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
     finding,
+    has_infinite,
     interval_words,
     is_embedded,
     limit_text,
@@ -93,7 +94,7 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
         yield f"At most {figures.max_regression * 100:g} % more time is allowed. The result: {limit_text(figures)}."
     if figures.ignored:
         yield Listing(FORCED, tuple(figures.ignored))
-    both = (*figures.tasks, *figures.scores)
+    both = figures.all_figures
     if shown := tuple(f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less):
         yield Listing("Findings", shown)
     if missed := tuple(criteria_missed(comparison)):
@@ -118,7 +119,7 @@ def _sides(figures: ComparisonFigures, base: Sequence[RecordedRun], new: Sequenc
         shown = zip(times_ms, invalid, strict=True)
         return one.difference.name, *(NOT_SHOWN if is_invalid else duration(time_ms) for time_ms, is_invalid in shown)
 
-    scores = [score(one) for one in figures.scores]
+    scores = [score(one) for one in figures.all_scores]
     rows = [
         *scores,
         row("Runs and their verdicts", _verdicts),
@@ -177,12 +178,20 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
 def _next(comparison: Comparison) -> str:
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
+    waits = {one.change for one in figures.response_scores}
     if figures.ignored:
         return "remove the reasons in the first list, and run again. These runs prove nothing about a difference."
     if any(one.answered_less for one in figures.scores):
         return "find out in the reports of single runs why tasks failed. Times can be compared once as many succeed."
     if is_embedded(comparison):
         return YOUR_OWN
+    if figures.missed_more:
+        return "find out in the reports of single runs why new missed criteria. Such runs are no base of a comparison."
+    if "slower" in waits and "slower" not in changes:
+        return (
+            "find out in the reports of single runs when tasks began late or failed: users wait longer, although the"
+            " server is no slower at what it does."
+        )
     if min(len(figures.base), len(figures.new)) < 2:
         return f"{repeats_words(figures)}: even runs of the same server vary."
     if figures.decision == "undecided":
@@ -207,12 +216,12 @@ def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
     if figures.tasks:
         yield interval_chart(figures)
     yield table_of(
-        "95th percentiles of the tasks, and the score",
-        (*figures.tasks, *figures.scores),
+        "95th percentiles of the tasks, and the scores",
+        figures.all_figures,
         ("Task", None, lambda one: one.difference.name),
         ("Base (ms)", 1, lambda one: one.difference.base_ms),
         ("New (ms)", 1, lambda one: one.difference.new_ms),
-        ("New / Base", 3, lambda one: one.difference.ratio),
+        ("New / Base", 3, lambda one: None if has_infinite(one) else one.difference.ratio),
         (f"{level(figures.looks) * 100:.4g} % CI", 3, _interval),
         ("Result", None, _result),
         ("Failure rate, base (%)", 2, lambda one: _rate(one, BASE)),
@@ -241,7 +250,7 @@ def _rate(one: ComparedFigure, side: str) -> Cell:
 
 
 def _detectable(one: ComparedFigure) -> Cell:
-    return None if one.difference.p is None else ratio_words(one.difference.detectable)
+    return None if one.difference.low is None else ratio_words(one.difference.detectable)
 
 
 def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str]) -> Table:
@@ -252,15 +261,16 @@ def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str
         ("Set", None, lambda one: one[2]),
         ("Begun", None, lambda one: begun(one[0])),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Score (ms)", 1, lambda one: _scores(one[0])),
+        ("Score (ms)", 1, lambda one: _scores(one[0], "score_ms")),
+        ("Response score (ms)", 1, lambda one: _scores(one[0], "response_score_ms")),
         ("Load made (%)", 1, lambda one: _hundredfold(_load_share(one[0]))),
         ("Tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
         ("Failed (%)", 2, lambda one: _hundredfold(one[0].figures.failed_share)),
     )
 
 
-def _scores(run: RecordedRun) -> Cell:
-    found = [module.score_ms for module in run.figures.by_protocol.values()]
+def _scores(run: RecordedRun, name: str) -> Cell:
+    found = [getattr(module, name) for module in run.figures.by_protocol.values()]
     return found[0] if len(found) == 1 else ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 
 
@@ -276,12 +286,13 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
             "The columns",
             (
                 "Base and New: the 95th percentile, in milliseconds: the geometric mean of the runs. The score is the"
-                " weighted average of the tasks.",
+                " weighted average of the tasks; the response score is that of response times, which count from when a"
+                " task was due.",
                 "New / Base: 1.200 means that new takes 20 % longer. It is the ratio of unrounded figures.",
                 f"{sure} CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
                 "Result: the difference that is shown after correction for the number of tasks, if any.",
                 NOT_ANSWERED,
-                f"p: {P_IS.format(tasks=f'{len(figures.tasks)} tasks')}; the score's stands alone.{looks}",
+                f"p: {P_IS.format(tasks=f'{len(figures.tasks)} tasks')}; those of the scores stand alone.{looks}",
                 f"Detectable: {DETECTABLE_IS}",
             ),
         ),

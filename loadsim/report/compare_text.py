@@ -14,6 +14,7 @@ from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
     finding,
+    has_infinite,
     interval_words,
     invalid_runs,
     is_embedded,
@@ -68,7 +69,7 @@ def _broken(lines: Sequence[str], width: int | None) -> list[str]:
 def _reasons(comparison: Comparison) -> list[str]:
     """Return the reasons that were overruled, the limit, what the runs show, and the warnings: each once."""
     figures = comparison.figures
-    both = [*figures.tasks, *figures.scores]
+    both = figures.all_figures
     shown = [f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less]
     by_itself = [one.difference.name for one in both if one.by_itself]
     if by_itself:
@@ -107,20 +108,20 @@ def _runs(title: str, runs: Sequence[RunFigures]) -> list[str]:
 def _table(figures: ComparisonFigures) -> list[Sequence[str]]:
     interval = f"{level(figures.looks) * 100:.4g} % {INTERVAL}"
     head = tuple(interval if column == INTERVAL else column for column in COLUMNS)
-    return [head, *(_row(one) for one in figures.tasks), *(_row(one) for one in figures.scores)]
+    return [head, *(_row(one) for one in figures.all_figures)]
 
 
 def _row(one: ComparedFigure) -> Sequence[str]:
-    known = one.difference.p is not None
+    by = "-" if has_infinite(one) else f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}"
     return (
         one.difference.name,
         ms(one.difference.base_ms),
         ms(one.difference.new_ms),
-        f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}",
-        ratio_words(one.difference.ratio),
-        interval_words(one) if known else "-",
+        by,
+        "-" if has_infinite(one) else ratio_words(one.difference.ratio),
+        interval_words(one),
         p_words(one.difference.p),
-        ratio_words(one.difference.detectable) if known else "-",
+        ratio_words(one.difference.detectable) if one.difference.low is not None else "-",
         ratio_words(one.p50_ratio) if one.p50_ratio is not None else "",
     )
 
@@ -155,10 +156,10 @@ def _notes(comparison: Comparison) -> list[str]:
             f"{advice[:1].upper()}{advice[1:]}",
         ]
     lines = [
-        f"p is corrected for the {len(figures.tasks)} tasks (Holm); the score's stands alone."
-        + (f" Both are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else "")
+        f"p is corrected for the {len(figures.tasks)} tasks (Holm); those of the scores stand alone."
+        + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else "")
     ]
-    if not any(one.change or one.answered_less for one in (*figures.tasks, *figures.scores)):
+    if not any(one.change or one.answered_less for one in figures.all_figures):
         lines.append("No difference shown. This does not prove that there is none: see Detectable.")
     if runs < FIRST_LOOK:
         lines.append(

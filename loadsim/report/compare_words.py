@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.compared_run import BASE, NEW, RunFigures
+from loadsim.analysis.compared_run import BASE, NEW, RESPONSE_SCORE, SCORE, RunFigures
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
@@ -28,21 +28,82 @@ INCONCLUSIVE = "inconclusive: "
 SEVERAL_TIMES = 2.0
 """From this ratio on, the verdict states a multiple instead of per cent."""
 
+MOST_CRITERIA = 3
+"""The most criteria that the verdict names; the list of missed criteria has all."""
+
 MOST_DECIMALS = 2
 """The most decimals of per cent in the verdict."""
 
 
 def verdict_line(figures: ComparisonFigures) -> str:
-    """Return the verdict in a sentence: the change of each score, and the decision."""
+    """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision."""
     if invalid := invalid_runs(figures):
         return f"not comparable: {invalid}"
-    sentence = "; ".join(_score_change(one, figures) for one in figures.scores)
-    if not sentence:
-        sentence = "inconclusive: there is no score that all runs have"
-    elif figures.decision is not None:
-        allowed = f"at most {(figures.max_regression or 0) * 100:g} % allowed"
-        sentence = f"{figures.decision}: {sentence.removeprefix(INCONCLUSIVE)}; {allowed}"
+    changes = [_score_change(one, figures) for one in figures.scores]
+    changes = changes or [f"{INCONCLUSIVE}there is no score that all runs have"]
+    before = [*missed_more(figures), *_longer_waits(figures)]
+    if before or figures.decision is not None:
+        changes = [change.removeprefix(INCONCLUSIVE) for change in changes]
+    sentence = "; ".join([*before, *changes])
+    if figures.decision is not None:
+        sentence = f"{figures.decision}: {sentence}; at most {(figures.max_regression or 0) * 100:g} % allowed"
     return f"not comparable; {sentence}" if figures.ignored else sentence
+
+
+def missed_more(figures: ComparisonFigures) -> list[str]:
+    """Return a clause on the criteria that a larger share of new than of base missed, if there are any."""
+    names = sorted(figures.missed_more, key=lambda name: name.startswith("tasks."))
+    if not names:
+        return []
+    more = len(names) - MOST_CRITERIA
+    words = ", ".join(names[:MOST_CRITERIA]) + (f" and {more} more" if more > 0 else "")
+    if figures.base_passed:
+        return [f"new missed criteria that base met: {words}"]
+    return [f"new missed criteria in a larger share of its runs than base: {words}"]
+
+
+def _longer_waits(figures: ComparisonFigures) -> list[str]:
+    """Return a clause for each response score that is worse in new, unless what is said of the score explains it."""
+    sure = f"{level(figures.looks) * 100:.4g} % CI"
+    scores = {one.difference.name: one for one in figures.scores}
+    clauses = []
+    for one in figures.response_scores:
+        score = scores.get(one.difference.name.replace(RESPONSE_SCORE, SCORE))
+        driver = _driver(one, figures)
+        if has_infinite(one):
+            if math.isinf(one.difference.ratio) and not (score and score.answered_less == NEW):
+                clauses.append(f"the response score{driver} is {_share_words(one)}")
+        elif one.change == "slower" and not (score and _explained(one, score, figures.max_regression)):
+            clauses.append(_change(one, f"the response score of new{driver}", sure))
+    return clauses
+
+
+def _explained(response: ComparedFigure, score: ComparedFigure, max_regression: float | None) -> bool:
+    """Return True if the score is slower by about as much, and the response score alone does not exceed the limit."""
+    one, other = response.difference, score.difference
+    if one.low is None or one.high is None or other.low is None or other.high is None or score.change != "slower":
+        return False
+    if max_regression is not None and other.low <= 1 + max_regression < one.low:
+        return False
+    return one.low <= other.high and other.low <= one.high
+
+
+def has_infinite(one: ComparedFigure) -> bool:
+    """Return True if a run of either side has an infinite response score."""
+    return math.isinf(one.difference.base_ms) or math.isinf(one.difference.new_ms)
+
+
+def _share_words(one: ComparedFigure) -> str:
+    """Return which side has the larger share of infinite response scores."""
+    ratio = one.difference.ratio
+    if ratio == 1:
+        return "infinite in the same share of runs"
+    return f"infinite in a larger share of {'new' if ratio > 1 else 'base'} runs"
+
+
+def _driver(one: ComparedFigure, figures: ComparisonFigures) -> str:
+    """Return the driver of a score in brackets, if there are several."""
+    return f" ({one.difference.name.partition(':')[0]})" if len(figures.scores) > 1 else ""
 
 
 def invalid_runs(figures: ComparisonFigures) -> str:
@@ -63,7 +124,8 @@ def tone(comparison: Comparison) -> Tone:
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
     less = {one.answered_less for one in figures.scores}
-    if figures.ignored or figures.decision == "failed" or (figures.decision is None and "slower" in changes):
+    worse = "slower" in {one.change for one in figures.all_scores} or (figures.missed_more and figures.base_passed)
+    if figures.ignored or figures.decision == "failed" or (figures.decision is None and worse):
         return "bad"
     runs = (*figures.base, *figures.new)
     doubtful = (
@@ -75,7 +137,7 @@ def tone(comparison: Comparison) -> Tone:
 
 def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
     """Return a clause on the change of a score, with its driver if there are several."""
-    driver = f" ({one.difference.name.partition(':')[0]})" if len(figures.scores) > 1 else ""
+    driver = _driver(one, figures)
     change = _change(one, f"new{driver}", f"{level(figures.looks) * 100:.4g} % CI")
     if not (less := one.answered_less):
         return change
@@ -192,6 +254,9 @@ def repeats_words(figures: ComparisonFigures) -> str:
 
 def finding(one: ComparedFigure) -> str:
     """Return a sentence on one figure, without its name."""
+    if has_infinite(one):
+        shown = one.change or "no difference shown"
+        return f"{shown}: {_share_words(one)}, p {p_words(one.difference.p)}"
     times = f"{ratio_words(one.difference.ratio)} times as long"
     if less := one.answered_less:
         of_what = ""
@@ -210,11 +275,9 @@ def limit_text(figures: ComparisonFigures) -> str:
     decision, limit = figures.decision, 1 + (figures.max_regression or 0)
     prefix = f"{decision}: "
     slower = any(one.difference.low is not None and one.difference.low > limit for one in figures.scores)
-    for less, other in (("new", "base"), ("base", "new")):
-        by_failures = decision == "undecided" or (decision == "failed" and not slower)
-        if by_failures and less in {one.answered_less for one in figures.scores}:
-            rest = ": its times are those of the rest" if decision == "undecided" else ""
-            return prefix + f"less of what is scored was answered in {less} than in {other}{rest}"
+    reasons = _other_reasons(figures, slower)
+    if reasons and (decision == "undecided" or not slower):
+        return prefix + "; ".join(reasons)
     intervals = " and ".join(
         ratio_words(one.difference.ratio) if one.difference.low is None else interval_words(one)
         for one in figures.scores
@@ -223,7 +286,8 @@ def limit_text(figures: ComparisonFigures) -> str:
         return prefix + f"the score's ratio is {intervals} of single runs"
     if decision != "undecided":
         where = "below" if decision == "passed" else "above"
-        return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
+        of_score = f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
+        return prefix + "; ".join([of_score, *reasons])
     more = figures.more_repeats
     repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
     likelier = {"failed" if one.difference.ratio > limit else "passed" for one in figures.scores}
@@ -235,7 +299,30 @@ def limit_text(figures: ComparisonFigures) -> str:
     )
 
 
+def _other_reasons(figures: ComparisonFigures, slower: bool) -> list[str]:
+    """Return the reasons against new other than the interval of its score; `slower`: it lies above the limit."""
+    decision, limit = figures.decision, 1 + (figures.max_regression or 0)
+    if decision == "passed":
+        return []
+    reasons: list[str] = []
+    for less, other in (("new", "base"), ("base", "new")):
+        by_failures = decision == "undecided" or not slower
+        if by_failures and not reasons and less in {one.answered_less for one in figures.scores}:
+            rest = ": its times are those of the rest" if decision == "undecided" else ""
+            reasons.append(f"less of what is scored was answered in {less} than in {other}{rest}")
+    for one in figures.response_scores:
+        driver = _driver(one, figures)
+        if math.isinf(one.difference.ratio):
+            reasons.append(f"the response score{driver} is {_share_words(one)}")
+        elif one.difference.low is not None and one.difference.low > limit and not slower:
+            interval = interval_words(one)
+            reasons.append(f"the interval of the response score's ratio{driver}, {interval}, lies above {limit:g}")
+    return [*reasons, *missed_more(figures)]
+
+
 def interval_words(one: ComparedFigure) -> str:
+    if one.difference.low is None:
+        return "-"
     return f"{ratio_words(one.difference.low)} to {ratio_words(one.difference.high)}"
 
 

@@ -30,10 +30,10 @@ LEAST_APART = 0.16
 
 def interval_chart(figures: ComparisonFigures) -> Drawing:
     """Return the chart; figures without an interval, of single runs, are points, and the caption says so."""
-    both = (*figures.tasks, *figures.scores)
+    both = figures.all_figures
     limit = None if figures.max_regression is None else 1 + figures.max_regression
     scale = _Scale(both, limit)
-    rows = [_row(one, scale, limit, is_score=one in figures.scores) for one in both]
+    rows = [_row(one, scale, limit, is_score=one in figures.all_scores) for one in both]
     with_interval = any(one.difference.low is not None for one in both)
     what = f"its {level(figures.looks) * 100:.4g} % confidence interval" if with_interval else "no confidence interval"
     caption = (

@@ -22,7 +22,14 @@ from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.runs.suite_file import run_name, write
 
 PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
-AS_DESCRIBED_ELSEWHERE = ("cells[].levels", "comparisons[].scores", "terms", "runs[].before", "runs[].after")
+AS_DESCRIBED_ELSEWHERE = (
+    "cells[].levels",
+    "comparisons[].scores",
+    "comparisons[].response_scores",
+    "terms",
+    "runs[].before",
+    "runs[].after",
+)
 """Keys whose parts are described in words, or with another verb."""
 
 

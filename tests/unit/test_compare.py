@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
@@ -27,6 +28,7 @@ from loadsim.analysis.compare import (
     holm,
     level,
     repeats_needed,
+    shares_p,
     two_sided_p,
     welch,
 )
@@ -405,3 +407,43 @@ def test_looks_correct_everything_alike(base: list[float], new: list[float], loo
     assert corrected.low <= (one.low or 0) <= (one.high or 0) <= corrected.high
     if corrected.p is not None and abs(corrected.p - ALPHA) > 1e-6:
         assert (corrected.change is None) == (corrected.low <= 1 <= corrected.high)
+
+
+# --- infinite figures -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "runs", "p"),
+    [
+        ((0, 3), (3, 3), 2 / 2**6),
+        ((3, 0), (3, 3), 2 / 2**6),
+        ((0, 5), (5, 5), 2 / 2**10),
+        ((0, 2), (2, 2), 2 / 2**4),
+        ((1, 1), (3, 3), 1.0),
+        ((0, 7), (7, 7), 0.00012),
+        ((1, 3), (3, 3), 14 / 2**6),
+    ],
+)
+def test_shares_are_tested_as_by_hand(found: tuple[int, int], runs: tuple[int, int], p: float) -> None:
+    """Shares as far apart, either way, are likeliest if half of all runs are infinite: then all outcomes are equal."""
+    assert shares_p(found, runs) == pytest.approx(p, rel=0.02)
+
+
+@pytest.mark.parametrize("infinite", [0.0, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("runs", [(3, 3), (5, 3), (5, 5)])
+def test_equal_sides_with_infinite_runs_are_seldom_said_to_differ(infinite: float, runs: tuple[int, int]) -> None:
+    draw = np.random.default_rng(7)
+    counts = [draw.binomial(count, infinite, PAIRS) for count in runs]
+    pairs = Counter(zip(*(side.tolist() for side in counts), strict=True))
+    claimed = sum(times for pair, times in pairs.items() if shares_p(pair, runs) <= ALPHA)
+    assert claimed / PAIRS <= 1.2 * ALPHA
+
+
+def test_an_infinite_figure_leaves_others_as_they_are() -> None:
+    """Beside one with infinite runs, a figure keeps its interval; p is corrected for both."""
+    finite = Sample("a", [100, 101, 102], [120, 121, 122])
+    (alone,) = compare([finite])
+    beside, infinite = compare([finite, Sample("b", [100, 101, 102], [100, math.inf, math.inf])])
+    assert (beside.low, beside.high) == (alone.low, alone.high)
+    assert beside.p == pytest.approx(2 * (alone.p or 0))
+    assert (infinite.new_ms, infinite.ratio, infinite.low, infinite.change) == (math.inf, math.inf, None, None)

@@ -416,6 +416,19 @@ def test_a_comparison_is_that_of_loadsim_compare() -> None:
     assert 1.25 < score["low"] < score["ratio"] < score["high"] < 1.32
 
 
+def test_a_cell_that_misses_criteria_fails_its_comparison() -> None:
+    """The new server is within a large limit, but misses a criterion that the old one meets."""
+    compare = [{"base": {"server": "old"}, "new": {"server": "new"}, "max_regression": "100%"}]
+    found = suite(servers=SERVERS, repeats=5, compare=compare)
+    with_runs(found, lambda cell, repeat: (600.0 if cell == "old" else 1120.0) * (1 + 0.01 * (repeat - 3)))
+    figures = run_suite(found, OUT)
+    (one,) = figures.comparisons
+    assert one.document["missed_more"] == ["score_ms"]
+    assert (one.document["decision"], figures.exit_status) == ("failed", 1)
+    assert [each["name"] for each in one.document["response_scores"]] == ["Response score"]
+    assert "failed: new missed criteria that base met: score_ms" in suite_text(figures, 200)
+
+
 @pytest.mark.parametrize(
     ("read_ms", "status", "decision"), [(130.0, 1, "failed"), (100.0, 0, "passed"), (105.3, 4, "undecided")]
 )
