@@ -24,7 +24,6 @@ LONGEST_S = 1800
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(LONGEST_S + 60)
 def test_the_image_runs_the_quickstart_without_root() -> None:
     """A run on the embedded server, in a container that may only write to `/tmp` and to the user's own directory."""
     check_fresh_debian()
