@@ -14,6 +14,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.report.answer_facts import count
 from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.figure_words import named
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
     if not names:
         return []
     more = len(names) - MOST_CRITERIA
-    words = ", ".join(names[:MOST_CRITERIA]) + (f" and {more} more" if more > 0 else "")
+    words = ", ".join(map(named, names[:MOST_CRITERIA])) + (f" and {more} more" if more > 0 else "")
     if figures.base_passed:
         return [f"new missed criteria that base met: {words}"]
     return [f"new missed criteria in a larger share of its runs than base: {words}"]

@@ -395,13 +395,13 @@ def test_response_scores_that_vary_do_not_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base_late", "new_late", "decision", "says"),
     [
-        ([0, 0, 0], [0, 0, 6000], "failed", "new missed criteria that base met: response_score_ms"),
-        ([0], [6000], "failed", "new missed criteria that base met: response_score_ms"),
+        ([0, 0, 0], [0, 0, 6000], "failed", "new missed criteria that base met: score from due times"),
+        ([0], [6000], "failed", "new missed criteria that base met: score from due times"),
         (
             [0, 0, 6000],
             [0, 6000, 6000],
             "undecided",
-            "new missed criteria in a larger share of its runs than base: response_score_ms",
+            "new missed criteria in a larger share of its runs than base: score from due times",
         ),
         ([0, 0, 6000], [0, 0, 6000], "passed", ""),
         ([0, 6000, 6000], [0, 0, 6000], "passed", ""),
