@@ -3,6 +3,8 @@
 set -eu
 place=$1 source=$2 base=$3 user=23456
 
+# Of a machine with both versions of control groups, crun takes the first alone.
+! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
 mount -t tmpfs -o size=8g,mode=755 tmpfs "$place"
 cd "$place"
 mkdir loadsim home run work machine
@@ -24,7 +26,9 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups \
 place=$1 base=$2
 cd "$place/loadsim"
 tar -C "$base" --one-file-system --exclude=./proc/* --exclude=./dev/* --exclude=./sys/* --ignore-failed-read -c . 2>/dev/null |
-    podman import --quiet - localhost/base >&2
+    podman import --quiet - localhost/fresh-debian >&2
+# Without its ordinary user, whose number the image's own user has.
+printf 'FROM localhost/fresh-debian\nRUN userdel --remove you\n' | podman build --quiet --network host -t localhost/base - >&2
 # The packages come from this machine's mirrors, by its certificates.
 mirrors="--volume /etc/ssl/certs:/etc/ssl/certs:ro"
 [ ! -e /etc/pip.conf ] || mirrors="$mirrors --volume /etc/pip.conf:/etc/pip.conf:ro"
