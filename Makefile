@@ -101,7 +101,7 @@ nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on 
 
 nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debian and on fourteen hosts; as root, on Debian
 	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
-	sh tests/install-mail-servers.sh podman uidmap crun slirp4netns fuse-overlayfs || [ $$? -eq 3 ]
+	sh tests/install-mail-servers.sh podman uidmap crun catatonit slirp4netns fuse-overlayfs || [ $$? -eq 3 ]
 	sh tests/install-fresh-debian.sh || [ $$? -eq 3 ]
 	$(BIN)/python -m pytest -q -s -m nightly tests/docs tests/cluster --ignore tests/docs/test_package.py
 

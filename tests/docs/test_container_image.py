@@ -27,7 +27,7 @@ LONGEST_S = 1800
 def test_the_image_runs_the_quickstart_without_root() -> None:
     """A run on the embedded server, in a container that may only write to `/tmp` and to the user's own directory."""
     check_fresh_debian()
-    assert shutil.which("podman") is not None, "expected podman: sh tests/install-mail-servers.sh podman uidmap"
+    assert shutil.which("podman") is not None, "expected podman: make nightly-tutorials installs it"
     with tempfile.TemporaryDirectory() as place:  # pytest's own directories are closed to other users
         Path(place).chmod(0o755)
         namespaces = ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
