@@ -33,9 +33,14 @@ def from_environment(variable: str, name: str) -> str:
     if variable not in _taken:
         raise ConfigError(
             f"{name}: expected a variable of the environment that is set, found none called {variable};"
-            f" set it: export {variable}=..."
+            f" {_how_to_set(variable, name)}"
         )
-    return _line(_taken[variable], name, f" in the variable {variable}", f"; set it: export {variable}=...")
+    return _line(_taken[variable], name, f" in the variable {variable}", f"; {_how_to_set(variable, name)}")
+
+
+def _how_to_set(variable: str, name: str) -> str:
+    numbers = "; {index} in it becomes the user's number" if name.endswith("accounts.password_env") else ""
+    return f"set it: export {variable}='...'{numbers}"
 
 
 def from_command(command: str, name: str) -> str:

@@ -162,12 +162,22 @@ def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
     again += ["--pin"] if args.pin else []
     again += [] if args.engines is None else ["--engines", str(args.engines)]
-    first = [] if args.out is None else [shlex.quote(str(args.out))]
-    repeats = f"runs/????????T??????-{path_component(result.summary.figures.name or '')}"
+    if args.out is None:
+        runs = [f"runs/????????T??????-{path_component(result.summary.figures.name or '')}"]
+    else:
+        further = _next_name(str(args.out))
+        again += ["--out", further]
+        runs = [shlex.quote(str(args.out)), shlex.quote(further)]
     return [
         f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join(again)}",
-        " ".join([program_name(), "report", *first, repeats, "-o", "repeats.html"]),
+        " ".join([program_name(), "report", *runs, "-o", "repeats.html"]),
     ]
+
+
+def _next_name(name: str) -> str:
+    """Return the name for a repeat of a run: base-2 after base-1, and base-2 after base."""
+    stem, _, number = name.rpartition("-")
+    return f"{stem}-{int(number) + 1}" if stem and number.isdecimal() else f"{name}-2"
 
 
 def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
@@ -179,7 +189,11 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
     lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
         if result.summary.tone == "good" and repeating:
-            lines += ["", "Next, repeat this at least twice: the report shows how far the scores differ."]
+            lines += [
+                "",
+                "Next, repeat this at least twice: the report shows how far the scores differ, and",
+                "loadsim compare how far those of two servers do.",
+            ]
             lines += [f"  {command}" for command in repeating]
         return lines
     if result.exit_status == 0:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 
 from loadsim.analysis.comparability import separate_loads
 from loadsim.analysis.figures import DriverFigures, Figures
@@ -14,6 +16,7 @@ from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import score_limits_ms
 from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
+from loadsim.report.digits import duration
 from loadsim.report.document import (
     Axis,
     Block,
@@ -56,6 +59,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     _table(runs, names),
                     *filter(None, (different_loads,)),
                     *_capacity(runs, loads),
+                    *_spreads(runs, loads),
                     _differing_names(facts),
                     f"What to do next: {_next(runs, loads)}",
                 ),
@@ -200,6 +204,26 @@ def _met(run: RecordedRun) -> bool:
     return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
 
 
+def _spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
+    """Yield how far the scores of repeats differ, by load, number of users and driver. Invalid runs have no score."""
+    alike: defaultdict[tuple[str, float, str], list[float]] = defaultdict(list)
+    for run, load in zip(runs, loads, strict=True):
+        for name, module in run.figures.by_protocol.items():
+            if run.summary.verdict.validity != "invalid" and module.score_ms is not None:
+                alike[load, run.figures.users, name].append(module.score_ms)
+    several = len({name for _, _, name in alike}) > 1
+    for (load, users, name), scores in alike.items():
+        if len(scores) > 1:
+            which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
+            yield (
+                f"{which}{len(scores)} runs with {users:,} users have scores from {duration(min(scores))} to"
+                f" {duration(max(scores))}, with a median of {duration(median(scores))}."
+            )
+
+
+ENOUGH_REPEATS = 3
+"""Fewer runs with equal users are to be repeated first."""
+
 MEND = "mend what the reports on the single runs name, and run again."
 
 
@@ -218,6 +242,8 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     met = [run.figures.users for run in judged if _met(run) and run.figures.users not in missed]
     if not missed and not met:
         return MEND
+    if not missed and len(met) == len(runs) and len({*met}) == 1 and 1 < len(met) < ENOUGH_REPEATS:
+        return f"repeat the run until there are at least {ENOUGH_REPEATS}: two may be alike by chance."
     if not missed:
         beyond = [run.figures.users for run in runs if not _met(run) and run.figures.users > max(met)]
         if beyond:

@@ -225,14 +225,30 @@ def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypat
         place = Path(f"runs/20260105T14000{second}-a-b")
         (place / "logs").mkdir(parents=True)
         good = of_one_task(place / "logs", 5, name="a b", run=f"r{second}")
-    lines = next_steps(
-        RunResult(place, good), repeating(options_of(*words, "--out", "elsewhere"), RunResult(place, good))
-    )
+    lines = next_steps(RunResult(place, good), repeating(options_of(*words), RunResult(place, good)))
     run, report = (shlex.split(line.strip()) for line in lines[-2:])
     assert run[-len(words) - 1 :] == ["run", *words]
-    assert report[-4:-2] == ["elsewhere", "runs/????????T??????-a-b"]
+    assert report[-4:-2] == ["report", "runs/????????T??????-a-b"]
     assert main(["report", *sorted(map(str, Path().glob(report[-3]))), *report[-2:]]) == 0
     assert "a b" in Path("repeats.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("out", "further"),
+    [
+        ("runs/base-1", "runs/base-2"),
+        ("runs/base-9", "runs/base-10"),
+        ("it's", "it's-2"),
+        ("2-a", "2-a-2"),
+        ("-7", "-7-2"),
+    ],
+)
+def test_a_run_with_a_name_is_repeated_under_the_next_one(tmp_path: Path, out: str, further: str) -> None:
+    """Both commands name it, so that the report finds both runs."""
+    result = RunResult(tmp_path, of_one_task(tmp_path, 5))
+    run, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
+    assert run[-4:] == ["run", "own.yaml", "--out", further]
+    assert report[-5:] == ["report", out, further, "-o", "repeats.html"]
 
 
 @pytest.mark.parametrize(

@@ -575,7 +575,8 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
     runs, curve, differences, *_ = document.sections
-    table, bounds, differ_in, advice = runs.blocks
+    table, bounds, spread, differ_in, advice = runs.blocks
+    assert spread == "3 runs with 20 users have scores from 40.0 ms to 90.0 ms, with a median of 60.0 ms."
     assert isinstance(table, Table)
     assert [row[:4] for row in table.rows] == [
         ("a", 10, "Valid, criteria met", 10.0),
@@ -649,8 +650,10 @@ def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]]
         ([(10, 60), (20, 70)], "run with fewer than 10 users, or look into the report on that run"),
         ([(10, 60), (20, 40)], "repeat the runs from 10 to 20 users: fewer users missed what more users met."),
         ([(10, 40), (10, 60)], "run with fewer than 10 users"),
+        ([(10, 40), (10, 45)], "repeat the run until there are at least 3: two may be alike by chance."),
+        ([(10, 40), (10, 45), (10, 42)], "run with more than 10 users, until a criterion is missed"),
     ],
-    ids=["all met", "all missed", "contradictory", "once met, once missed"],
+    ids=["all met", "all missed", "contradictory", "once met, once missed", "met twice", "met three times"],
 )
 def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int]], says: str) -> None:
     """Each run's users, and the time of its only task, whose limit is 50 ms."""

@@ -117,7 +117,8 @@ def test_a_password_from_a_command() -> None:
         (
             {"user": "u{index}", "password_env": "LOADSIM_TEST_EMPTY"},
             "own.yaml: accounts.password_env: expected one line of printable characters in the variable"
-            " LOADSIM_TEST_EMPTY, found nothing; set it: export LOADSIM_TEST_EMPTY=...",
+            " LOADSIM_TEST_EMPTY, found nothing; set it: export LOADSIM_TEST_EMPTY='...'; {index} in it becomes the"
+            " user's number",
         ),
         (
             {"user": "u{index}", "password_command": "sh -c 'echo hunter2; echo hunter2 >&2; exit 3'"},
