@@ -50,7 +50,8 @@ _OTHER = {"early": "later", "falling": "in its last", "rising": "in its last"}
 _REMEDIES = {
     "early": "a longer warm-up may help (run.warm_up)",
     "falling": "a longer warm-up may help (run.warm_up)",
-    "rising": "perhaps a queue or the mailboxes grow",
+    "rising": "perhaps a queue or the mailboxes grow, or the load or other work had a peak near the end (the charts of"
+    " the report show when)",
 }
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
