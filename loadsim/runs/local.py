@@ -27,6 +27,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
+from loadsim.model.run_times import in_words
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
@@ -235,7 +236,9 @@ class _LocalRun:
             self.watcher.stage("wait")
             self.watcher.message(expectation(self.start))
             await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
-        self.watcher.message(f"Starting {self.engines} engine{'s' * (self.engines > 1)}: processes that make the load")
+        engines = f"{self.engines} engine{'s' * (self.engines > 1)}"
+        takes = in_words(self.scenario.duration_s)
+        self.watcher.message(f"Starting {engines}: processes that make the load, for {takes}")
         await self._record(self._begins(start_state), probes)
 
     async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
