@@ -181,7 +181,7 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
     """As those of runs are; its chart is no drawing of the library for the others."""
     base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
     page = to_html(describe_comparison(compare_runs(base, new, max_regression=0.05)))
-    assert page.count('role="img"') == 4  # two tasks, the score and the axis
+    assert page.count('role="img"') == 5  # two tasks, both scores and the axis
     assert faults(page) == []
     assert browsed(page, tmp_path / "browsed") == ([], [])
 
