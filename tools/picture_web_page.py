@@ -24,7 +24,7 @@ PICTURES = {
 }
 
 SOME_ROWS = "series.rows.length > 3"
-"""What the page has when its charts show something."""
+"""A condition in the page: its charts have some points."""
 
 
 def main() -> None:

@@ -124,7 +124,7 @@ class Machine:
 
     @property
     def early_end(self) -> EarlyEnd | None:
-        """What its log will state."""
+        """The facts of its log."""
         return self._leader.early_end
 
     def heard(self, engine: int) -> list[tuple[str, Any]]:
