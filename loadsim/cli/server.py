@@ -20,6 +20,7 @@ from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.report.answer_facts import count
 from loadsim.servers.courier import start_courier
 from loadsim.servers.cyrus import start_cyrus
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
@@ -134,12 +135,14 @@ def run_kind(kind: Kind, args: argparse.Namespace) -> int:
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     lists = dict(distribution_lists(scenario))
     args.further = further_connections(scenario)  # no option: it follows from the users' mail programs
-    return _serve(args.dir, lambda directory: kind.start(args, accounts, lists, directory))
+    described = f"{kind.name} with {count(scenario.users, 'account')}"
+    return _serve(args.dir, described, lambda directory: kind.start(args, accounts, lists, directory))
 
 
-def _serve(kept: Path | None, start: _Start) -> int:
+def _serve(kept: Path | None, described: str, start: _Start) -> int:
     """Run the server in a directory, which is removed at the end unless the user named it."""
     with server_directory(kept) as directory:
+        print(f"# Starting {described}: this takes some seconds.", flush=True)
         status = run(_serve_until_signal(start, directory))
     print("# Stopped." if kept is not None else "# Stopped; its files are removed.")
     return status

@@ -11,8 +11,8 @@ from loadsim.model.schema import LONGEST_S
 from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.yaml_reader import Origin
 
-PARTS = ("warm-up", "window", "work")
-"""The parts of the work in their order; the last one is what is left after the window, if anything."""
+PARTS = ("warm-up", "window", "after-window")
+"""The parts of the work in their order; the last one is the rest, if the window ends before the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Run:
         return self.duration_s / (self.day_length_s + self.night_length_s)
 
     def part_at(self, at_s: float) -> str:
-        """Return the part of the work at a time since the common start: warm-up, window, or work for a rest."""
+        """Return the part of the work, one of `PARTS`, at a time since the common start."""
         if at_s < self.warm_up_s:
             return "warm-up"
         end_s = self.warm_up_s + self.window_s
-        return "window" if at_s < end_s or end_s >= self.duration_s else "work"
+        return "window" if at_s < end_s or end_s >= self.duration_s else "after-window"
 
     @property
     def active_s(self) -> float:

@@ -20,7 +20,7 @@ from loadsim.errors import (
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server
+from loadsim.model.scenario_server import Server, is_loopback
 from loadsim.protocols.connect import connected_socket
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
@@ -270,7 +270,8 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
-        advice = f"; is the server running, and is server.{service}.port right?"
+        startable = " (loadsim server starts one)" if is_loopback(endpoint.host) else ""
+        advice = f"; is the server running{startable}, and is server.{service}.port right?"
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":

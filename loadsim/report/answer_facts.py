@@ -174,11 +174,11 @@ def _tasks(figures: Figures) -> str:
     tasks = figures.totals
     if figures.throughput:  # nothing was planned
         return (
-            f"Tasks: {tasks.done:,} ended, {tasks.failed:,} of them failed; {tasks.unfinished:,} unfinished;"
+            f"Tasks in the window: {tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished;"
             f" {figures.throughput.silent_activities:,} times there was nothing to do{_by_generator(figures)}"
         )
     return (
-        f"Tasks: {tasks.planned:,} due, {tasks.done:,} ended, {tasks.failed:,} of them failed;"
+        f"Tasks in the window: {tasks.planned:,} due, {tasks.done:,} ended ({tasks.failed:,} failed),"
         f" {tasks.unfinished:,} unfinished, {tasks.skipped:,} skipped{_by_generator(figures)}"
     )
 

@@ -415,8 +415,8 @@ def test_unreachable_server_is_one_line() -> None:
     with pytest.raises(ConfigError) as refused:
         asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
     assert str(refused.value) == (
-        f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server running,"
-        " and is server.imap.port right?"
+        f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server running"
+        " (loadsim server starts one), and is server.imap.port right?"
     )
 
 

@@ -625,7 +625,7 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
         line = refusal(capsys, verb, on(port, port))
     assert line == (
         f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server"
-        " running, and is server.imap.port right?"
+        " running (loadsim server starts one), and is server.imap.port right?"
     )
 
 
@@ -639,7 +639,8 @@ def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
     found = f"expected a mail server at 127.0.0.1:{port}, found: connection refused"
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Planning")]
     assert lines == [
-        f"loadsim: server: {service}: {found}; is the server running, and is server.{service}.port right?"
+        f"loadsim: server: {service}: {found}; is the server running (loadsim server starts one), and is"
+        f" server.{service}.port right?"
         for service in ("imap", "smtp")
     ]
 
@@ -983,6 +984,7 @@ def test_a_server_that_is_asked_over_and_over_ends_well(request_to_end: signal.S
 
     def tells_where_it_is(process: subprocess.Popen[str]) -> bool:
         assert process.stdout is not None
+        assert process.stdout.readline() == "# Starting embedded with 2 accounts: this takes some seconds.\n"
         where.append(Path(process.stdout.readline().strip().rpartition(", in ")[2]))
         return where[0].is_dir()
 

@@ -20,6 +20,7 @@ from loadsim.cli.metrics.prometheus import BUCKETS, address, served_metrics
 from loadsim.cli.metrics.state import RUN_PHASES, RunMetrics, RunState
 from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
+from loadsim.model.run_times import PARTS
 from loadsim.runs.watcher import Stage
 from loadsim.version import __version__
 
@@ -108,7 +109,7 @@ def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.Captu
         ("load", "work", 59.9, "warm-up"),
         ("load", "work", 60.0, "window"),
         ("load", "work", 239.9, "window"),
-        ("load", "work", 240.0, "work"),
+        ("load", "work", 240.0, "after-window"),
         ("load", "drain", 301.0, "drain"),
         ("collect", "over", 310.0, "collect"),
         ("analyse", "over", 310.0, "analyse"),
@@ -122,8 +123,8 @@ def test_a_phase(tmp_path: Path, stage: Stage, engines: str | None, at_s: float 
 
 
 def test_every_phase_has_a_name() -> None:
-    """Those of the stages, but for the load, and those of the engines."""
-    assert {*get_args(Stage), *PHASES} - {"load"} <= set(RUN_PHASES)
+    """Those of the stages and of the engines; the load has its phases, and the work its parts."""
+    assert {*get_args(Stage), *PHASES, *PARTS} - {"load", "work"} <= set(RUN_PHASES)
 
 
 def test_what_is_not_known_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

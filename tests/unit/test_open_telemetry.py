@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from kept_signals import kept_signals
 from live_snapshots import WORK
 from metrics_pages import fetched, samples
 from otlp_receiver import number, otlp_receiver, points
+from patience import PATIENCE_S
 from run_states import metrics_of, summary_of
 
 from loadsim.cli.metrics.open_telemetry import endpoint, sent_metrics
@@ -23,6 +26,16 @@ from loadsim.version import __version__
 
 NEVER_S = 3600.0
 """An interval after which there is no second export."""
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """It would draw random numbers for its pauses in the middle of other tests."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "otel":
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
 
 def in_prometheus(name: str, unit: str, counter: bool) -> str:

@@ -350,7 +350,7 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     text = full_answer(summary)
     assert "Load made: 100 of 124 tasks that the plan expects (80.65 %); below 95 %: READ 99 of 120; 1 due SYNC" in text
     assert "1.0 tasks/s achieved of 1.0 due, at 80.65 % of the plan's load\n" in text
-    assert "Tasks: 102 due, 101 ended, 1 of them failed; 0 unfinished, 1 skipped\n" in text
+    assert "Tasks in the window: 102 due, 101 ended (1 failed), 0 unfinished, 1 skipped\n" in text
     assert "planned" not in text.lower()
     assert summary.score["verdict"]["reasons"][:1] == [
         "100 of 124 tasks that the plan expects were asked of the server (80.65 %), at least 95 % needed"

@@ -184,7 +184,7 @@ def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_re
     assert summary.score["failed"] == 1 / 3
     assert summary.score["failed_share"] == pytest.approx(1 / 270)
     assert summary.score["tasks"][0]["failures"][0]["times"] == 1 / 3
-    assert "Tasks: 90 due, 90 ended, 0.3 of them failed" in full_answer(summary)
+    assert "Tasks in the window: 90 due, 90 ended (0.3 failed)" in full_answer(summary)
     assert "Failures: 0.3 READ refused (NO)" in full_answer(summary)
     assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
 

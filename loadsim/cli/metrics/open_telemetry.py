@@ -141,6 +141,8 @@ class _Sender:
             until_s = time.monotonic() + most_s
             while self._thread.is_alive() and not signalled and time.monotonic() < until_s:
                 self._thread.join(0.05)
+        self._exporter.shutdown()  # it waits for no repetition any more
+        self._thread.join(0.05)
         if self._thread.is_alive():
             self._failed += 1
             self._tried += 1

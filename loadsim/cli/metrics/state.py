@@ -20,7 +20,7 @@ RUN_PHASES = (
     "log-on",
     "warm-up",
     "window",
-    "work",
+    "after-window",
     "finish",
     "drain",
     "log-off",
@@ -29,7 +29,7 @@ RUN_PHASES = (
     "analyse",
     "done",
 )
-"""The phases of a run, in order. `work` is the rest of the work after the window."""
+"""The phases of a run, in order."""
 
 
 @dataclass(frozen=True, slots=True)
