@@ -134,7 +134,7 @@ def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _rows(page: str) -> dict[str, str]:
     """Return the description of each key: its meaning, its values, its default."""
-    tables = "".join(part for part in page.split("\n\n") if part.startswith("| key |"))
+    tables = "\n".join(part for part in page.split("\n\n") if part.startswith("| key |"))
     rows = {key: [cell.strip() for cell in cells] for key, *cells in ROW.findall(tables)}
     found = {}
     for key, (meaning, values, default) in rows.items():
