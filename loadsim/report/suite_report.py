@@ -42,6 +42,7 @@ from loadsim.report.suite_text import (
     result_words,
     time_words,
     tone,
+    worse_without_limit,
 )
 
 OUTCOMES: Mapping[str, str] = {"met": MET, "missed": MISSED, "incomplete": "incomplete"}
@@ -256,6 +257,8 @@ def _next(figures: SuiteFigures) -> str:
         )
     if figures.outcomes["undecided"]:
         return _deciding(figures)
+    if worse_without_limit(figures):
+        return "read the comparisons that are worse: without a max_regression in the file, none of them can fail."
     if any(cell.degraded for cell in figures.cells):
         return "read the reasons of the degraded runs before you quote their scores."
     return "keep the directory: its runs are the base of later comparisons (loadsim compare)."

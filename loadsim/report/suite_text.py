@@ -17,6 +17,7 @@ from loadsim.analysis.suite import (
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
+from loadsim.report import compare_words
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import other_warnings, verdict_line
@@ -118,16 +119,24 @@ def headline(figures: SuiteFigures) -> str:
 
 
 def _doubtful(figures: SuiteFigures) -> str:
-    """Return the number of comparisons that failed, are undecided or were refused; "" if there are none."""
+    """Return the number of comparisons that failed, are undecided, were refused, or are worse; "" if none is."""
     found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
+    found += [f"{worse} worse (without a limit)"] if (worse := worse_without_limit(figures)) else []
     return f"; comparisons: {', '.join(found)}" if found else ""
 
 
+def worse_without_limit(figures: SuiteFigures) -> int:
+    """Return the number of comparisons that found the new cell worse, and that no `max_regression` decides."""
+    compared = (one.comparison for one in figures.comparisons or () if one.comparison)
+    return sum(one.figures.decision is None and compare_words.tone(one) == "bad" for one in compared)
+
+
 def tone(figures: SuiteFigures) -> Tone:
-    """Return the rating of a suite. What is no measurement, or has degraded runs, is never good."""
+    """Return the rating of a suite. What is no measurement, has degraded runs or became worse, is never good."""
     if figures.exit_status in (1, 3):
         return "bad"
-    doubtful = figures.embedded or any(cell.degraded for cell in figures.cells)
+    degraded = any(cell.degraded for cell in figures.cells)
+    doubtful = figures.embedded or degraded or worse_without_limit(figures)
     return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
 
 

@@ -471,7 +471,11 @@ def next_step(figures: SuiteFigures) -> str:
     ("made", "status", "rating", "state", "step"),
     [
         ((100, 100, "5%", {}), 0, "good", "criteria met in all", "keep the directory"),
-        ((100, 130, None, {}), 0, "good", "criteria met in all", "keep the directory"),
+        ((100, 100, None, {}), 0, "good", "criteria met in all", "keep the directory"),
+        (
+            (100, 130, None, {}),
+            *(0, "doubtful", "in all; comparisons: 1 worse (without a limit)", "read the comparisons that"),
+        ),
         ((100, 130, "5%", {}), 1, "bad", "criteria met in all; comparisons: 1 failed", "look for the slowest tasks"),
         ((100, 105.3, "5%", {}), 4, "doubtful", "criteria met in all; comparisons: 1 undecided", "run the suite with"),
         ((100, 100, "5%", MORE_USERS), 4, "doubtful", "criteria met in all; comparisons: 1 refused", "read why cells"),
@@ -525,13 +529,13 @@ def test_several_outcomes_are_counted_and_the_worst_has_the_next_step() -> None:
     steps = {"failed": "look for the slowest", "refused": "read why cells", "undecided": "run the suite with more"}
     status = {"failed": 1, "refused": 4, "undecided": 4}
     for outcomes in product(doubtful, repeat=3):
-        several = replace(figures, comparisons=(decided("passed"), decided(None), *(doubtful[one] for one in outcomes)))
+        several = replace(figures, comparisons=(decided("passed"), *(doubtful[one] for one in outcomes)))
         worst = next(one for one in doubtful if one in outcomes)
         words = [f"{outcomes.count(one)} {one}" for one in ("failed", "undecided", "refused") if one in outcomes]
         assert headline(several).endswith(f"criteria met in all; comparisons: {', '.join(words)}")
         assert (several.exit_status, tone(several)) == (status[worst], "bad" if worst == "failed" else "doubtful")
         assert _next(several).startswith(steps[worst])
-    passed = replace(figures, comparisons=(decided("passed"), decided(None)))
+    passed = replace(figures, comparisons=(decided("passed"), decided("passed")))
     assert headline(passed).endswith("criteria met in all")
     assert (passed.exit_status, tone(passed), _next(passed)[:4]) == (0, "good", "keep")
 
