@@ -56,7 +56,8 @@ class Resource:
     """A resource of a machine over the window: the figure of a probe that was nearest to `full`.
 
     `share` is its mean divided by `full`. Mean, 95th percentile and share are None if the figure was not measured over
-    the whole window.
+    the whole window. `others_share` is the part of the processor that neither the server, nor named groups, nor loadsim
+    took; None if unknown.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Resource:
     p95: float | None
     full: float
     share: float | None
+    others_share: float | None = None
 
 
 def ranked_resources(
@@ -110,7 +112,16 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
                         p95=found.p95,
                         full=FULL,
                         share=None if found.mean is None else found.mean / FULL,
+                        others_share=_others_share(figures) if figure == "server_cores_busy_share" else None,
                     )
+
+
+def _others_share(figures: Mapping[str, ProbeStatistics]) -> float | None:
+    """Return the part of the server's cores that others took."""
+    taken, cores = (figures.get(name) for name in ("server_cores_taken_by_others", "server_cores"))
+    if taken is None or cores is None or taken.mean is None or not cores.mean:
+        return None
+    return min(1.0, taken.mean / cores.mean)
 
 
 def kind_of(probe: str) -> str:

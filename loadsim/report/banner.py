@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from loadsim.analysis.criteria import judge_each
 from loadsim.analysis.summary import Summary
-from loadsim.analysis.verdict import ENDED_EARLY, server_failed
+from loadsim.analysis.verdict import ENDED_EARLY, FULL_LOAD, server_failed
 from loadsim.model.criteria import DEFAULT, documents
 from loadsim.report.answer import NO_MEASUREMENT, missed_and_unjudged, passed_words
 from loadsim.report.answer_facts import count
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
+from loadsim.report.digits import percent
 
 
 def verdict_words(summary: Summary) -> str:
@@ -43,10 +44,23 @@ def _sentence(summary: Summary) -> str:
     elif figures.stress:
         words = f"{server} kept every limit with {users}, who worked without pauses"
     else:
-        words = f"{server} kept up with {users}: every limit was kept"
+        words = f"{server} kept every limit with {users}"
+        if verdict.validity == "valid":
+            words = f"in this run, {server} kept up with {users}: every limit was kept"
     if verdict.validity == "degraded":
-        return f"With reservations, {words}"
+        words = _degraded(words, summary)
     return f"{words[:1].upper()}{words[1:]}"
+
+
+def _degraded(words: str, summary: Summary) -> str:
+    """Return the sentence of a degraded run: a limit that was missed counts, one that was kept proves little."""
+    load, reasons = summary.figures.load, len(summary.verdict.defects)
+    share = 1.0 if load is None or load.share is None else load.share
+    made = f"users made only {percent(share)} of the planned load" if share < FULL_LOAD else ""
+    if not summary.verdict.passed:
+        return f"{words}, although {made}" if made else words
+    below = "the reason" if reasons == 1 else f"the {reasons} reasons"
+    return f"not certain, {f'since {made}' if made and reasons == 1 else f'for {below} below'}: {words}"
 
 
 def _unjudged_defaults(summary: Summary) -> str:

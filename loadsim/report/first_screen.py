@@ -24,6 +24,9 @@ EMBEDDED = "The embedded server shares the machine with the generator: this is n
 YOUR_OWN = "run it on a mail server of your own (loadsim new)."
 """The next step after runs on the embedded server."""
 
+NEARLY_A_DAY = 0.995
+"""A run of this many days is called a day."""
+
 _SHIPPED = re.compile(r"loadsim-(\d\.\d)/(\w+)")
 
 
@@ -70,9 +73,18 @@ def what_was_tested(run: RecordedRun) -> str:
     received = received_of_published(figures.received_share)
     less_mail = f", with {received}" if received else ""
     return (
-        f"{users} did a day's mail{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
+        f"{users} did {_days(run)}{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
         f" the window, which is {length(end_s - begin_s)} of it. The score is {SCORE_IS}."
     )
+
+
+def _days(run: RecordedRun) -> str:
+    """Return how much of a day with its night the run planned."""
+    figures, lasted_s = run.figures, run.log.header.get("duration_s")
+    days = float(lasted_s) / (figures.day_s + figures.night_s) if lasted_s else 1.0
+    if days < NEARLY_A_DAY:
+        return f"the mail of {100 * days:.2g} % of a day"
+    return "a day's mail" if days < 2 - NEARLY_A_DAY else f"{days:.3g} days' mail"
 
 
 def _profiles(run: RecordedRun) -> str:
@@ -103,7 +115,8 @@ def _load(run: RecordedRun) -> str:
         return rates
     begin_s, end_s = figures.window_s
     beyond = due_in_no_plan(figures)
-    more = f"With {', '.join(f'{number:,} {task}' for task, number in beyond.items())} in no plan, " if beyond else ""
+    named = ", ".join(f"{number:,} {task}" for task, number in beyond.items())
+    more = f"Including {named}, which the plan does not count, " if beyond else ""
     return (
         f"Users began {load.made:,} of {load.planned:,} tasks that the plan expects ({percent(load.share)}),"
         f" {load.made / (end_s - begin_s):,.1f} per second. {more}{rates}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadsim.report.document import Block, Column, Section, Table
 
-SCORE_IS = "the time in which 19 of 20 tasks end, as a weighted average of the kinds of task"
+SCORE_IS = "the weighted average, over the kinds of task, of the time within which 19 of 20 tasks of a kind end"
 """The score on the first screen of a report."""
 
 WORDS = (

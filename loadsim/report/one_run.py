@@ -171,11 +171,12 @@ def _task_table(run: RecordedRun, name: str, module: DriverFigures) -> Table:
         weight = () if run.figures.stress else (f"{task.weight:g}" if task.weight else None,)
         lies_in = (interval_words(task.interval_ms),) if certain else ()
         rows.append((task.task, *weight, task.hits, *(_time(task, key) for key, _ in times), task.failed, *lies_in))
+    invalid = run.summary.verdict.validity == "invalid"
     if not run.figures.stress:
-        invalid = run.summary.verdict.validity == "invalid"
         lies_in = (None if invalid else interval_words(module.score_interval_ms),) if certain else ()
         rows.append((*_weighted(module, [key for key, _ in times], invalid=invalid), *lies_in))
-    caption = f"Service times of {count(module.users, 'user')} through the driver {name}"
+    no_result = "; the run is invalid: these times are no result" if invalid else ""
+    caption = f"Service times of {count(module.users, 'user')} through the driver {name}{no_result}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
 

@@ -15,6 +15,9 @@ NOT_SAMPLED = "Nearest to full: not sampled; --set 'probes.host={}' samples the 
 MOST_NAMED = 3
 """The most resources of a machine in a line."""
 
+MUCH_BY_OTHERS = 0.05
+"""The least share of the server's cores that is worth a word, if other programs took it."""
+
 FULL_WORDS = (
     (r"cpu_busy_share", "all cores busy, or taken by other virtual machines"),
     (r"server_cores_busy_share", "all cores on which the server may run busy, or taken by other virtual machines"),
@@ -44,11 +47,18 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
     for machine in dict.fromkeys(map(_machine, resources or ())):
         own = [one for one in resources or () if _machine(one) == machine]
         known = [one for one in own if one.share is not None]
-        named = [f"{one.name} {_percent(one.share)} (95th {_percent(_of_full(one))})" for one in known[:MOST_NAMED]]
+        named = [f"{one.name} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
         unknown = "".join(f"; {one.name} not measured" for one in own if one.share is None)
         if named:
             lines.append(f"Nearest to full on {machine}: {', '.join(named)}{unknown}; evidence, no proof")
     return lines
+
+
+def _more(resource: Resource) -> str:
+    """Return the 95th percentile, and what other programs took of the processor, if they took much of it."""
+    p95 = f"95th {_percent(_of_full(resource))}"
+    others = resource.others_share or 0.0
+    return f"{p95}; other programs took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
 
 
 def resource_table(resources: Sequence[Resource]) -> Table:
@@ -59,6 +69,7 @@ def resource_table(resources: Sequence[Resource]) -> Table:
         ("Machine", None, _machine),
         ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
+        ("By other programs (%)", 1, lambda one: None if one.others_share is None else 100 * one.others_share),
         ("Full means", None, lambda one: _full_words(one.figure)),
         ("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}")),
     )

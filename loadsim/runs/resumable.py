@@ -53,7 +53,8 @@ _RESOURCE = having(
         "server_here": or_none(switch),
         **dict.fromkeys(("mean", "p95", "share"), _NUMBER),
         "full": number(0, 1e15, above=True),
-    }
+    },
+    {"others_share": _NUMBER},
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.criteria import Result
+from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.model.criteria import DEFAULT, documents
 from loadsim.model.criteria import figures as figure_tree
 from loadsim.model.scenario_sections import Limits
 from loadsim.report.answer import full_answer, short_answer
+from loadsim.report.banner import banner
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
@@ -46,11 +49,27 @@ def test_it_says_what_was_tested(tmp_path: Path) -> None:
     assert "(1,501 Medium of LoadSim 5.5, 2 office) did a day's mail" in tested
 
 
+@pytest.mark.parametrize(
+    ("lasted_s", "words"),
+    [
+        (124, "the mail of 62 % of a day"),
+        (198, "the mail of 99 % of a day"),
+        (200, "a day's mail"),
+        (202, "1.01 days' mail"),
+        (600, "3 days' mail"),
+    ],
+)
+def test_it_says_how_much_of_a_day_was_simulated(tmp_path: Path, lasted_s: float, words: str) -> None:
+    """Users with 124 s of a day of 200 s have not done a day's mail."""
+    assert f" did {words}: a day of" in " ".join(texts(tmp_path, day_s=200, duration_s=lasted_s))
+
+
 def test_it_says_what_a_score_is(tmp_path: Path) -> None:
     """In the words of the reports on comparisons and suites; a closed loop has no score."""
     (tested, *_) = texts(tmp_path / "a")
     assert tested.endswith(
-        "The score is the time in which 19 of 20 tasks end, as a weighted average of the kinds of task."
+        "The score is the weighted average, over the kinds of task, of the time within which 19 of 20 tasks of a kind"
+        " end."
     )
     assert "score" not in " ".join(texts(tmp_path / "b", mode="stress"))
 
@@ -63,9 +82,34 @@ SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None
 
 
 @pytest.mark.parametrize(
+    ("criteria", "sentence"),
+    [
+        (
+            ALL,
+            "Not certain, since users made only 97.5 % of the planned load: the server kept every limit with 2 users",
+        ),
+        (MISSED, "The server missed 2 limits with 2 users, although users made only 97.5 % of the planned load"),
+    ],
+)
+def test_limits_that_were_kept_with_less_load_prove_little(
+    tmp_path: Path, criteria: dict[str, Any], sentence: str
+) -> None:
+    """A planner who reads that every limit was kept buys for this number of users."""
+    work = [done("READ", at, 5) for at in range(200)] + [done("LOGON", at, 5) for at in range(2)]
+    summary = summarise([sample_log(tmp_path / "a.tlog", work, DELIVERED, header=criteria, facts=ENDED)])
+    load = Load({"READ": TaskLoad(planned=200, made=195)})
+    missing = replace(
+        summary,
+        figures=replace(summary.figures, load=load),
+        verdict=replace(summary.verdict, validity="degraded", defects=("195 of 200 tasks",)),
+    )
+    assert banner(missing).startswith(sentence)
+
+
+@pytest.mark.parametrize(
     ("header", "tasks", "facts", "sentence"),
     [
-        (ALL, [], {}, "The server kept up with 200 users: every limit was kept (valid, criteria met)."),
+        (ALL, [], {}, "In this run, the server kept up with 200 users: every limit was kept (valid, criteria met)."),
         (
             MET,
             [],
@@ -82,20 +126,20 @@ SKIPPED = [done("READ", at, 5, outcome="skipped", started_ns=None, ended_ns=None
             {"criteria": {name: each and {"min": 0} for name, each in DEFAULT_LIMITS.items()}},
             [],
             {},
-            "The server kept up with 200 users: every limit was kept (valid, criteria met).",
+            "In this run, the server kept up with 200 users: every limit was kept (valid, criteria met).",
         ),
         (
             ALL | {"users": 1, "engine_users": 1},
             [],
             {},
-            "The server kept up with 1 user: every limit was kept (valid, criteria met).",
+            "In this run, the server kept up with 1 user: every limit was kept (valid, criteria met).",
         ),
         (MISSED, [], {}, "The server missed 2 limits with 200 users (valid, criteria missed)."),
         (
             ALL,
             SKIPPED,
             {},
-            "With reservations, the server kept up with 200 users: every limit was kept (degraded, criteria met).",
+            "Not certain, for the reason below: the server kept every limit with 200 users (degraded, criteria met).",
         ),
         (
             MET | {"limits": {"hits": 300}},
@@ -184,8 +228,8 @@ def test_the_load_has_two_rates(tmp_path: Path) -> None:
     sample_log(tmp_path / "a.tlog", tasks, header={"limits": {"hits": 1}, "planned_load": plan, "window_s": [0, 10]})
     (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
     assert summary.blocks[1] == (
-        "Users began 2 of 2 tasks that the plan expects (100 %), 0.2 per second. With 1 SYNC in no plan, 0.2 of 0.3 due"
-        " tasks per second succeeded; 1 task failed."
+        "Users began 2 of 2 tasks that the plan expects (100 %), 0.2 per second. Including 1 SYNC, which the"
+        " plan does not count, 0.2 of 0.3 due tasks per second succeeded; 1 task failed."
     )
 
 

@@ -513,8 +513,8 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)], {})
     assert (document.verdict, document.tone) == (
-        "The embedded server kept up with 2 users: every limit was kept (valid, criteria met; on the embedded server:"
-        " no measurement).",
+        "In this run, the embedded server kept up with 2 users: every limit was kept (valid, criteria met; on the"
+        " embedded server: no measurement).",
         "doubtful",
     )
 

@@ -79,7 +79,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     base, new = (three(place, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
     runs = {
         "The server kept": [valid],
-        "With reservations": [degraded],
+        "Not certain": [degraded],
         "The server did not take the load": [invalid],
         "3 runs": [valid, degraded, invalid],
     }

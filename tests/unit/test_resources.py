@@ -185,12 +185,26 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
         "p95": 0.875,
         "full": 1.0,
         "share": 0.875,
+        "others_share": None,
     }
     line = f"Nearest to full on {machine}: processor 88 % (95th 88 %), disk sda 50 % (95th 50 %); evidence, no proof"
     assert resource_lines(summary.figures.resources) == [line]
     assert line in full_answer(summary)
     assert "all cores busy" in full_answer(summary)
     assert "Nearest to full on" in short_answer(summary, 100)
+
+
+@pytest.mark.parametrize(("others", "words"), [(1.5, "; other programs took 75 %"), (0.05, "")])
+def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
+    """Who reads "processor 100 %" must not buy cores for other programs; a little of theirs is not worth a word."""
+    shares = {"server_cores": 2.0, "server_cores_busy_share": 1.0, "server_cores_taken_by_others": others}
+    summary = summarise([log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares})])
+    (processor, *_) = summary.figures.resources or ()
+    assert processor.others_share == pytest.approx(others / 2)
+    assert f"processor 100 % (95th 100 %{words})" in full_answer(summary)
+    table = resource_table(summary.figures.resources or ())
+    titles = [column.title for column in table.columns]
+    assert table.rows[0][titles.index("By other programs (%)")] == pytest.approx(50 * others)
 
 
 def test_without_the_probe_there_is_nothing(tmp_path: Path) -> None:
