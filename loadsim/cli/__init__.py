@@ -67,7 +67,10 @@ VERBS = {
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 
 
-SHIPPED = ("scenarios", "profiles", "programs", "suites", "drivers", "tasks")
+SHIPPED_FILES = ("scenarios", "profiles", "programs", "suites")
+"""The kinds of what is shipped that are files; the others are code."""
+
+SHIPPED = (*SHIPPED_FILES, "drivers", "tasks")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,7 +89,10 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             words = " ".join(unknown)
             users = re.search(r"--users[ =](\d+)", words) if "--set" in self._option_string_actions else None
-            self.error(f"unrecognized arguments: {words}{f'; use --set topology.0.users={users[1]}' if users else ''}")
+            hint = f"; use --set topology.0.users={users[1]}" if users else ""
+            if self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1:
+                hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
+            self.error(f"unrecognized arguments: {words}{hint}")
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -162,6 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str]) -> int:
     status = 0
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     try:
         args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
         status = args.run(args)

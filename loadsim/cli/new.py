@@ -45,6 +45,12 @@ _port = whole(1, 65535)
 _users = whole(2, MOST_USERS)
 
 
+def _check_host(text: str) -> None:
+    _check_name(text)
+    if text.count(":") == 1:
+        raise ConfigError(f"expected a host without a port (--imap-port and --smtp-port name them), found {text!r}")
+
+
 def _check_name(text: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._:-]+", text):
         raise ConfigError(f"expected letters, digits and the signs - . : _, found {text!r}")
@@ -104,7 +110,7 @@ _IMAP_DEFAULTS = {mode: str(port) for mode, port in IMAP_PORTS.items()}
 _SMTP_DEFAULTS = {mode: str(port) for mode, port in SMTP_PORTS.items()}
 
 QUESTIONS = (
-    Question("--host", "The mail server's host", "127.0.0.1", _check_name),
+    Question("--host", "The mail server's host", "127.0.0.1", _check_host),
     Question("--tls", "Encryption: none, starttls or implicit", "none", _check_tls),
     Question("--imap-port", "The port of IMAP", _IMAP_DEFAULTS, _parsed(_port)),
     Question("--smtp-port", "The port of SMTP, for submission", _SMTP_DEFAULTS, _parsed(_port)),

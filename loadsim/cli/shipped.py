@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from loadsim.cli import SHIPPED_FILES
 from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
@@ -20,9 +21,6 @@ from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
 from loadsim.version import __version__
 
-FILES = ("scenarios", "profiles", "programs", "suites")
-"""The kinds that are files; the others are code."""
-
 WIDTH = 80
 """Columns of a list."""
 
@@ -31,7 +29,7 @@ Row = tuple[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
-    if kind not in FILES:
+    if kind not in SHIPPED_FILES:
         what = f"say what this {kind.removesuffix('s')} does; without it, the names are listed"
         parser.add_argument("name", metavar="NAME", nargs="*", help=what)
         parser.set_defaults(run=partial(run_code, kind))

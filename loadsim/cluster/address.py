@@ -65,13 +65,13 @@ def control_address(
     scheme, separator, rest = text.rpartition("://")
     try:
         if separator and scheme not in ("tls", "tcp"):
-            raise ValueError(text)
+            raise ValueError
         host, port = host_and_port(rest, LOOPBACK if listens else None, DEFAULT_PORT)
         if port == 0 and not listens:
-            raise ValueError(text)
-    except ValueError:
+            raise ValueError
+    except ValueError as wrong:
         expected = "HOST, HOST:PORT or PORT" if listens else "HOST[:PORT]"
-        raise ConfigError(f"{what}: expected {expected}, also after tls:// or tcp://, found {text!r}") from None
+        raise ConfigError(f"{what}: expected {expected}, also after tls:// or tcp://, found {text!r}{wrong}") from None
     return ControlAddress(scheme == "tls" if separator else secured, host, port)
 
 

@@ -14,18 +14,21 @@ _ADDRESS = re.compile(
 def host_and_port(text: str, host: str | None = None, port: int | None = None) -> tuple[str, int]:
     """Read `HOST:PORT`, `HOST`, `:PORT` or `PORT`, with an IPv6 address in brackets; return the host without them.
 
-    `host` and `port` stand for the missing part; None requires it. Raises `ValueError`.
+    `host` and `port` stand for the missing part; None requires it. Raises `ValueError`: its text, which may be empty,
+    ends an error and says what may be wrong.
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or not text:
-        raise ValueError(text)
+        raise ValueError("; an IPv6 address needs brackets: [::1]" if text.count(":") > 1 and "[" not in text else "")
     given = found["lone_port"] or found["port"]
     host = found["v6"] or found["host"] or host
     digits = None if given is None else given.lstrip("0") or "0"
     if digits is not None:
         port = int(digits) if len(digits) <= len(str(MOST_PORT)) else MOST_PORT + 1
-    if host is None or port is None or port > MOST_PORT:
-        raise ValueError(text)
+    if port is not None and port > MOST_PORT:
+        raise ValueError(f"; a port is at most {MOST_PORT}")
+    if host is None or port is None:
+        raise ValueError("; the host is missing" if host is None else "; the port is missing")
     return host, port
 
 

@@ -113,8 +113,8 @@ def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin)
     cycle_s, days = day_length_s + night_length_s, shape.days or 1
     duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
     if duration_s > LONGEST_S:
-        expected = f"a run of at most {seconds(LONGEST_S)}"
-        raise origin.error_saying(("run", "days"), expected, f"{days} days of {seconds(cycle_s)}")
+        expected = f"a run of at most {in_words(LONGEST_S)}"
+        raise origin.error_saying(("run", "days"), expected, f"{days:,} days of {in_words(cycle_s)}")
 
     # Find the time that the window may lie in: the run, or one of its days.
     begin_s, end_s, within = 0.0, duration_s, f"the run of {in_words(duration_s)}"

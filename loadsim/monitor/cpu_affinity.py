@@ -79,7 +79,7 @@ def describe(cores: Cores, place: ServerPlace, *, root: bool | None = None) -> s
     generator = f"{_named(cores.generator)}{', with real-time priority' if cores.real_time else ''}"
     if cores.apart:
         return (
-            f"Pinned: the generator to {generator}; {place.names} ({len(place.processes)} processes) to"
+            f"Pinned: the generator to {generator}; {place.names} ({_processes(len(place.processes))}) to"
             f" {_named(cores.server)}"
         )
     if place.processes:
@@ -90,6 +90,10 @@ def describe(cores: Cores, place: ServerPlace, *, root: bool | None = None) -> s
             " server's ports: is the server running?"
         )
     return f"Pinned: only the generator, to {generator}; the server may run there, too: only root may see and move it"
+
+
+def _processes(number: int) -> str:
+    return f"{number} process{'' if number == 1 else 'es'}"
 
 
 def _named(cpus: Sequence[int]) -> str:

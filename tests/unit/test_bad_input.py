@@ -213,7 +213,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("run.day_length=-5s", "expected a duration such as 90s, 10m, 8h or 1h30m, found '-5s'"),
         ("run.day_length=" + "9" * 400 + "h", "expected a duration of at most 8784h, found '999"),
         ("run.ramp_up=8785h", "expected a duration of at most 8784h, found '8785h'"),
-        ("run.days=99999999999", "expected a run of at most 31622400s, found 99999999999 days of 20s"),
+        ("run.days=99999999999", "expected a run of at most 8784 h, found 99,999,999,999 days of 20 s"),
         (
             "run.window=21s",
             "expected warm_up and window to end within the run of 20 s, found 5 s (by default) and 21 s",
@@ -1015,6 +1015,28 @@ def asked(
         finally:
             process.kill()  # should it not have ended, it would never
     return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [(["help"], ["--help"]), (["help", "log", "show"], ["log", "show", "--help"])]
+)
+def test_help_is_a_command_too(capsys: Capture, words: list[str], option: list[str]) -> None:
+    """Many programs have it."""
+    shown = []
+    for given in (words, option):
+        with pytest.raises(SystemExit) as ended:
+            main(given)
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
+def test_a_verb_that_other_programs_have_gets_the_right_form(capsys: Capture) -> None:
+    """`scenarios show NAME` is `scenarios NAME`."""
+    assert refusal(capsys, "scenarios", "show", "quickstart").endswith(
+        "unrecognized arguments: quickstart; loadsim scenarios quickstart prints it, --copy FILE copies it; see loadsim"
+        " scenarios --help"
+    )
 
 
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:

@@ -30,5 +30,22 @@ def test_zeros_before_a_port_are_skipped(port: str, found: int) -> None:
 @pytest.mark.parametrize("port", ["65536", "0065536", "9" * 5000])
 def test_no_port(port: str) -> None:
     """It is too large, whatever its first digits are."""
-    with pytest.raises(ValueError, match=port[:5]):
+    with pytest.raises(ValueError, match="at most 65535"):
         host_and_port(f"a:{port}")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("::1", "; an IPv6 address needs brackets: [::1]"),
+        ("2001:db8::1", "; an IPv6 address needs brackets: [::1]"),
+        ("localhost", "; the port is missing"),
+        ("8080", "; the host is missing"),
+        ("a b:1", ""),
+    ],
+)
+def test_what_may_be_wrong(text: str, wrong: str) -> None:
+    """Errors say more than the form that is expected, where it is known."""
+    with pytest.raises(ValueError) as refused:
+        host_and_port(text)
+    assert str(refused.value) == wrong

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
 
-from loadsim.cli import main
-from loadsim.cli.shipped import EDITOR_LINE, FILES, schema_file
+from loadsim.cli import SHIPPED_FILES, main
+from loadsim.cli.shipped import EDITOR_LINE, schema_file
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_profile
 from loadsim.model.programs import load_program
@@ -41,10 +41,10 @@ def validator(kind: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-VALIDATORS = {kind: validator(kind) for kind in FILES}
+VALIDATORS = {kind: validator(kind) for kind in SHIPPED_FILES}
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SHIPPED_FILES)
 def test_the_file_is_what_the_classes_and_the_reference_give(kind: str) -> None:
     """`make schemas` writes it again. It is a schema of the draft that it names."""
     assert schema_file(kind).read_text(encoding="utf-8") == make_schemas.text_of(KIND[kind])
@@ -62,7 +62,7 @@ def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
         yield from properties(part, path)
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SHIPPED_FILES)
 def test_each_key_has_a_description(kind: str) -> None:
     """In words: no markup, and no rest of a sentence that began in the row before."""
     found = dict(properties(VALIDATORS[kind].schema))
@@ -72,7 +72,7 @@ def test_each_key_has_a_description(kind: str) -> None:
         assert not re.search(r"`|\||\]\(|\.\.\. |^As for IMAP", value["description"]), key
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in FILES for name in known(kind)])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in SHIPPED_FILES for name in known(kind)])
 def test_each_shipped_file_is_valid_and_leads_to_its_schema(kind: str, name: str) -> None:
     """Its first line is for editors, with a path that works in a checkout and in an installed package."""
     path = shipped(kind) / f"{name}.yaml"
@@ -92,7 +92,7 @@ _Editor.yaml_implicit_resolvers = {
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in FILES for name in known(kind)])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in SHIPPED_FILES for name in known(kind)])
 def test_shipped_files_are_valid_in_an_editor_of_yaml_1_2(kind: str, name: str) -> None:
     """`yes` and `no` are texts there."""
     text = (shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8")
@@ -175,7 +175,7 @@ def test_what_a_reader_accepts_the_schema_accepts(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """An editor never marks a sound file. What only the reader rejects is a check across keys or of a text."""
-    kind = data.draw(st.sampled_from(FILES))
+    kind = data.draw(st.sampled_from(SHIPPED_FILES))
     name = data.draw(st.sampled_from(SOUND[kind]))
     document = read_yaml((shipped(kind) / f"{name}.yaml").read_text(encoding="utf-8"), name)
     path = data.draw(st.sampled_from(list(values(document))))
@@ -196,7 +196,7 @@ def test_what_a_reader_accepts_the_schema_accepts(
 # --- commands -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SHIPPED_FILES)
 def test_the_schema_is_printed_and_copied(kind: str, capsys: Capture, tmp_path: Path) -> None:
     """Beside a copy, to which the copy's line for editors leads; without it, the copy has no such line."""
     assert main([kind, "--schema"]) == 0

@@ -105,6 +105,7 @@ def test_another_machine_is_sampled_there() -> None:
         (["../own"], "NAME: expected letters, digits, - and _, found '../own'"),
         (["own.yaml"], "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own.yaml'"),
         (["own", "--host", "a b"], "--host: expected letters, digits and the signs - . : _, found 'a b'"),
+        (["own", "--host", "mail.example.com:143"], "--host: expected a host without a port (--imap-port and"),
         (["own", "--domain", "x}"], "--domain: expected letters, digits and the signs - . : _, found 'x}'"),
         (["own", "--profile", "medium"], "--profile: expected one of loadsim-4.0/heavy, "),
         (["own", "--day-length", "soon"], "--day-length: expected "),

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from example_plugins import package_of, python_with
 
-from loadsim.cli import main
-from loadsim.cli.shipped import FILES, WIDTH
+from loadsim.cli import SHIPPED_FILES, main
+from loadsim.cli.shipped import WIDTH
 from loadsim.model.profile import load_weights
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known, shipped
@@ -29,7 +29,7 @@ def said(capsys: Capture) -> Callable[..., str]:
     return run
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SHIPPED_FILES)
 def test_each_file_is_listed_in_words_and_printed(said: Callable[..., str], kind: str) -> None:
     """One line or more for each name, within 80 columns, and the file byte for byte."""
     lines = said(kind).splitlines()

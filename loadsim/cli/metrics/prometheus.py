@@ -55,8 +55,8 @@ def address(where: str) -> tuple[str, int]:
     """Parse [HOST:]PORT. Raises `ConfigError`."""
     try:
         return host_and_port(where, host=HOST)
-    except ValueError:
-        raise ConfigError(f"--metrics: expected [HOST:]PORT such as {HOST}:9464, found {where!r}") from None
+    except ValueError as wrong:
+        raise ConfigError(f"--metrics: expected [HOST:]PORT such as {HOST}:9464, found {where!r}{wrong}") from None
 
 
 class Exposition:

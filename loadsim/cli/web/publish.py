@@ -84,8 +84,8 @@ def _address(where: str) -> tuple[str, int]:
     """Parse [HOST:]PORT. Raises `ConfigError`."""
     try:
         return host_and_port(where, host=HOST)
-    except ValueError:
-        raise ConfigError(f"--web: expected [HOST:]PORT such as {HOST}:8080, found {where!r}") from None
+    except ValueError as wrong:
+        raise ConfigError(f"--web: expected [HOST:]PORT such as {HOST}:8080, found {where!r}{wrong}") from None
 
 
 def _place(where: str, host: str, port: int, *, secure: bool) -> tuple[int, tuple[str, int]]:
