@@ -20,7 +20,7 @@ from typing import Any
 
 from loadsim.analysis.probes import FIGURES, PROBE
 from loadsim.engine.run_log import RunLog
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, together
 from loadsim.model.ports import Clock, Probe, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.schema import with_nearest
@@ -55,12 +55,19 @@ class OpenedProbe:
 
 
 def check_probes(scenario: Scenario) -> None:
-    """Import the probes of a scenario. Raises `ConfigError` for one that is missing, or cannot be imported."""
-    check_probe_names(scenario.name, scenario.probes)
+    """Import the probes of a scenario, and check the names of their settings. Raises `ConfigError` with each problem."""
+    problems = []
+    for name, settings in scenario.probes.items():
+        try:
+            _check_settings(name, _found(scenario.name, name).load(), settings)
+        except ConfigError as error:
+            problems.append(error)
+    if problems:
+        raise together(problems)
 
 
 def check_probe_names(origin: str, probes: Iterable[str]) -> None:
-    """Import probes by their keys; `origin` names their place in errors. Raises `ConfigError` as `check_probes`."""
+    """Import probes by their keys; `origin` names their place in errors. Raises `ConfigError` for the first problem."""
     for name in probes:
         _found(origin, name).load()
 
@@ -135,10 +142,10 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
     expected = f"probe {name}: expected {found.entry.value} of {found.origin}"
     try:
         opener = found.load()
-        _check_names(opener, settings)
+        _check_settings(name, opener, settings)
         sample = opener(services, **settings)
     except ConfigError as error:
-        line = str(error).removeprefix(f"probe {found.name}: ")
+        line = str(error).removeprefix(f"probe {found.name}: ").removeprefix(f"probe {name}: ")
         raise ConfigError(f"probe {name}: {line}") from None
     except BaseException as error:  # noqa: BLE001 - a package of others may raise anything
         raise ConfigError(f"{expected} to take its settings, found {_text(error)}") from None
@@ -147,7 +154,7 @@ def _opened(name: str, found: Plugin, services: Services, settings: Mapping[str,
     return OpenedProbe(name, found.origin, sample)
 
 
-def _check_names(opener: Callable[..., Probe], settings: Mapping[str, Any]) -> None:
+def _check_settings(name: str, opener: Callable[..., Probe], settings: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for a setting that the function of a probe does not have."""
     try:
         parameters = list(signature(opener).parameters.values())[1:]
@@ -156,10 +163,10 @@ def _check_names(opener: Callable[..., Probe], settings: Mapping[str, Any]) -> N
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     known = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
-    for name in settings:
-        if name not in known:
+    for key in settings:
+        if key not in known:
             expected = f"one of the settings {', '.join(known)}" if known else "no settings"
-            raise ConfigError(f"expected {expected}, found {with_nearest(name, known)}")
+            raise ConfigError(f"probe {name}: expected {expected}, found {with_nearest(key, known)}")
 
 
 def _text(error: BaseException) -> str:

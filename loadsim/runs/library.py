@@ -29,6 +29,7 @@ from loadsim.model.profile import weights_of
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
+from loadsim.monitor.probes import check_probes
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.capacity import Wanted
 from loadsim.runs.capacity import find_capacity as search_capacity
@@ -99,6 +100,7 @@ def plan(
         scenario = _load(scenario, passwords=False)
     check_protocols(scenario)
     check_plugin_tasks(scenario)
+    check_probes(scenario)
     most = min(scenario.users, MOST_ENGINES)
     if engines is None:
         engines = engines_for(scenario.users, usable_cores())

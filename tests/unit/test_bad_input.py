@@ -629,6 +629,17 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
     )
 
 
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_wrong_probes_are_named_together_before_anything_is_planned(capsys: Capture, verb: str) -> None:
+    """Also by a plan, whose user edits the file: the names of probes, and of their settings."""
+    scenario = written(probes={"hos": {}, "host": {"nosuch": 1}, "dovecot": {}})
+    assert main([verb, scenario]) == BAD_INPUT
+    assert capsys.readouterr().err.splitlines() == [
+        "loadsim: own: probes: expected installed probes (command, dovecot, host, postfix, prometheus), found 'hos'",
+        "loadsim: probe host: expected one of the settings disks, groups, found 'nosuch'",
+    ]
+
+
 @pytest.mark.parametrize("verb", ["check", "run"])
 def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
     """One line for each."""
