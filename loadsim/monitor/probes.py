@@ -55,7 +55,7 @@ class OpenedProbe:
 
 
 def check_probes(scenario: Scenario) -> None:
-    """Import the probes of a scenario, and check the names of their settings. Raises `ConfigError` with each problem."""
+    """Import the probes of a scenario, and check the names of their settings. Raises `ConfigError` with all faults."""
     problems = []
     for name, settings in scenario.probes.items():
         try:
