@@ -1,7 +1,7 @@
 """Make the pictures of reports in the documentation, from run directories.
 
-    python tools/picture_reports.py valid=runs/A degraded=runs/B invalid=runs/C several=runs/D several=runs/E \\
-      base=runs/F base=runs/G new=runs/H new=runs/I
+    python tools/picture_reports.py valid=runs/A degraded=runs/B invalid=runs/C several-runs=runs/D \\
+      several-runs=runs/E base=runs/F base=runs/G new=runs/H new=runs/I capacity=searches/J
 
 Each picture is a part of a report in headless Chromium, at 1280 or 400 px, light or dark; `PICTURES` names them. The
 comparison is of the runs `base` and `new`; `capacity` is the directory of a search. The picture of a printed page needs
@@ -17,7 +17,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,22 +52,28 @@ class Picture:
     printed: bool = False
 
 
+FIRST_SCREENS_PX = {"valid": 1130, "degraded": 1000, "invalid": 1000, "several-runs": 900, "comparison": 900}
+"""The reports whose first screens are shown in all forms, with the height of the wide ones."""
+
+
+def first_screens() -> Iterator[tuple[str, Picture]]:
+    """Yield the first screen of each of these reports: wide and narrow, light and dark, and printed."""
+    for kind, height_px in FIRST_SCREENS_PX.items():
+        yield f"report-{kind}", Picture(kind, 1280, height_px)
+        yield f"report-{kind}-dark", Picture(kind, 1280, height_px, dark=True)
+        yield f"report-{kind}-narrow", Picture(kind, 400, 900)
+        yield f"report-{kind}-narrow-dark", Picture(kind, 400, 900, dark=True)
+        yield f"report-{kind}-printed", Picture(kind, 620, 877, printed=True)
+
+
 PICTURES = {
-    "report-valid": Picture("valid", 1280, 1130),
+    **dict(first_screens()),
     "report-charts-dark": Picture("valid", 1280, 1090, dark=True, at="Server and generator"),
-    "report-narrow": Picture("valid", 400, 900),
-    "report-narrow-dark": Picture("valid", 400, 900, dark=True, at="Server and generator"),
-    "report-degraded": Picture("degraded", 1280, 1000),
-    "report-degraded-narrow": Picture("degraded", 400, 900),
-    "report-invalid": Picture("invalid", 1280, 1000),
-    "report-invalid-dark": Picture("invalid", 1280, 1000, dark=True),
-    "report-several-runs": Picture("several", 1280, 900),
-    "report-comparison": Picture("comparison", 1280, 900),
+    "report-charts-narrow-dark": Picture("valid", 400, 900, dark=True, at="Server and generator"),
     "report-capacity": Picture("capacity", 1280, 1180),
     "report-capacity-curve": Picture("capacity", 1280, 1500, at="Users and response times"),
     "report-capacity-averages": Picture("capacity", 1280, 900, at="Averages by number of users"),
     "report-capacity-narrow": Picture("capacity", 400, 900),
-    "report-printed": Picture("valid", 620, 877, printed=True),
 }
 
 

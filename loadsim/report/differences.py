@@ -30,6 +30,9 @@ MOST_VALUES = 3
 Facts = Mapping[str, Sequence[str]]
 """The values of each fact in all runs, in the order of the runs."""
 
+MOST_KEYS = 8
+"""The most keys of the scenario in a sentence; the table has all."""
+
 
 def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
     """Return the disclosure of all runs, and the keys of their scenarios if all scenarios are known."""
@@ -57,7 +60,8 @@ def differing_in_words(different: Facts) -> str:
         words.append("the number of users")
     words += [name for name in names if not name.startswith(SCENARIO_KEY)]
     if keys := [name.removeprefix(SCENARIO_KEY) for name in names if name.startswith(SCENARIO_KEY)]:
-        words.append(f"the scenario's {', '.join(keys)}")
+        more = f" and {len(keys) - MOST_KEYS} more keys" if len(keys) > MOST_KEYS + 1 else ""
+        words.append(f"the scenario's {', '.join(keys[:MOST_KEYS] if more else keys)}{more}")
     return "; ".join(words)
 
 

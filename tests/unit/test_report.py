@@ -635,8 +635,16 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
             "the number of users; Profiles; IMAP greeting; the scenario's run.days, run.seed",
         ),
         ({"Plan digest": ["c", "d"], "Profiles": ["1 a", "1 b"]}, "Plan digest; Profiles"),
+        (
+            {f"Scenario key k{number}": ["1", "2"] for number in range(10)},
+            "the scenario's k0, k1, k2, k3, k4, k5, k6, k7 and 2 more keys",
+        ),
+        (
+            {f"Scenario key k{number}": ["1", "2"] for number in range(9)},
+            "the scenario's k0, k1, k2, k3, k4, k5, k6, k7, k8",
+        ),
     ],
-    ids=["users alone", "more", "not the users"],
+    ids=["users alone", "more", "not the users", "many", "not too many"],
 )
 def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]], says: str) -> None:
     """And nothing else is hidden by it: not other profiles, nor a plan that differs with equal users."""
