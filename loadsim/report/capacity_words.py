@@ -20,7 +20,7 @@ from loadsim.analysis.capacity_search import (
 )
 from loadsim.errors import printable
 from loadsim.report.resources import resource_lines
-from loadsim.report.size_text import interval_words, users_words
+from loadsim.report.size_text import full_words
 from loadsim.timinglog.header_words import length
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
@@ -102,9 +102,9 @@ def prediction(predicted: Prediction) -> str:
     users = predicted.users
     if users is None:
         return ""
-    number = f"{users_words(users)} users{' or more' if predicted.at_least else ''} (95 %: {interval_words(users)})"
+    number = full_words(users, predicted.at_least)
     doubts = f"; doubts: {printable('; '.join(predicted.doubts))}" if predicted.doubts else ""
-    return f"{printable(str(predicted.resource))} full at {number}, by loadsim size of {predicted.run}{doubts}"
+    return f"{printable(str(predicted.resource))} full with {number}, by loadsim size of {predicted.run}{doubts}"
 
 
 def _level(level: Level) -> str:
