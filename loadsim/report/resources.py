@@ -51,7 +51,8 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
     return lines
 
 
-def resource_table(resources: Sequence[Resource]) -> Table:
+def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> Table:
+    """Return the table of the resources; `with_figures` adds the names that criteria and `score.json` have."""
     return table_of(
         "Resources, the nearest to saturation first",
         resources,
@@ -60,7 +61,7 @@ def resource_table(resources: Sequence[Resource]) -> Table:
         ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
         ("Full means", None, lambda one: _full_words(one.figure)),
-        ("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}")),
+        *([("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}"))] if with_figures else []),
     )
 
 

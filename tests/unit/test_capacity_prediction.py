@@ -148,7 +148,7 @@ def test_bounds_and_doubts_are_stated() -> None:
     text = " ".join(capacity_text(found, 200).split())
     assert (
         "Predicted from 300 users: disk vda full with at least 1,000 users, by loadsim size of steps/00300-1;"
-        " doubts: other load; found: 300 users"
+        " doubts: other load; found: 300 users, so criteria were missed before the disk vda was full"
     ) in text
 
 
