@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from sized_runs import HEADER, USERS, busy_run
-from timing_samples import DELIVERED, LOGGED_ON, START_NS, done, write_sample
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, START_NS, done, write_sample
 
 from loadsim.cli import main
 
@@ -224,6 +224,12 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
         "took 0.60 of 1 cores, more than half: measure without them (loadsim's processes"
         in (resource(found, "processor")["why_not"])
     )
+    pinned = busy_run(
+        tmp_path / "pinned",
+        facts=ENDED | {"pinned": True},
+        **PINNED | {"server_cores_taken_by_others": 0.6, "others_cpu_cores": 0.6},
+    )
+    assert "--pin" not in resource(sized(pinned, capsys)[1], "processor")["why_not"]
 
 
 @pytest.mark.parametrize(
