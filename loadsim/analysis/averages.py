@@ -11,7 +11,7 @@ from loadsim.analysis.resources import by_kind, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter: its words with the unit, the pattern of its figure, and the factor to that unit.
+    """A counter: its words with the unit, the pattern of its figure, the factor to that unit, and decimals to show.
 
     The words may have the text that the pattern caught.
     """
@@ -19,18 +19,20 @@ class Counter:
     words: str
     figure: str
     factor: float = 1.0
+    digits: int = 1
 
 
 COUNTERS: Mapping[str, Sequence[Counter]] = {
     "host": (
         Counter("Processor time (% of all cores)", "cpu_busy_share", 100),
         Counter("Processor time (% of the server's cores)", "server_cores_busy_share", 100),
-        Counter("Processor time of the server (cores)", "server_cpu_cores"),
+        Counter("Processor time of the server (cores)", "server_cpu_cores", digits=2),
+        Counter("Cores of the server taken by other programs", "server_cores_taken_by_others", digits=2),
         Counter("Processor quota used (%)", "quota_busy_share", 100),
-        Counter("Queue of the disk {} (requests)", "disk_(.+)_queue_requests"),
+        Counter("Queue of the disk {} (requests)", "disk_(.+)_queue_requests", digits=2),
         Counter("Disk {} busy (% of the time)", "disk_(.+)_busy_share", 100),
-        Counter("Memory available (MiB)", "memory_available_bytes", 2**-20),
-        Counter("Memory of the server (MiB)", "server_rss_bytes", 2**-20),
+        Counter("Memory available (MiB)", "memory_available_bytes", 2**-20, 0),
+        Counter("Memory of the server (MiB)", "server_rss_bytes", 2**-20, 0),
     ),
     "postfix": (
         Counter("Length of the send queue (messages)", "send_queue_messages"),
@@ -47,12 +49,16 @@ COUNTERS: Mapping[str, Sequence[Counter]] = {
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A figure of a probe that is a counter: `words` name it with its unit; a figure times `factor` is in that unit."""
+    """A figure of a probe that is a counter: `words` name it with its unit; a figure times `factor` is in that unit.
+
+    It is shown with `digits` decimals.
+    """
 
     probe: str
     figure: str
     words: str
     factor: float
+    digits: int
 
 
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Counted]:
@@ -61,7 +67,7 @@ def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Counted]:
         for counter in COUNTERS.get(kind_of(probe), ()):
             for figure in names[probe]:
                 if match := re.fullmatch(counter.figure, figure):
-                    yield Counted(probe, figure, counter.words.format(*match.groups()), counter.factor)
+                    yield Counted(probe, figure, counter.words.format(*match.groups()), counter.factor, counter.digits)
 
 
 def delivered_per_min(delivered: float, window_s: float) -> float:

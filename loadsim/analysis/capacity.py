@@ -120,6 +120,13 @@ class Capacity:
         return self.found is not None and (self.found.low, self.found.high) == self.interval
 
     @property
+    def contended(self) -> bool:
+        """True if, at an end of the search, most runs that decided shared the server's cores with other work."""
+        ends = ((self.found.low, PASSED), (self.found.high, FAILED)) if self.found else ()
+        deciding = [[step.contended for step in self.steps if (step.users, step.result) == end] for end in ends]
+        return any(2 * each.count(True) > len(each) for each in deciding)
+
+    @property
     def levels(self) -> tuple[Level, ...]:
         """The levels that confirm the capacity; none without a capacity."""
         return levels(self.confirming, self.steps, self.found, self.terms.settings) if self.found else ()

@@ -13,7 +13,9 @@ from loadsim.analysis.averages import counted, delivered_per_min
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_texts
-from loadsim.analysis.resources import Resource
+from loadsim.analysis.generator_limits import STOLEN_SHARE
+from loadsim.analysis.resources import HOST, Resource, kind_of
+from loadsim.analysis.sizing_resources import MOST_BY_OTHERS
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
 from loadsim.errors import printable
@@ -111,6 +113,11 @@ class MeasuredStep:
     An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
     the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`,
     and `criteria` all that are on. Steps of older versions have no `validity` and nothing after it.
+
+    `warnings` are those of the run, None for a step of an older version, which has nothing after them. `load_share` is
+    the load made, of the plan's. `received_share` is the mail that users receive, of the published mail.
+    `others_share` is the part of the server's cores that other programs and other virtual machines took, by the probe
+    `host`. `shared`: the generator used the server's cores, or other virtual machines took those of its machine.
     """
 
     users: int
@@ -127,6 +134,16 @@ class MeasuredStep:
     delivered_per_min: float | None = None
     averages: tuple[Average, ...] = ()
     criteria: tuple[StepCriterion, ...] = ()
+    warnings: tuple[str, ...] | None = None
+    load_share: float | None = None
+    received_share: float | None = None
+    others_share: float | None = None
+    shared: bool = False
+
+    @property
+    def contended(self) -> bool:
+        """True if other work than the server's had so much of its cores that the run measures both."""
+        return self.shared or (self.others_share is not None and self.others_share > MOST_BY_OTHERS)
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -147,7 +164,20 @@ class MeasuredStep:
             delivered_per_min=_delivered_per_min(score),
             averages=_averages(score.get("probes") or {}),
             criteria=tuple(map(StepCriterion.of, score["verdict"]["criteria"])),
+            warnings=tuple(score.get("warnings") or ()),
+            load_share=(score.get("load") or {}).get("share"),
+            received_share=score.get("received_share"),
+            others_share=_others_share(score.get("probes") or {}),
+            shared=not score.get("embedded") and any(map(_shared, score.get("machines") or ())),
         )
+
+    def completed(self, score: Mapping[str, Any]) -> MeasuredStep:
+        """Return a step of an older version with what it lacks, from the `score.json` of its run."""
+        if self.warnings is not None or self.validity is None:
+            return self
+        found = MeasuredStep.of(self.users, self.run, score)
+        lacking = ("averages", "warnings", "load_share", "received_share", "others_share", "shared")
+        return replace(self, **{name: getattr(found, name) for name in lacking})
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
@@ -173,6 +203,7 @@ class MeasuredStep:
                 replace(each, probe=printable(each.probe), figure=printable(each.figure)) for each in step.averages
             ),
             criteria=tuple(replace(each, name=printable(each.name)) for each in step.criteria),
+            warnings=None if step.warnings is None else tuple(map(printable, step.warnings)),
         )
 
 
@@ -193,3 +224,22 @@ def _delivered_per_min(score: Mapping[str, Any]) -> float:
 def _averages(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> tuple[Average, ...]:
     names = {probe: [*figures] for probe, figures in probes.items()}
     return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure]["mean"]) for one in counted(names))
+
+
+def _others_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> float | None:
+    """Return the largest part of the server's cores that others took on a machine; None if no probe measured it."""
+    found = []
+    for figures in (figures for probe, figures in probes.items() if kind_of(probe) == HOST):
+        cores, others, stolen = (
+            figures.get(name, {}).get("mean")
+            for name in ("server_cores", "server_cores_taken_by_others", "server_cores_steal_share")
+        )
+        if cores and others is not None:
+            found.append(others / cores + (stolen or 0.0))
+    return max(found, default=None)
+
+
+def _shared(machine: Mapping[str, Any]) -> bool:
+    """Return True if the generator used the server's cores, or other virtual machines took much of the machine."""
+    stolen = machine.get("stolen_share") if machine.get("server_here") else None
+    return bool(machine.get("shares_cpus")) or (stolen or 0.0) > STOLEN_SHARE

@@ -101,7 +101,8 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
     probe = host_of(run.place, series)
     host = series[probe]
     rates = rates_of(log, window_s)
-    resources = resources_of(host, users, window_s, target)
+    pinned = any(source.facts.get("pinned") for source in log.sources)
+    resources = resources_of(host, users, window_s, target, pinned)
     equivalent = (figures.load_equivalent_users or 0) / users
     data = _data_set(host, window_s, mailbox_bytes)
     return Sizing(

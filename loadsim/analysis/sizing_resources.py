@@ -68,10 +68,13 @@ class Resource:
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
-def resources_of(host: Series, users: int, window_s: Window, target: float) -> list[Resource]:
-    """Return the resources that the probe sampled, and processor and memory in any case."""
+def resources_of(host: Series, users: int, window_s: Window, target: float, pinned: bool) -> list[Resource]:
+    """Return the resources that the probe sampled, and processor and memory in any case.
+
+    `pinned`: the generator was kept on cores of its own.
+    """
     return [
-        _processor(host, users, window_s, target),
+        _processor(host, users, window_s, target, pinned),
         *_quota(host, users, window_s, target),
         _memory(host, users, window_s, target),
         *_disks(host, users, window_s, target),
@@ -195,7 +198,7 @@ def _missing(name: str, unit: str, reason: object) -> Resource:
     return Resource(name, unit, ESTIMATE, why_not=str(reason))
 
 
-def _processor(host: Series, users: int, window_s: Window, target: float) -> Resource:
+def _processor(host: Series, users: int, window_s: Window, target: float, pinned: bool) -> Resource:
     """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
     try:
         used = work_cores(host, window_s)
@@ -206,12 +209,12 @@ def _processor(host: Series, users: int, window_s: Window, target: float) -> Res
     left = cores - others - stolen
     if float((others + stolen).mean()) > MOST_BY_OTHERS * cores:
         by_machines = f", and other virtual machines {float(stolen.mean()):.2f}" if stolen.any() else ""
-        pinned = left_to_server(host, window_s) is not None
+        by_generator = left_to_server(host, window_s) is not None and not pinned
         generator = (
-            " (loadsim's processes count as others if they may also run on other cores: --pin)" if pinned else ""
+            " (loadsim's processes count as others if they may also run on other cores: --pin)" if by_generator else ""
         )
         why_not = (
-            f"other programs took {float(others.mean()):.2f} of {cores:.0f} cores{by_machines}, more than"
+            f"other programs took {float(others.mean()):.2f} of {cores:.3g} cores{by_machines}, more than"
             f" half: measure without them{generator}"
         )
         return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)

@@ -29,7 +29,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
 from loadsim.report.capacity_text import capacity_text, step_text
-from loadsim.report.capacity_words import so_far
+from loadsim.report.capacity_words import so_far, tone
 from loadsim.runs.capacity import Runner, Wanted, find_capacity
 from loadsim.runs.capacity_file import read_capacity
 from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S
@@ -244,7 +244,7 @@ class _Shown:
 
     def answer(self, capacity: Capacity) -> None:
         verdict = capacity_text(capacity, PAGE_WIDTH).partition("\n")[0]
-        self._page.answered(verdict, "doubtful" if capacity.exit_status else "good", capacity.directory)
+        self._page.answered(verdict, tone(capacity), capacity.directory)
         if self._args.json:
             self._print(json.dumps(capacity.document, indent=2), sys.stdout)
         else:

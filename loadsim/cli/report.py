@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
@@ -99,17 +100,19 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
 def capacity_document(capacity: Capacity, notes: Mapping[str, str], out: Path | None) -> Document:
     """Return the report on a search. Its links lead from the file `out`, or else from the search's directory."""
     here = (capacity.directory if out is None else out.parent).resolve()
+    runs = dict(_readable(capacity))
+    steps = (step.completed(runs[step.run].summary.score) if step.run in runs else step for step in capacity.steps)
     return describe_capacity(
-        capacity,
-        tuple(_readable(capacity)),
+        replace(capacity, steps=tuple(steps)),
+        tuple(runs.values()),
         notes,
         place=lambda run: os.path.relpath((capacity.directory / run).resolve(), here),
     )
 
 
-def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
-    """Yield what describes each run of a search whose logs can be read."""
+def _readable(capacity: Capacity) -> Iterator[tuple[str, RecordedRun]]:
+    """Yield the place of each run of a search whose logs can be read, and what describes the run."""
     for step in capacity.steps:
         with suppress(LogError):
             run = read_run(str(capacity.directory / step.run))
-            yield without_records(run.place, run.log, run.summary)
+            yield step.run, without_records(run.place, run.log, run.summary)

@@ -14,7 +14,7 @@ from loadsim.report.size_text import size_text
 from loadsim.runs.size import size_run
 
 TARGET = 0.7
-"""The utilisation to plan for by default: in an M/M/1 queue, a task then takes three times its time alone."""
+"""The default utilisation by the users to measure first: in an M/M/1 queue, a task takes three times its time alone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_target,
         default=TARGET,
         metavar="SHARE",
-        help="utilisation to plan for, such as 60%%; default: 70%%",
+        help="utilisation by the number of users to measure first, such as 60%%; default: 70%%",
     )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.set_defaults(run=run_size)

@@ -13,7 +13,8 @@ from loadsim.analysis.json_values import finite
 from loadsim.analysis.resources import INSTEAD, kind_of
 from loadsim.report.capacity_curves import Figure, in_ms
 from loadsim.report.capacity_words import unmeasured
-from loadsim.report.document import Block, Section, Table, table_of
+from loadsim.report.document import Block, ColumnOf, Section, Table, table_of
+from loadsim.timinglog.planned_load import received_of_published
 
 JUDGED = (PASSED, FAILED, UNDECIDED)
 """The results that tell something about the server; a slow generator does not."""
@@ -30,7 +31,7 @@ def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Ite
             " measure it over its whole window. If none is valid, it is that of the runs that judge the server: they"
             " made less load than planned, and have no score here. Messages delivered are copies that users saw."
         ),
-        _table(known),
+        *_tables(known),
     ]
     if hint := unmeasured(capacity):
         blocks.append(hint)
@@ -65,32 +66,46 @@ def _mean_of(steps: Sequence[MeasuredStep], figure: Figure) -> float | None:
     return sum(values) / len(values) if values and len(values) == len(steps) else None
 
 
-def _table(steps: Sequence[MeasuredStep]) -> Table:
-    """Return a row for each number of users, with the counters that a run measured."""
+def _tables(steps: Sequence[MeasuredStep]) -> Iterable[Table]:
+    """Yield a table of the load and its times, and one of the counters that runs measured: both fit on a screen."""
     rows = []
-    for users in dict.fromkeys(step.users for step in steps):
-        own = [step for step in steps if step.users == users]
+    for number in dict.fromkeys(step.users for step in steps):
+        own = [step for step in steps if step.users == number]
         valid = [step for step in own if step.validity == "valid"]
-        rows.append(_Runs(users, len(own), valid, [step for step in own if step.result in JUDGED]))
-    return table_of(
+        rows.append(_Runs(number, len(own), valid, [step for step in own if step.result in JUDGED]))
+    users: ColumnOf[_Runs] = ("Users", 0, lambda row: row.users)
+    yield table_of(
         "Averages over the window, by number of users",
         rows,
-        ("Users", 0, lambda row: row.users),
+        users,
         ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
         ("Score", "time", lambda row: finite(row.score(lambda step: in_ms(step.score_ms)))),
         ("Response score", "time", lambda row: finite(row.score(lambda step: in_ms(step.response_score_ms)))),
         ("Tasks/s", 1, _mean(lambda step: step.tasks_per_s)),
         ("Delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
-        *((title, 2, _mean(figure)) for title, figure in _counters(rows)),
+        *_received(rows),
     )
+    if counters := [(title, digits, _mean(figure)) for title, digits, figure in _counters(rows)]:
+        yield table_of("Averages of the probes over the window, by number of users", rows, users, *counters)
 
 
 def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
     return lambda row: finite(row.mean(figure))
 
 
-def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, Figure]]:
-    """Yield the title and the figure of each counter that all runs that count measured with a number.
+def _received(rows: Sequence[_Runs]) -> Iterable[ColumnOf[_Runs]]:
+    """Yield the share of the published mail that users receive, if it is small with any number: it differs by it."""
+    shares = [row.mean(lambda step: step.received_share) for row in rows]
+    if any(received_of_published(share) for share in shares):
+        yield ("Published mail received (%)", 0, _mean(lambda step: _percent(step.received_share)))
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, int, Figure]]:
+    """Yield the title, the decimals and the figure of each counter that all runs that count measured with a number.
 
     Of several probes of a kind, each is named. The cores of a pinned server count instead of all cores.
     """
@@ -107,6 +122,7 @@ def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, Figure]]:
         if not measured[each.probe, each.figure] <= better:
             yield (
                 (each.words if kinds.count(kind_of(each.probe)) == 1 else f"{each.words}, {each.probe}"),
+                each.digits,
                 _average(each),
             )
 

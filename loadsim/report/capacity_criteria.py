@@ -10,8 +10,10 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, VOID
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.criteria import Result, unit_of
+from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.report.capacity_curves import Curve, Figure, charted
 from loadsim.report.criterion_words import wanted
+from loadsim.report.digits import percent
 from loadsim.report.document import Block, Limit
 from loadsim.report.figure_words import named
 
@@ -32,16 +34,32 @@ def criteria_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[B
     """
     found = _decisive(capacity, steps)
     drawn, others = found[:MOST_CRITERIA], found[MOST_CRITERIA:]
+    curves = [*map(_curve, drawn), *_load_made(steps)]
+    caption = "Criteria that decided, or nearly did, by number of users"
+    yield from charted(capacity, steps, caption, curves, across=2)
     if not drawn:
         return
-    caption = "Criteria that decided, or nearly did, by number of users"
-    yield from charted(capacity, steps, caption, [_curve(each) for each in drawn], across=2)
     yield (
         f"These are the criteria on a time or a share that a run missed, or of whose limit it used {100 * NEAR:.0f} %."
         " Those that the smallest failed number missed most often come first."
     )
     if others:
         yield f"{len(others)} more: {'; '.join(_words(each) for each in others)}."
+
+
+def _load_made(steps: Sequence[MeasuredStep]) -> Iterable[Curve]:
+    """Yield the curve of the load made, if a run that judges the server made less than a valid run does."""
+    judged = [step.load_share for step in steps if step.result not in (GENERATOR, VOID)]
+    if any(share is not None and share < FULL_LOAD for share in judged):
+        yield Curve(
+            title="Load made, share of the plan",
+            name=f"Load made, at least {percent(FULL_LOAD)} of the plan in a valid run",
+            unit="%",
+            figure=lambda step: None if step.load_share is None else 100 * step.load_share,
+            scale="near",
+            limits=(Limit(f"at least {percent(FULL_LOAD)} in a valid run", 100 * FULL_LOAD),),
+            digits=1,
+        )
 
 
 def _decisive(capacity: Capacity, steps: Sequence[MeasuredStep]) -> list[Result]:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID
+from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.capacity_step import MeasuredStep, Time
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.repeats import medians_by
 from loadsim.report import capacity_words as words
-from loadsim.report.document import Axis, Block, Chart, Column, Digits, Limit, Line, Panel, Table, drawable, table_of
+from loadsim.report.document import (
+    Axis,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Digits,
+    Limit,
+    Line,
+    Panel,
+    Table,
+    drawable,
+    table_of,
+)
 
 Figure = Callable[[MeasuredStep], float | None]
 """Returns a figure of a run; None if it has none."""
+
+DRAWN: tuple[Result, ...] = (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)
+"""The results in the order of their looks, which are the same in all reports: failures are orange, passes green."""
 
 MOST_RESOURCES = 5
 """The most resources whose utilisation is drawn: those that came nearest to full."""
@@ -35,32 +53,73 @@ class Curve:
     digits: int = 1
 
     def panel(self, steps: Sequence[MeasuredStep]) -> Panel:
-        """Return a marker for each run, of a shape of its own for each result, and the line of the medians."""
+        """Return a marker for each run, of the colour and shape of its result, and the line of the medians.
+
+        A marker is hollow if its run is invalid.
+        """
         values = [self.figure(step) for step in steps]
-        of_results = [
-            Line(
-                words.RESULTS[result],
-                tuple(value if step.result == result else None for step, value in zip(steps, values, strict=True)),
-                joined=False,
-                intervals=tuple(
-                    step.score_interval_ms if self.intervals and step.result == result else None for step in steps
-                ),
-            )
-            for result in (FAILED, PASSED, UNDECIDED, GENERATOR, VOID)  # orange and green, if there are both
-        ]
-        known = [None if step.result == VOID else value for step, value in zip(steps, values, strict=True)]
+        of_results = []
+        for look, result in enumerate(DRAWN, start=1):
+            for invalid in (False, True):
+                own = [step.result == result and (step.validity == "invalid") == invalid for step in steps]
+                of_results.append(
+                    Line(
+                        words.RESULTS[result] + (", run invalid" if invalid else ""),
+                        tuple(value if mine else None for mine, value in zip(own, values, strict=True)),
+                        joined=False,
+                        intervals=tuple(
+                            step.score_interval_ms if self.intervals and mine and not invalid else None
+                            for mine, step in zip(own, steps, strict=True)
+                        ),
+                        look=look,
+                        hollow=invalid,
+                    )
+                )
+        known = _times_to_join(steps, values) if self.is_time else _without(steps, values, VOID)
         median = Line("median", medians_by([float(step.users) for step in steps], known))
         return Panel(self.title, self.unit, (median, *of_results), self.scale, self.digits, self.limits)
+
+    @property
+    def is_time(self) -> bool:
+        return self.unit == "ms"
+
+    def cell(self, step: MeasuredStep) -> Cell:
+        """Return the figure for a table, which has no time of an invalid run."""
+        value = finite(self.figure(step))
+        return words.NOT_SHOWN if self.is_time and value is not None and step.validity == "invalid" else value
+
+
+def _without(steps: Sequence[MeasuredStep], values: Sequence[float | None], *results: Result) -> list[float | None]:
+    return [None if step.result in results else value for step, value in zip(steps, values, strict=True)]
+
+
+def _times_to_join(steps: Sequence[MeasuredStep], values: Sequence[float | None]) -> list[float | None]:
+    """Return the times of which medians are joined: those of numbers of which most runs are valid or degraded.
+
+    An invalid run has less load, so its time is no lower bound: it counts as slower than all others. A run that says
+    nothing about the server does not count.
+    """
+    judged = _without(steps, values, GENERATOR, VOID)
+    balance: Counter[int] = Counter()
+    for step, value in zip(steps, judged, strict=True):
+        if value is not None:
+            balance[step.users] += -1 if step.validity == "invalid" else 1
+    return [
+        None if value is None or balance[step.users] <= 0 else math.inf if step.validity == "invalid" else value
+        for step, value in zip(steps, judged, strict=True)
+    ]
 
 
 def scores_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
     """Yield the chart of score and response score; `steps` are by rising users."""
     terms = capacity.terms
     yield (
-        "Each point is a run, its shape the result, and the line joins the medians. The dashed line is the limit of the"
-        " figure. All other criteria decide, too; those that did, or nearly did, follow. Vertical bars are the 95 %"
-        " intervals of scores, which windows of 1 h and more have. A triangle at the upper edge is infinite: too many"
-        " tasks failed. The interval of the capacity is shaded."
+        "Each point is a run, and its colour and shape are the result. A hollow point is an invalid run, whose times"
+        " must not be quoted. The line joins the medians, for which an invalid run is slower than all others, and has"
+        " no point if half of the runs are invalid. The dashed line is the limit of the figure. All other criteria"
+        " decide, too; those that did, or nearly did, follow. Vertical bars are the 95 % intervals of scores, which"
+        " windows of 1 h and more have. A triangle at the upper edge is infinite: too many tasks failed. The interval"
+        " of the capacity is shaded."
     )
     response = (
         Curve(
@@ -95,9 +154,7 @@ def charted(
 ) -> Iterable[Chart]:
     """Yield the chart of these curves, if any run has a figure of one."""
     kept = [curve for curve in curves if any(curve.figure(step) is not None for step in steps)]
-    columns: list[_Column] = [
-        (curve.name, "time" if curve.unit == "ms" else curve.digits, curve.figure) for curve in kept
-    ]
+    columns: list[_Column] = [(curve.name, "time" if curve.is_time else curve.digits, curve.cell) for curve in kept]
     panels = tuple(curve.panel(steps) for curve in kept)
     yield from _chart(capacity, steps, caption, panels, _table(caption, steps, columns), across)
 
@@ -150,7 +207,7 @@ def utilisation_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterabl
     ]
     panel = Panel("", "% of full", tuple(lines), limits=(Limit("full", 100.0),))
     caption = "Utilisation of resources by number of users, the nearest to full"
-    columns: list[_Column] = [(names[key], 1, _utilised(*key)) for key in chosen]
+    columns: list[_Column] = [(names[key], 1, _finite(_utilised(*key))) for key in chosen]
     yield from _chart(capacity, steps, caption, (panel,), _table(f"{caption} (%)", steps, columns))
 
 
@@ -170,8 +227,12 @@ def _utilised(probe: str, name: str) -> Figure:
     return figure
 
 
-_Column = tuple[str, Digits, Figure]
-"""The title of a column, its digits, and the figure of a run in it."""
+def _finite(figure: Figure) -> Callable[[MeasuredStep], Cell]:
+    return lambda step: finite(figure(step))
+
+
+_Column = tuple[str, Digits, Callable[[MeasuredStep], Cell]]
+"""The title of a column, its digits, and the cell of a run in it."""
 
 
 def _table(caption: str, steps: Sequence[MeasuredStep], columns: Sequence[_Column]) -> Table:
@@ -181,7 +242,7 @@ def _table(caption: str, steps: Sequence[MeasuredStep], columns: Sequence[_Colum
         steps,
         ("Users", 0, lambda step: step.users),
         ("Result", None, lambda step: words.RESULTS[step.result]),
-        *((name, digits, lambda step, figure=figure: finite(figure(step))) for name, digits, figure in columns),
+        *columns,
     )
 
 

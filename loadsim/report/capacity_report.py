@@ -10,18 +10,17 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.report import capacity_words as words
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_criteria import criteria_of
 from loadsim.report.capacity_curves import scores_of, throughput_of, utilisation_of
+from loadsim.report.capacity_doubts import doubts, what_next
 from loadsim.report.differences import BY_NUMBER, differing, differing_table, facts_of, same_table
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
 from loadsim.report.document import Block, Column, Document, Link, Listing, Section, Table, table_of
-from loadsim.report.figure_words import reason_in_words
 from loadsim.report.many_runs import SAME
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.timinglog.header_words import length
@@ -42,7 +41,7 @@ def describe_capacity(
         title=f"Capacity: {terms.name}",
         subtitle=f"{len(steps)} runs, each with a day of {length(terms.day_s)}; searched by {terms.software}",
         verdict=words.sentence(capacity),
-        tone=_tone(capacity),
+        tone=words.tone(capacity),
         sections=(
             Section("Summary", tuple(_summary(capacity))),
             Section("Users and response times", tuple(_curves(capacity, steps))),
@@ -56,28 +55,21 @@ def describe_capacity(
     )
 
 
-def _tone(capacity: Capacity) -> Tone:
-    """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
-    if capacity.users is None:
-        return "bad"
-    return "good" if capacity.exit_status == 0 and not capacity.terms.embedded else "doubtful"
-
-
 def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
-    if doubts := words.doubts(capacity):
-        yield Listing("Doubts", tuple(doubts))
-    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity, reason_in_words)))
+    if doubted := doubts(capacity):
+        yield Listing("Doubts", tuple(doubted))
+    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity)))
     if (predicted := capacity.predicted) and predicted.why_not:
         yield f"loadsim size predicts no number from {predicted.run}: {printable(predicted.why_not)}"
     yield words.limits(capacity)
     if step := capacity.nearest_to_full:
         yield replace(
-            resource_table(step.resources),
-            caption=f"Resources with {step.users:,} users, the nearest to saturation first",
+            resource_table(step.resources, with_figures=False),
+            caption=f"Resources with {step.users:,} users ({step.run}), the nearest to saturation first",
         )
         yield NO_PROOF
-    yield f"What to do next: {words.what_next(capacity)}"
+    yield f"What to do next: {what_next(capacity)}"
 
 
 def _curves(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block]:
@@ -105,22 +97,24 @@ def _steps(caption: str, steps: Sequence[MeasuredStep], place: Place) -> Table:
         ("Run", None, lambda step: Link(step.run, f"{quote(place(step.run))}/")),
         ("Users", 0, lambda step: step.users),
         ("Result", None, lambda step: RATED.get(step.result, words.RESULTS[step.result])),
-        ("Score", "time", lambda step: step.score_ms),
-        ("95 % interval of the score", None, lambda step: _interval(step.score_interval_ms)),
-        ("Response score", "time", lambda step: step.response_score_ms),
+        ("Score", "time", lambda step: words.time_of(step, step.score_ms)),
+        ("95 % interval of the score", None, _interval),
+        ("Response score", "time", lambda step: words.time_of(step, step.response_score_ms)),
         ("Tasks/s", 1, lambda step: step.tasks_per_s),
         ("8-hour equivalent, in users", 0, lambda step: step.load_equivalent_users),
     )
 
 
-def _interval(interval_ms: tuple[float, float] | None) -> str | None:
-    return None if interval_ms is None else f"{duration(interval_ms[0])} to {duration(interval_ms[1])}"
+def _interval(step: MeasuredStep) -> str | None:
+    if step.score_interval_ms is None or step.validity == "invalid":
+        return None
+    return " to ".join(map(duration, step.score_interval_ms))
 
 
 def _reasons(steps: Sequence[MeasuredStep]) -> Iterable[Block]:
     """Yield the reasons of the steps that did not pass."""
     reasons = [
-        f"{step.users:,} users ({step.run}): {'; '.join(map(reason_in_words, step.reasons))}"
+        f"{step.users:,} users ({step.run}): {'; '.join(words.reasons_in_words(step))}"
         for step in steps
         if step.reasons
     ]

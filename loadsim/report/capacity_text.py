@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_step import MeasuredStep
-from loadsim.errors import printable
-from loadsim.report.capacity_words import MOST_REASONS, RESULTS, doubts, facts, limits, unmeasured, verdict
-from loadsim.report.digits import duration
+from loadsim.report.capacity_doubts import doubts
+from loadsim.report.capacity_words import (
+    MOST_REASONS,
+    RESULTS,
+    facts,
+    limits,
+    reasons_in_words,
+    time_words,
+    unmeasured,
+    verdict,
+)
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
 from loadsim.report.table import table
 
@@ -17,9 +25,9 @@ BAR, LIMIT_AT = 20, 14
 def step_text(step: MeasuredStep, width: int) -> str:
     """Return the line of a step that has ended; further lines have the reasons if it did not pass."""
     interval = step.score_interval_ms
-    known = f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)" if interval else ""
-    first = f"{step.users:,} users {RESULTS[step.result]}: score {_time(step.score_ms)}{known}, {step.run}"
-    reasons = [f"  - {printable(reason)}" for reason in step.reasons[:MOST_REASONS]]
+    known = "" if step.validity == "invalid" or not interval else f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)"
+    first = f"{step.users:,} users {RESULTS[step.result]}: score {time_words(step, step.score_ms)}{known}, {step.run}"
+    reasons = [f"  - {reason}" for reason in reasons_in_words(step)[:MOST_REASONS]]
     more = len(step.reasons) - MOST_REASONS
     return "\n".join(wrapped([first, *reasons, *([f"  - {more} more"] if more > 0 else [])], max(width, LEAST_WIDTH)))
 
@@ -45,15 +53,15 @@ def _curve(capacity: Capacity) -> list[str]:
     terms = capacity.terms
     rows = [["Users", "Result", "Tasks/s", "Score", "Limit".rjust(LIMIT_AT + 1).ljust(BAR), "Response"]]
     for step in sorted(capacity.steps, key=lambda one: one.users):
-        bar = _bar(step.score_ms, terms.score_limit_ms)
+        bar = "" if step.validity == "invalid" else _bar(step.score_ms, terms.score_limit_ms)
         rows.append(
             [
                 f"{step.users:,}",
                 RESULTS[step.result],
                 f"{step.tasks_per_s:,.1f}",
-                _time(step.score_ms),
+                time_words(step, step.score_ms),
                 bar.ljust(BAR),
-                _time(step.response_score_ms),
+                time_words(step, step.response_score_ms),
             ]
         )
     return table(rows)
@@ -68,7 +76,3 @@ def _bar(score_ms: float | str | None, limit_ms: float | None) -> str:
     room, beyond = BAR - LIMIT_AT - 1, max(0, columns - LIMIT_AT)
     above = "#" * beyond if beyond <= room else "#" * (room - 1) + ">"
     return f"{('#' * min(columns, LIMIT_AT)).ljust(LIMIT_AT)}|{above}"
-
-
-def _time(time_ms: float | str | None) -> str:
-    return duration(None if time_ms is None else float(time_ms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
@@ -18,19 +18,48 @@ from loadsim.analysis.capacity_search import (
     Result,
     ends_so_far,
 )
+from loadsim.analysis.capacity_step import MeasuredStep, Time
+from loadsim.analysis.criteria import missed_texts
+from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
+from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.digits import duration
+from loadsim.report.figure_words import reason_in_words
 from loadsim.report.resources import resource_lines
-from loadsim.report.size_text import interval_words, users_words
+from loadsim.report.size_text import full_words
 from loadsim.timinglog.header_words import length
+from loadsim.timinglog.planned_load import received_of_published
 
 RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
 
 MOST_REASONS = 3
 """The most reasons of a step that are shown; its run directory has all."""
 
+CONTENDED = "in doubt, since other work shared the server's cores"
+"""Follows a capacity that is not the server's own."""
+
+AS_USUAL = 0.05
+"""A load that differs less from that of a user with a day of 8 h is not stated for each user."""
+
+NOT_SHOWN = "not shown"
+"""Stands for a time of an invalid run."""
+
+
+def tone(capacity: Capacity) -> Tone:
+    """Return the rating: an answer that may be quoted is good, and a missing capacity bad."""
+    if capacity.users is None:
+        return "bad"
+    doubtful = capacity.exit_status or capacity.terms.embedded or capacity.contended
+    return "doubtful" if doubtful else "good"
+
 
 def verdict(capacity: Capacity) -> str:
-    """Return the capacity, or what ended the search without one."""
+    """Return the capacity, or what ended the search without one, and whether other work makes it doubtful."""
+    found = _verdict(capacity)
+    return f"{found}; {CONTENDED}" if capacity.contended else found
+
+
+def _verdict(capacity: Capacity) -> str:
     found, settings = capacity.found, capacity.terms.settings
     assert found is not None
     low = None if found.low is None else f"{found.low:,} users"
@@ -59,42 +88,76 @@ def sentence(capacity: Capacity) -> str:
     """Return the verdict of a report: the capacity, its interval, and what ended the search."""
     found = capacity.found
     assert found is not None
-    first = verdict(capacity)
+    first = _verdict(capacity)
     if found.low is None or found.high is None or found.stopped_by == "noise":
-        return f"{first[:1].upper()}{first[1:]}"
-    if not capacity.certain:
-        return f"About {first}: too few runs agree to state an interval"
-    return f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
+        words = f"{first[:1].upper()}{first[1:]}"
+    elif not capacity.certain:
+        words = f"About {first}: too few runs agree to state an interval"
+    else:
+        words = f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
+    return f"{words}; {CONTENDED}" if capacity.contended else words
 
 
-def facts(capacity: Capacity, reason: Callable[[str], str] = str) -> list[tuple[str, str]]:
-    """Return names and texts: the interval, what the users are, and what the next larger number missed.
-
-    `reason` returns the text for a reason of a verdict.
-    """
-    found, terms = capacity.found, capacity.terms
+def facts(capacity: Capacity) -> list[tuple[str, str]]:
+    """Return names and texts: what the users are, the interval, and what the next larger number missed."""
+    found = capacity.found
     assert found is not None
     lines = []
+    if found.low is not None:
+        lines.append(("Users", _users(capacity)))
     if found.low is not None or found.high is not None or capacity.certain:
         lines.append(("Interval", interval(capacity)))
     if found.low is not None:
-        pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
-        lines.append(("Users", f"each with a day of {length(terms.day_s)}{pace}, by the plan of run.seed {terms.seed}"))
         lines.append(("Throughput", f"{capacity.tasks_per_s or 0:,.1f} tasks/s"))
-        lines.append(("8-hour equivalent", f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"))
+        lines.append(("8-hour equivalent", _equivalent(capacity)))
     if found.high is not None:
-        lines.append((f"Missed with {found.high:,} users", missed(capacity, reason)))
+        lines.append((f"Missed with {found.high:,} users", missed(capacity)))
     if capacity.predicted and (text := prediction(capacity.predicted)):
         lines.append(
-            (f"Predicted from {capacity.predicted.measured_users:,} users", f"{text}; found: {verdict(capacity)}")
+            (
+                f"Predicted from {capacity.predicted.measured_users:,} users",
+                f"{text}; found: {verdict(capacity)}{_comparison(capacity, capacity.predicted)}",
+            )
         )
     if step := capacity.nearest_to_full:
         for line in resource_lines(step.resources):
             name, _, resources = line.partition(": ")
-            lines.append((f"{name}, with {step.users:,} users", resources))
+            lines.append((f"{name}, with {step.users:,} users", f"{resources}; by {step.run}"))
     if measured := [level for level in capacity.levels if level.runs]:
         lines.append(("Confirmation", "; ".join(map(_level, measured))))
     return lines
+
+
+def _users(capacity: Capacity) -> str:
+    """Return the day of the users, and the load that each makes if it is not that of one user of a usual day."""
+    terms, users = capacity.terms, capacity.users or 1
+    each = (capacity.load_equivalent_users or users) / users
+    if abs(each - 1) < AS_USUAL:
+        day = f"each with a day of {length(terms.day_s)}"
+    else:
+        day = f"each makes the load of about {each:,.3g} users with a day of 8 h; their day has {length(terms.day_s)}"
+    pace = f", {terms.compression:g} times as fast as their profile's" if terms.compression != 1 else ""
+    return f"{day}{pace}, by the plan of run.seed {terms.seed}"
+
+
+def _equivalent(capacity: Capacity) -> str:
+    """Return the load-equivalent, with the share of the published mail if users receive much less."""
+    shares = [step.received_share for step in capacity.at_capacity if step.received_share is not None]
+    received = received_of_published(min(shares, default=None))
+    users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
+    return f"{users}, who receive {received}" if received else users
+
+
+def _comparison(capacity: Capacity, predicted: Prediction) -> str:
+    """Return what the difference between the prediction and the search means; "" if the search did not decide."""
+    found, users = capacity.found, predicted.users
+    if found is None or users is None or found.low is None or found.high is None or found.stopped_by != "criteria":
+        return ""
+    if found.high < users.low:
+        return f", so criteria were missed before the {predicted.resource} was full: something else makes users wait"
+    if found.low > users.high and not predicted.at_least:
+        return ", so a task costs less with more users than it did in this run"
+    return f", so the {predicted.resource} may be what limits the server"
 
 
 def prediction(predicted: Prediction) -> str:
@@ -102,9 +165,9 @@ def prediction(predicted: Prediction) -> str:
     users = predicted.users
     if users is None:
         return ""
-    number = f"{users_words(users)} users{' or more' if predicted.at_least else ''} (95 %: {interval_words(users)})"
+    number = full_words(users, predicted.at_least)
     doubts = f"; doubts: {printable('; '.join(predicted.doubts))}" if predicted.doubts else ""
-    return f"{printable(str(predicted.resource))} full at {number}, by loadsim size of {predicted.run}{doubts}"
+    return f"{printable(str(predicted.resource))} full with {number}, by loadsim size of {predicted.run}{doubts}"
 
 
 def _level(level: Level) -> str:
@@ -120,37 +183,6 @@ def _level(level: Level) -> str:
     return f"{level.percent} % ({level.users:,} users) {found[level.result]}"
 
 
-def _unconfirmed(capacity: Capacity, level: Level) -> str:
-    """Return what it means that a level did not confirm the capacity."""
-    failed_users = capacity.found.high if capacity.found else None
-    if level.users is None:
-        return f"{level.percent} % are more than the {capacity.terms.settings.most:,} users that this search allows."
-    users = f"{level.users:,} users"
-    if why := next((one.why for one in capacity.refused_levels if one.percent == level.percent), ""):
-        return f"{level.percent} % of the capacity, {users}, cannot be measured: {printable(why)}"
-    if level.result == GENERATOR:
-        return f"the load generator was too slow for {users}. Find out what else its machine did, and search again."
-    if level.result != FAILED:
-        return f"the runs with {users} do not decide: {_why_undecided(level)}."
-    if level.percent <= 100:
-        return (
-            f"{users} must pass after the search, and did not. The server, its data or its machine changed: find out"
-            " what, and search again."
-        )
-    if failed_users is not None and level.users >= failed_users:
-        return (
-            f"{users} must fail after the search, as {failed_users:,} users did in it, and passed. The server, its data"
-            " or its machine changed: find out what, and search again."
-        )
-    return f"{users} are no worse than the capacity, so it may be higher. Search again with longer windows."
-
-
-def _why_undecided(level: Level) -> str:
-    """Return the reason of the last run that has one. A pass has none, and is undecided only above the capacity."""
-    reasons = [step.reasons[0] for step in level.runs if step.reasons]
-    return printable(reasons[-1]) if reasons else "they passed, and have no score to compare with that of the capacity"
-
-
 def interval(capacity: Capacity) -> str:
     """Return the interval with the results at its ends; or why it is not stated."""
     found = capacity.found
@@ -164,13 +196,17 @@ def interval(capacity: Capacity) -> str:
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
         stated = "not stated" if capacity.interval is None else "stated at one end only"
-        return f"{stated}: {seen}; evidence are {EVIDENCE} equal results of each without another, or {mixed}"
+        needed = f"an end needs {EVIDENCE} equal results and no other one, or {mixed} equal"
+        return f"{stated}: {seen}; {needed}"
     if found.high is None:
         return f"{seen}; its upper end is not known"
     if found.low is None:
         return f"{seen}; no number passed"
     share = (found.high - found.low) / (found.high + found.low)
-    return f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 % if runs vary by at most 10 %"
+    return (
+        f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 % if the number of users from which a"
+        " run misses criteria varies by at most 10 % from run to run (times may vary more)"
+    )
 
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:
@@ -181,36 +217,35 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
     return f"{RESULTS[result]} {often}"
 
 
-def missed(capacity: Capacity, reason: Callable[[str], str]) -> str:
-    """Return the criteria that the last failure of the smallest failed number missed."""
+def missed(capacity: Capacity) -> str:
+    """Return the criteria that the last failure of the smallest failed number missed, and its run."""
     found = capacity.found
     failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
-    reasons = failed[-1].reasons if failed else ()
-    more = len(reasons) - MOST_REASONS
-    shown = [reason(printable(each)) for each in reasons[:MOST_REASONS]]
-    return "; ".join([*shown, *([f"{more} more"] if more > 0 else [])])
+    if not failed:
+        return ""
+    reasons = reasons_in_words(failed[-1])
+    more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
+    return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
 
 
-def doubts(capacity: Capacity) -> list[str]:
-    """Return what limits the meaning of the answer."""
-    lines = []
-    if capacity.found is not None and capacity.found.stopped_by == "noise":
-        lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
-    if (found := capacity.found) and (found.low or found.high) and not capacity.certain:
-        lines.append("Chance may have decided: too few results agree at the ends of the search.")
-    if refused := [one for one in capacity.refused if one.percent is None]:
-        numbers = ", ".join(f"{one.users:,}" for one in refused)
-        with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
-        lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
-    if capacity.confirmed is False:
-        lines += [
-            f"Not confirmed: {_unconfirmed(capacity, level)}"
-            for level in capacity.levels
-            if level.result not in (PASSED, None) or level.percent in {one.percent for one in capacity.refused_levels}
-        ]
-    if capacity.terms.embedded:
-        lines.append("The embedded server shares this machine: this measures no server.")
-    return lines
+def reasons_in_words(step: MeasuredStep) -> list[str]:
+    """Return the reasons of a step, with words for the figures that criteria and other reasons name."""
+    criteria = [each.result for each in step.criteria]
+    words: Mapping[str, str] = dict(
+        zip(missed_texts(criteria), missed_in_words(criteria, with_names=False), strict=True)
+    )
+    return [printable(words.get(reason) or reason_in_words(reason)) for reason in step.reasons]
+
+
+def time_of(step: MeasuredStep, time_ms: Time | None) -> float | str | None:
+    """Return a time of a run for a table; that of an invalid run is not to be quoted."""
+    return NOT_SHOWN if time_ms is not None and step.validity == "invalid" else time_ms
+
+
+def time_words(step: MeasuredStep, time_ms: Time | None) -> str:
+    shown = time_of(step, time_ms)
+    return NOT_SHOWN if shown == NOT_SHOWN else duration(None if shown is None else float(shown))
 
 
 def unmeasured(capacity: Capacity) -> str:
@@ -226,33 +261,6 @@ def unmeasured(capacity: Capacity) -> str:
         " machine measures them, and with 'probes.postfix={}' the send queue. From another machine, the key monitors"
         " does."
     )
-
-
-def what_next(capacity: Capacity) -> str:
-    """Return what to do with the answer."""
-    found, settings = capacity.found, capacity.terms.settings
-    assert found is not None
-    if capacity.terms.embedded:
-        return "search on a mail server of your own (loadsim new)."
-    if capacity.confirmed is False:
-        return "do not quote this number: it was not confirmed. The doubts say why."
-    if found.stopped_by == "generator":
-        return "take --pin, more cores, or another machine for the load: the server may take more."
-    if found.stopped_by == "refused":
-        return (
-            "the doubts say what the other numbers need. Resume this search on a machine that has it, or search again"
-            " with a scenario that has it."
-        )
-    if found.stopped_by == "limit":
-        option = "larger --steps than" if settings.steps else "--most above"
-        return f"create more accounts, and search again with {option} {settings.most:,}."
-    if found.stopped_by == "noise":
-        return "search again with longer windows, or accept the wider interval."
-    if found.low is None:
-        return "read the reports of the steps: even the smallest number misses criteria. Or search from fewer users."
-    if not capacity.certain:
-        return "resume this search without --quick before you quote this number."
-    return "quote users, interval, day and scenario together. To raise the capacity, improve what the failures missed."
 
 
 def limits(capacity: Capacity) -> str:

@@ -92,7 +92,7 @@ def _have_one_legend(panels: Sequence[Panel]) -> bool:
 
 def _legend(lines: Sequence[Line], limits: Sequence[Limit] = ()) -> str:
     """Return the names of lines and limits with their looks: names next to a line might hide figures."""
-    samples = [(_sample(line, number), line.name) for number, line in enumerate(lines)]
+    samples = [(_sample(line, _number(line, place)), line.name) for place, line in enumerate(lines)]
     samples += [('<line class="limit" x2="100%" y1="50%" y2="50%"/>', limit.name) for limit in limits]
     items = "".join(
         f'<li><svg class="key" aria-hidden="true">{sample}</svg>{escape(name)}</li>' for sample, name in samples
@@ -102,15 +102,21 @@ def _legend(lines: Sequence[Line], limits: Sequence[Limit] = ()) -> str:
 
 def _sample(line: Line, number: int) -> str:
     stroke = f'<line class="line {_look(number)}" x1="0" x2="100%" y1="50%" y2="50%"/>' if line.joined else ""
-    return f"{stroke}{_marker(number, '50%', '50%')}"
+    return f"{stroke}{_marker(line, number, '50%', '50%')}"
+
+
+def _number(line: Line, place: int) -> int:
+    """Return the number of a line's look: its own, or that of its place."""
+    return place if line.look is None else line.look
 
 
 def _look(number: int) -> str:
     return f"c{number % COLOURS} d{number % DASHES}"
 
 
-def _marker(number: int, x: str, y: str) -> str:
-    return f'<use class="c{number % COLOURS}" href="#m{number % len(MARKERS)}" x="{x}" y="{y}"/>'
+def _marker(line: Line, number: int, x: str, y: str) -> str:
+    hollow = " hollow" if line.hollow else ""
+    return f'<use class="c{number % COLOURS}{hollow}" href="#m{number % len(MARKERS)}" x="{x}" y="{y}"/>'
 
 
 def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
@@ -120,8 +126,8 @@ def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
     named = own_legend and (len(panel.lines) > 1 or len(chart.panels) == 1)
     legend = _legend(panel.lines if named else (), panel.limits)
     parts = [*_frame(panel, chart, x, y)]
-    for number, line in enumerate(panel.lines):
-        parts += _line(line, number, chart.axis, x, y)
+    for place, line in enumerate(panel.lines):
+        parts += _line(line, _number(line, place), chart.axis, x, y)
     parts += _readouts(panel, chart.axis, x)
     return (
         '<div class="panel">'
@@ -181,7 +187,7 @@ def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[s
     # Some markers distinguish lines; with gaps, each point needs one, as it may have no neighbour.
     few = len(known) == len(points) and line.joined
     for across, down in known[:: max(1, len(known) // MARKED) if few else 1]:
-        yield _marker(number, _percent(across), _percent(down))
+        yield _marker(line, number, _percent(across), _percent(down))
     for at, value in zip(axis.positions, line.values, strict=True):
         if value == math.inf:
             yield f'<use class="c{number % COLOURS}" href="#mi" x="{_percent(x.place(at))}" y="0"/>'

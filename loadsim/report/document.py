@@ -102,13 +102,16 @@ class Listing:
 class Line:
     """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected.
 
-    `intervals` are drawn around the figures, if any; None for a figure without one.
+    `intervals` are drawn around the figures, if any; None for a figure without one. `look` is the number of its colour,
+    dash and marker; by default, that of its place among the lines that are drawn. `hollow`: markers are outlines.
     """
 
     name: str
     values: tuple[float | None, ...]
     joined: bool = True
     intervals: tuple[tuple[float, float] | None, ...] = ()
+    look: int | None = None
+    hollow: bool = False
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self.values)

@@ -61,7 +61,8 @@ def _more(resource: Resource) -> str:
     return f"{p95}; other programs took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
 
 
-def resource_table(resources: Sequence[Resource]) -> Table:
+def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> Table:
+    """Return the table of the resources; `with_figures` adds the names that criteria and `score.json` have."""
     return table_of(
         "Resources, the nearest to saturation first",
         resources,
@@ -71,7 +72,7 @@ def resource_table(resources: Sequence[Resource]) -> Table:
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
         ("By other programs (%)", 1, lambda one: None if one.others_share is None else 100 * one.others_share),
         ("Full means", None, lambda one: _full_words(one.figure)),
-        ("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}")),
+        *([("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}"))] if with_figures else []),
     )
 
 

@@ -59,14 +59,17 @@ def size_verdict(sizing: Sizing) -> Iterable[str]:
         reasons = "; ".join(printable(f"{each.name}: {each.why_not}") for each in blocking)
         yield f"Size: not decided, since a resource without a number may be full first: {reasons}"
         return
-    about = "at least" if first.bound == AT_LEAST else "about"
+    at_least = first.bound == AT_LEAST
+    about, interval = ("", "") if at_least else ("about ", f" (95 %: {interval_words(first.users)})")
     yield (
-        f"Size: {about} {users_words(first.users)} users fill the {printable(first.name)}, the first to be full of the"
-        f" measured resources (95 %: {interval_words(first.users)})"
+        f"Size: {about}{_users(first.users, at_least)} users fill the {printable(first.name)}, the first to be full of"
+        f" the measured resources{interval}"
     )
+    share = percent(sizing.target)
+    use = f"at most {share} of it" if at_least else f"{share} of it at the lower end of the interval"
     yield (
-        f"Plan for at most {users_words(first.users_at_target)} users, who use {percent(sizing.target)} of it."
-        " Measure that number (loadsim run, loadsim capacity): response times rise before a resource is full."
+        f"Measure first: {users_words(first.users_at_target.low)} users, who use {use} (loadsim run, loadsim capacity)."
+        " The server may take fewer: response times exceed their limits before a resource is full."
     )
 
 
@@ -95,19 +98,22 @@ def _resources(sizing: Sizing) -> list[str]:
         rows.append(
             [
                 printable(each.name),
-                "-" if each.used is None else f"{each.used:,.3g} {_unit(each)}",
-                "-" if each.available is None else f"{each.available:,.3g}",
+                _amount(each, each.used),
+                _amount(each, each.available),
                 "-" if each.utilisation is None else f"{100 * each.utilisation.value:.1f} %",
-                "-" if each.users is None else (">" if each.bound == AT_LEAST else "") + users_words(each.users),
-                "-" if each.users is None else interval_words(each.users),
-                "-" if each.users_at_target is None else users_words(each.users_at_target),
+                "-" if each.users is None else _users(each.users, each.bound == AT_LEAST, ">="),
+                "-" if each.users is None or each.bound == AT_LEAST else interval_words(each.users),
+                "-" if each.users_at_target is None else users_words(each.users_at_target.low),
             ]
         )
     return table(rows)
 
 
-def _unit(resource: Resource) -> str:
-    return "" if resource.unit == BUSY_SHARE else resource.unit
+def _amount(resource: Resource, amount: float | None) -> str:
+    """Return an amount of a resource with its unit; of one whose share alone is known, in per cent."""
+    if amount is None:
+        return "-"
+    return f"{100 * amount:,.3g} %" if resource.unit == BUSY_SHARE else f"{amount:,.3g} {resource.unit}"
 
 
 def _demands(sizing: Sizing) -> Iterable[str]:
@@ -154,10 +160,20 @@ def _with_interval(value: Estimate) -> str:
     return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
 
 
-def users_words(value: Estimate) -> str:
+def full_words(users: Estimate, at_least: bool) -> str:
+    """Return the number of users that fills a resource, with its interval; of a bound, its lower end alone."""
+    return f"{_users(users, at_least)} users" + ("" if at_least else f" (95 %: {interval_words(users)})")
+
+
+def _users(users: Estimate, at_least: bool, sign: str = "at least ") -> str:
+    """Return the estimate, or of a bound the lower end, which has no interval: more users may fit in any case."""
+    return f"{sign}{users_words(users.low)}" if at_least else users_words(users.value)
+
+
+def users_words(users: float) -> str:
     """Return a number of users with two digits, rounded down."""
-    unit = 10 ** max(len(str(int(value.value))) - 2, 0)
-    return f"{int(value.value) // unit * unit:,}"
+    unit = 10 ** max(len(str(int(users))) - 2, 0)
+    return f"{int(users) // unit * unit:,}"
 
 
 def interval_words(value: Estimate) -> str:

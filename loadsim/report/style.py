@@ -81,7 +81,8 @@ summary { cursor: pointer; color: var(--soft); }
 .limit { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 8 3; }
 .at text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
-use { stroke: none; }
+use:not(.hollow) { stroke: none; }
+use.hollow { fill: var(--paper); stroke-width: 1.4; }
 .d1 { stroke-dasharray: 7 3; }
 .d2 { stroke-dasharray: 2 2.5; }
 .d3 { stroke-dasharray: 8 3 2 3; }
@@ -93,7 +94,6 @@ use { stroke: none; }
 .c5 { stroke: var(--c5); fill: var(--c5); }
 .c6 { stroke: var(--c6); fill: var(--c6); }
 .line.line { fill: none; }
-use.c0, use.c1, use.c2, use.c3, use.c4, use.c5, use.c6 { stroke: none; }
 .at rect { fill: transparent; }
 .at line { stroke: var(--soft); visibility: hidden; }
 .plot .at text { fill: var(--ink); visibility: hidden; pointer-events: none; }

@@ -28,6 +28,7 @@ def busy_run(
     header: Mapping[str, Any] | None = None,
     probe: str = "host",
     messages: bool = True,
+    facts: Mapping[str, Any] = ENDED,
     **replaced: Any,
 ) -> Path:
     """A run directory of the simulated server on a machine of two cores, of which other programs take 0.5.
@@ -85,7 +86,7 @@ def busy_run(
         [*DELIVERED, *mails],
         commands,
         header=HEADER | dict(header or {}),
-        facts=ENDED,
+        facts=facts,
         health=health,
     )
     return place

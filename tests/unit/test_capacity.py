@@ -29,8 +29,8 @@ from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.report.capacity_doubts import what_next
 from loadsim.report.capacity_text import capacity_text, step_text
-from loadsim.report.capacity_words import what_next
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
 from loadsim.runs.capacity_file import read_capacity
 from loadsim.runs.resumable import finished_score
@@ -610,7 +610,7 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     assert "Chance may have decided" in text and "confidence" not in text
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
-        assert f"Interval: not stated: {seen}; evidence are 5 equal results of each" in " ".join(text.split())
+        assert f"Interval: not stated: {seen}; an end needs 5 equal results and no other" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(("end", "interval"), [("pass", [1000, None]), ("fail", [None, 1200])])
@@ -639,8 +639,8 @@ def test_a_mixed_end_without_enough_results_says_what_is_missing() -> None:
     mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
     mixed = replace(mixed, steps=(*mixed.steps, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).steps))
     text = capacity_text(mixed, 200)
-    assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; evidence are 5 equal results" in text
-    assert "without another, or 8 of 9" in text
+    assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; an end needs 5 equal results" in text
+    assert "and no other one, or 8 of 9 equal" in text
 
 
 @pytest.mark.parametrize(
@@ -669,14 +669,17 @@ def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
     assert rows["1,000"][:limit].count("#") == 14
     assert rows["1,200"][limit:].startswith("|##")
     assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
-    assert "Missed with 1,200 users: score_ms 1100.0 ms, below 1000 ms wanted" in text
+    assert "Missed with 1,200 users: score: 1100.0 ms, below 1000 ms wanted; by steps/01200-1" in " ".join(text.split())
 
 
 def test_the_answer_says_that_more_was_missed() -> None:
     ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
     reasons = ("score_ms 1100.0 ms, below 1000 ms wanted", "a log has no end", "b", "c", "d")
     ended = replace(ended, steps=tuple(replace(step, reasons=step.reasons and reasons) for step in ended.steps))
-    missed = "score_ms 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more\n"
+    missed = (
+        "score: 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more; by steps/01200-1, the last of 5 that"
+        " failed\n"
+    )
     assert f"Missed with 1,200 users: {missed}" in capacity_text(ended, 200)
 
 
@@ -684,7 +687,7 @@ def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
     step = capacity(Found(None, 500, "criteria"), (500, "fail"), interval_ms=(450, 550)).steps[0]
     assert step_text(step, 80).splitlines() == [
         "500 users failed: score 500 ms (450.0 to 550.0 ms), steps/00500-1",
-        "  - score_ms 1100.0 ms, below 1000 ms wanted",
+        "  - score: 1100.0 ms, below 1000 ms wanted",
     ]
 
 
@@ -738,7 +741,8 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
     status, shown, progress = printed(*command)
     assert status == 0
-    assert "Capacity: 20 users\nInterval: 20 users passed 5 times, 24 users failed 5 times" in shown
+    assert "Capacity: 20 users\nUsers: each" in shown
+    assert "\nInterval: 20 users passed 5 times, 24 users failed 5 times" in shown
     assert "4 users passed: score 40.0 ms, steps/00004-1\n" in shown
     assert "Step: 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")

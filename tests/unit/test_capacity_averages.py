@@ -41,10 +41,15 @@ def table(found: Capacity, caption: str) -> Table:
 
 
 def averages(found: Capacity) -> dict[Cell, dict[str, Cell]]:
-    """The rows of the table by number of users, each by the titles of its columns."""
-    shown = table(found, "Averages over the window")
-    titles = [column.title for column in shown.columns]
-    return {row[0]: dict(zip(titles, row, strict=True)) for row in shown.rows}
+    """The rows of both tables by number of users, each by the titles of its columns."""
+    rows: dict[Cell, dict[str, Cell]] = {}
+    sections = [one for one in describe_capacity(found, (), {}).sections if one.title == "Averages by number of users"]
+    for shown in tables(sections[0].blocks):
+        assert len(shown.columns) <= 10  # a screen of 1,280 pixels shows no more
+        for row in shown.rows:
+            titles = [column.title for column in shown.columns]
+            rows.setdefault(row[0], {}).update(zip(titles, row, strict=True))
+    return rows
 
 
 def changed(found: Capacity, number: int, **changes: Any) -> Capacity:
@@ -162,6 +167,21 @@ def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
         assert (row["Score"] is None) is (row["Response score"] is None) is (not number_of_valid)
 
 
+@pytest.mark.parametrize(("least", "has_column"), [(0.95, False), (0.7, True)])
+def test_the_received_mail_has_a_column_if_it_is_little_with_a_number(least: float, has_column: bool) -> None:
+    found = capacity(Found(1000, None, "limit"), (500, "pass"), (1000, "pass"))
+    steps = tuple(replace(step, received_share=1.0 if step.users == 500 else least) for step in found.steps)
+    rows = averages(replace(found, steps=steps))
+    shares = [row.get("Published mail received (%)") for row in rows.values()]
+    assert shares == ([100, 70] if has_column else [None, None])
+
+
+def test_memory_has_no_decimals() -> None:
+    columns = {one.title: one.digits for one in table(probed(), "Averages of the probes").columns}
+    assert columns["Memory available (MiB)"] == 0
+    assert columns["Processor time of the server (cores)"] == 2
+
+
 def test_the_cores_of_a_pinned_server_count_instead_of_all() -> None:
     """Unless a number of users lacks their figure."""
     found = probed()
@@ -260,11 +280,12 @@ def test_a_search_of_an_older_version_is_read(tmp_path: Path) -> None:
     write(found)
     document = json.loads((tmp_path / "capacity.json").read_text())
     for step in document["steps"]:
-        for key in ("validity", "delivered_per_min", "averages", "criteria"):
+        for key in [*step][[*step].index("validity") :]:
             del step[key]
     (tmp_path / "capacity.json").write_text(json.dumps(document))
     older = read_capacity(tmp_path)
     assert {(step.validity, step.delivered_per_min, step.averages) for step in older.steps} == {(None, None, ())}
+    assert {(step.warnings, step.contended) for step in older.steps} == {(None, False)}
     assert older.steps[0].resources == found.steps[0].resources
     described = describe_capacity(older, (), {})
     assert "Averages by number of users" not in [section.title for section in described.sections]

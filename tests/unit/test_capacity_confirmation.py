@@ -34,9 +34,9 @@ from loadsim.analysis.capacity_search import (
     Settings,
 )
 from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.report.capacity_doubts import doubts
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.capacity_text import capacity_text
-from loadsim.report.capacity_words import doubts
 from loadsim.report.html import to_html
 from loadsim.runs.capacity_file import read_capacity, write
 

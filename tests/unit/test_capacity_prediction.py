@@ -109,7 +109,7 @@ def test_the_answer_and_the_report_have_both_numbers(tmp_path: Path) -> None:
     value = found.predicted.users.value
     assert value == pytest.approx(FULL_USERS, rel=0.1)
     text = " ".join(capacity_text(found, 100).split())
-    number = f"processor full at {int(value) // 10 * 10} users (95 %: "
+    number = f"processor full with {int(value) // 10 * 10} users (95 %: "
     assert f"Predicted from 200 users: {number}" in text and "found: About" not in text
     assert "; found: 300 users" in text
     report = to_markdown(describe_capacity(found, (), {}))
@@ -147,8 +147,8 @@ def test_bounds_and_doubts_are_stated() -> None:
     )
     text = " ".join(capacity_text(found, 200).split())
     assert (
-        "Predicted from 300 users: disk vda full at 1,200 users or more (95 %: 1,000 to 1,500), by loadsim size of"
-        " steps/00300-1; doubts: other load; found: 300 users"
+        "Predicted from 300 users: disk vda full with at least 1,000 users, by loadsim size of steps/00300-1;"
+        " doubts: other load; found: 300 users, so criteria were missed before the disk vda was full"
     ) in text
 
 

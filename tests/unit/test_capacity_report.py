@@ -1,8 +1,9 @@
 """The report on a capacity search.
 
 Seen from outside, it could be wrong in these ways, and each has a test: its first sentence says more than the search
-found; passes and failures differ by colour alone; the limit or an interval is not drawn; a link leads nowhere, or to a
-place that a damaged file names; the two kinds of users are mixed up; a text of a server becomes markup.
+found, or hides what its runs warn of; passes and failures differ by colour alone, or look otherwise in another report;
+the limit or an interval is not drawn; a time of an invalid run is quoted; a link leads nowhere, or to a place that a
+damaged file names; the two kinds of users are mixed up; a text of a server becomes markup.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.capacity_step import Average, StepCriterion
+from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
+from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.utilisation import Estimate
 from loadsim.cli import main
 from loadsim.errors import ConfigError
+from loadsim.report.capacity_doubts import doubts, what_next
 from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.capacity_text import capacity_text
-from loadsim.report.document import Chart, Document, Link, Table, tables, to_json
+from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.report.capacity_words import facts
+from loadsim.report.document import Chart, Document, Link, Panel, Table, tables, to_json
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
@@ -62,7 +66,16 @@ SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), int
 CONFIRMED = replace(
     SEARCHED,
     steps=tuple(
-        replace(step, averages=(Average("host", "cpu_busy_share", 0.5),), criteria=OF_READ) for step in SEARCHED.steps
+        replace(
+            step,
+            averages=(Average("host", "cpu_busy_share", 0.5),),
+            criteria=OF_READ,
+            warnings=("90% taken",),
+            load_share=0.97,
+            received_share=0.7,
+            others_share=0.6,
+        )
+        for step in SEARCHED.steps
     ),
     predicted=Prediction(1000, "steps/01000-1", "processor", Estimate(1100, 1000, 1200), False, ("other load",)),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
@@ -204,7 +217,12 @@ def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
     document = described(searched(interval_ms=(900.0, 1050.0)))
     charts = [block for block in document.sections[1].blocks if isinstance(block, Chart)]
     chart = charts[0]
-    assert [line.name for line in chart.panels[0].lines] == ["median", "failed", "passed", "undecided"]
+    assert [(line.name, line.look) for line in chart.panels[0].lines] == [
+        ("median", None),
+        ("failed", 1),
+        ("passed", 2),
+        ("undecided", 3),
+    ]
     assert [limit.value for panel in chart.panels for limit in panel.limits] == [1000, 5000]
     assert [each.shaded for each in charts] == [(1000, 1200)] * 2
     page = to_html(document)
@@ -212,6 +230,221 @@ def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
     assert page.count('<line class="line c2') >= 10  # an interval at each pass
     assert all(f"</svg>limit of the {name}</li>" in page for name in ("score: 1,000 ms", "response score: 5,000 ms"))
     assert "<script" not in page and "http://" not in page and "https://" not in page
+
+
+def test_a_result_looks_the_same_without_the_others() -> None:
+    """A pass without failures is not orange."""
+    page = to_html(described(capacity(Found(1000, None, "limit"), (1000, "pass"))))
+    assert 'class="c2" href="#m2"' in page and 'href="#m1"' not in page
+
+
+def of_validity(validity: str | None, *places: int) -> Capacity:
+    """A search in which the runs at these places have another validity."""
+    found = searched()
+    steps = [replace(one, validity=validity) if number in places else one for number, one in enumerate(found.steps)]
+    return replace(found, steps=tuple(steps))  # five runs each with 500, 1,000, 1,200 and 2,000 users
+
+
+@pytest.mark.parametrize(("invalid", "ends_at"), [((10, 11), 1200), ((10, 11, 12), 1000)])
+def test_the_line_of_times_ends_where_most_runs_are_invalid(invalid: tuple[int, ...], ends_at: int) -> None:
+    """Their points are hollow. The line of the throughput goes on: it is no time."""
+    found = of_validity("invalid", *invalid, *range(15, 20))
+    charts = [block for block in described(found).sections[1].blocks if isinstance(block, Chart)]
+    times, rates = charts[0].panels[0], charts[1].panels[0]
+
+    def last(panel: Panel) -> float:
+        median = panel.lines[0].values
+        return max(at for at, value in zip(charts[0].axis.positions, median, strict=True) if value is not None)
+
+    assert (last(times), last(rates)) == (ends_at, 2000)
+    hollow = [line for line in times.lines if line.hollow]
+    assert [(line.name, line.look) for line in hollow] == [("failed, run invalid", 1), ("undecided, run invalid", 3)]
+    assert len([value for value in hollow[0].values if value is not None]) == len(invalid)
+    assert 'class="c1 hollow" href="#m1"' in to_html(described(found))
+
+
+def test_an_invalid_run_is_slower_than_all_others() -> None:
+    """It made less load: its own time must not lower the median."""
+    found = of_validity("invalid", 10)
+    steps = [replace(one, score_ms=1.0 if number == 10 else 100.0 * number) for number, one in enumerate(found.steps)]
+    median = described(replace(found, steps=tuple(steps))).sections[1].blocks[1]
+    assert isinstance(median, Chart)
+    assert 1300.0 in median.panels[0].lines[0].values  # of 1,100, 1,200, 1,300, 1,400 and the invalid one
+
+
+def test_no_table_has_a_time_of_an_invalid_run() -> None:
+    found = of_validity("invalid", *range(15, 20))
+    document = described(found)
+    for caption in ("The steps", "Response time"):
+        found_table = table(document, caption)
+        places = [n for n, column in enumerate(found_table.columns) if column.title in ("Score", "Response score")]
+        assert len(places) == 2
+        shown = [row[place] == "not shown" for row in found_table.rows for place in places]
+        assert shown == [False] * 30 + [True] * 10
+    last = [line for line in capacity_text(found, 200).splitlines() if line.startswith("2,000")]
+    assert len(last) == 5 and all(line.split()[3:5] == ["not", "shown"] and "#" not in line for line in last)
+
+
+def test_the_load_made_is_drawn_if_it_is_less_than_that_of_a_valid_run() -> None:
+    found = searched()
+    for share, drawn in ((0.99, False), (0.97, True)):
+        steps = tuple(replace(one, load_share=share if one.users == 1200 else 1.0) for one in found.steps)
+        blocks = described(replace(found, steps=steps)).sections[1].blocks
+        panels = [panel for block in blocks if isinstance(block, Chart) for panel in block.panels]
+        limits = [panel.limits[0].value for panel in panels if panel.title == "Load made, share of the plan"]
+        assert limits == ([98] if drawn else [])
+
+
+# --- what its runs warn of ---
+
+TAKEN = "{}% of the cores of mx-1 were taken, 4% by loadsim's engines, the rest by the server and other programs"
+
+
+def contended(*others: float | None, **changes: Any) -> Capacity:
+    """A search in which others took these parts of the server's cores, by the place of the run."""
+    found = searched()
+    shares = [*others, *[None] * (len(found.steps) - len(others))]
+    steps = [replace(step, others_share=share, **changes) for step, share in zip(found.steps, shares, strict=True)]
+    return replace(found, steps=tuple(steps))
+
+
+@pytest.mark.parametrize(
+    ("others", "doubtful"),
+    [
+        ((0.9,) * 5, False),  # 500 users decided nothing
+        ((*[None] * 5, 0.6, 0.6, 0.6, 0.5, 0.1), True),
+        ((*[None] * 5, 0.6, 0.6, 0.5, 0.5, 0.1), False),
+        ((*[None] * 10, 0.6, 0.6, 0.6), True),
+    ],
+)
+def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float | None, ...], doubtful: bool) -> None:
+    """If most runs at an end of the interval have it. The doubts count all runs, and the exit status stays."""
+    found = contended(*others)
+    document, text = described(found), " ".join(capacity_text(found, 80).split())
+    assert (document.tone, found.exit_status) == ("doubtful" if doubtful else "good", 0)
+    assert ("in doubt, since other work shared the server's cores" in document.verdict) is doubtful
+    assert ("Capacity: 1,000 users; in doubt, since other work" in text) is doubtful
+    assert any(
+        "do not take this number for the server's own" in str(block) for block in document.sections[0].blocks
+    ) is (doubtful)
+    taken = sum(share is not None and share > 0.5 for share in others)
+    shares = "90" if taken == 5 else "60"
+    assert f"In {taken} of 20 runs other programs or virtual machines took more than half of the server's cores" in text
+    assert f"cores ({shares} %)" in text
+
+
+def test_warnings_of_runs_are_a_sentence_each() -> None:
+    """With the least and the greatest of each number; a name keeps its digits. Void runs do not count."""
+    found = searched()
+    each = [(TAKEN.format(share),) for share in (91, 98, 100)] + [("mx-2 sent 5 of 1,200 TCP segments again", "a")]
+    steps = [replace(one, warnings=texts) for one, texts in zip(found.steps, [*each, *[()] * 16], strict=True)]
+    steps[-1] = replace(steps[-1], result="void", warnings=(TAKEN.format(95),))
+    found = replace(found, steps=tuple(steps))
+    words = (
+        f"In 3 of 19 runs: {TAKEN.format('91 to 100')}",
+        "In 1 of 19 runs: mx-2 sent 5 of 1,200 TCP segments again",
+        "In 1 of 19 runs: a",
+    )
+    assert [line for line in doubts(found) if line.startswith("In ")] == [*words]
+    assert all(line in capacity_text(found, 500) for line in words)
+    page = to_markdown(described(found))
+    assert "3 of 19 runs: 91 to 100%" in page and described(found).tone == "good"
+
+
+@pytest.mark.parametrize(
+    ("score", "share", "is_contended"),
+    [
+        ({}, None, False),
+        (
+            {"probes": {"host": {"server_cores_taken_by_others": {"mean": 1.0}, "server_cores": {"mean": 2.0}}}},
+            0.5,
+            False,
+        ),
+        (
+            {"probes": {"host@b": {"server_cores_taken_by_others": {"mean": 1.1}, "server_cores": {"mean": 2.0}}}},
+            0.55,
+            True,
+        ),
+        (
+            {
+                "probes": {
+                    "host": {
+                        "server_cores_taken_by_others": {"mean": 0.9},
+                        "server_cores": {"mean": 2.0},
+                        "server_cores_steal_share": {"mean": 0.1},
+                    }
+                }
+            },
+            0.55,
+            True,
+        ),
+        (
+            {"probes": {"host": {"server_cores_taken_by_others": {"mean": None}, "server_cores": {"mean": 2.0}}}},
+            None,
+            False,
+        ),
+        ({"machines": [{"shares_cpus": True}]}, None, True),
+        ({"machines": [{"shares_cpus": True}], "embedded": True}, None, False),
+        ({"machines": [{"server_here": True, "stolen_share": 0.06, "shares_cpus": False}]}, None, True),
+        ({"machines": [{"server_here": False, "stolen_share": 0.06, "shares_cpus": None}]}, None, False),
+    ],
+)
+def test_a_step_knows_who_else_used_the_servers_cores(
+    score: dict[str, Any], share: float | None, is_contended: bool
+) -> None:
+    step = MeasuredStep.of(100, "steps/00100-1", SCORE | score)
+    assert step.others_share == (None if share is None else pytest.approx(share))
+    assert step.contended is is_contended
+
+
+SCORE: dict[str, Any] = {
+    "verdict": {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []},
+    "score_ms": 10.0,
+    "response_score_ms": 20.0,
+    "tasks_per_s": 10.0,
+    "window_s": [0.0, 60.0],
+    "delivery": {"delivered": 1},
+    "load_equivalent_users": 100,
+    "warnings": ["too warm"],
+    "received_share": 0.8,
+    "load": {"share": 0.99},
+}
+
+
+def test_a_step_of_an_older_version_is_completed_from_its_run() -> None:
+    """Its own figures stay, and a step of this version is as it was."""
+    step = MeasuredStep.of(100, "steps/00100-1", SCORE)
+    assert (step.warnings, step.received_share, step.load_share) == (("too warm",), 0.8, 0.99)
+    older = replace(step, warnings=None, received_share=None, load_share=None, score_ms=11.0)
+    assert older.completed(SCORE) == replace(step, score_ms=11.0)
+    assert step.completed(SCORE | {"received_share": 0.1}) == step
+
+
+# --- what the users are ---
+
+
+def test_each_user_of_a_compressed_day_states_their_load() -> None:
+    """First of all facts, next to the verdict, and with the mail that users receive."""
+    found = searched()
+    steps = tuple(replace(one, load_equivalent_users=30 * one.users, received_share=0.75) for one in found.steps)
+    short = replace(found, steps=steps, terms=replace(found.terms, day_s=960.0, compression=30))
+    assert facts(short)[0] == (
+        "Users",
+        "each makes the load of about 30 users with a day of 8 h; their day has 16 min, 30 times as fast as their"
+        " profile's, by the plan of run.seed 1",
+    )
+    assert ("8-hour equivalent", "30,000 users with a day of 8 h, who receive 75 % of the published mail") in facts(
+        short
+    )
+    assert facts(found)[0] == ("Users", "each with a day of 8 h, by the plan of run.seed 1")
+    assert ("8-hour equivalent", "1,000 users with a day of 8 h") in facts(found)
+
+
+@pytest.mark.parametrize(("pin", "clients"), [(False, None), (True, None), (False, 2)])
+def test_a_step_that_was_taken_is_not_advised(pin: bool, clients: int | None) -> None:
+    ended = capacity(Found(1000, None, "generator"), (1000, "pass"))
+    ended = replace(ended, terms=replace(ended.terms, pin=pin, clients=clients))
+    assert ("--pin" in what_next(ended)) is not (pin or clients is not None)
 
 
 def test_without_evidence_no_interval_is_shaded() -> None:
@@ -234,6 +467,19 @@ def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     assert "[steps/00500-1](steps/00500-1/)" in to_markdown(document)
     (section,) = (one for one in json.loads(json.dumps(to_json(document)))["sections"] if one["title"] == "Steps")
     assert section["tables"][0]["rows"][0][0] == "steps/00500-1"
+
+
+def test_a_missed_criterion_of_a_task_has_words_and_digits() -> None:
+    """As in the report on its run: no key, and separators of thousands."""
+    late = StepCriterion("tasks.REPLY ALL.response_p95_ms", None, None, 5000.0, 6217.04, each=True)
+    found = searched()
+    reasons = tuple(missed_texts([late.result]))
+    assert reasons == ("tasks.REPLY ALL.response_p95_ms 6217.0 ms, below 5000 ms wanted",)
+    steps = tuple(replace(one, criteria=(late,), reasons=one.reasons and reasons) for one in found.steps)
+    found = replace(found, steps=steps)
+    words = "95th percentile from due times of each task: REPLY ALL 6,217 ms; below 5,000 ms wanted"
+    assert f"Missed with 1,200 users: {words}; by steps/01200-1, the last of 5" in capacity_text(found, 300)
+    assert words in to_markdown(described(found)) and words in step_text(found.steps[10], 300)
 
 
 def test_missed_criteria_are_in_words() -> None:
@@ -271,7 +517,8 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     )
     line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
     assert line in " ".join(capacity_text(found, 80).split())
-    of_failure = table(described(found), "Resources with 1,100 users")
+    of_failure = table(described(found), "Resources with 1,100 users (steps/01100-1)")
+    assert "Figure" not in [column.title for column in of_failure.columns]
     assert [row[:3] for row in of_failure.rows] == [
         ("processor", "mx1, where the server is", 97.0),
         ("disk vda", "mx1, where the server is", 10.0),

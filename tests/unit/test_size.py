@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from sized_runs import HEADER, USERS, busy_run
-from timing_samples import DELIVERED, LOGGED_ON, START_NS, done, write_sample
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, START_NS, done, write_sample
 
 from loadsim.cli import main
 
@@ -87,11 +87,19 @@ def test_mailboxes_are_compared_with_the_memory(
 
 
 def test_the_text_has_the_verdict_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", str(busy_run(tmp_path)), "--target", "50%"]) == 0
+    place = busy_run(tmp_path)
+    assert main(["size", str(place), "--target", "50%"]) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[0].startswith("Size: about 7")
     assert "users fill the processor" in text.splitlines()[0]
-    assert "who use 50 % of it" in text
+    processor = resource(sized(place, capsys, "--target", "50%")[1], "processor")
+    low = int(processor["users_at_target"]["low"])
+    assert f"Measure first: {low // 10 * 10} users, who use 50 % of it at the lower end" in " ".join(text.split())
+    assert low < processor["users_at_target"]["value"]
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("processor ", "memory "))}
+    assert rows["processor"][2:5] == ["cores", "1.5", "cores"] and rows["processor"][-1] == str(low // 10 * 10)
+    assert rows["memory"][1:5] == ["2", "GB", "10", "GB"]
+    assert rows["memory"][-3:-1] == [">=1,000", "-"]
     assert max(map(len, text.splitlines())) <= 80
     assert "network: 1.00 MB/s sent and 2.00 received; its speed is not known" in " ".join(text.split())
 
@@ -216,6 +224,12 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
         "took 0.60 of 1 cores, more than half: measure without them (loadsim's processes"
         in (resource(found, "processor")["why_not"])
     )
+    pinned = busy_run(
+        tmp_path / "pinned",
+        facts=ENDED | {"pinned": True},
+        **PINNED | {"server_cores_taken_by_others": 0.6, "others_cpu_cores": 0.6},
+    )
+    assert "--pin" not in resource(sized(pinned, capsys)[1], "processor")["why_not"]
 
 
 @pytest.mark.parametrize(
