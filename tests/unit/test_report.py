@@ -726,12 +726,19 @@ def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     )
 
 
-def test_the_limit_of_the_event_loop_stands_in_the_legends(tmp_path: Path) -> None:
-    """With its value: 5 ms, as the only task takes 90 ms. Both charts of lags have it, and neither has it as a mark."""
+def test_the_limits_of_the_generator_stand_in_the_legends(tmp_path: Path) -> None:
+    """With their values: 5 ms of lag, as the only task takes 90 ms, in both charts of lags; none is a mark.
+
+    Lag and late starts have their own panels: one line over the limit of the other would look exceeded.
+    """
     health = [sample(at) for at in range(1, 101)]
     write_sample(tmp_path / "a.tlog", [done("READ", 500 * at, 90) for at in range(100)], health=health)
     page = to_html(document_of([str(tmp_path / "a.tlog")], {}))
     assert page.count("</svg>limit of the event loop: 5 ms</li>") == 2
+    lag, late = (page.partition(f"Generator: {title}")[2].partition("</div>")[0] for title in ("lag of", "late starts"))
+    assert "limit of the event loop: 5 ms" in lag and "limit of late starts" not in lag
+    assert "limit of late starts: 50 ms" in late and "limit of the event loop" not in late
+    assert re.search(">0 s</text>.*>20</text>", lag) and re.search(">0 s</text>.*>20</text>", late)
     assert not re.search("<text[^>]*>limit of", page)
 
 
