@@ -111,10 +111,13 @@ def test_the_generators_limits_are_counted_in_seconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "says"),
     [
-        ({}, "The generator was beyond its limits, as listed here: it may be what slows this run. If the window ended"),
+        (
+            {},
+            "The generator was beyond its limits, as listed below: it may be what slows this run. If the window ended",
+        ),
         (
             MAIL_SERVER,
-            "The run may be invalid: the generator was beyond its limits, as listed here. If the window ended",
+            "The run may be invalid: the generator was beyond its limits, as listed below. If the window ended",
         ),
     ],
     ids=["embedded", "mail server"],

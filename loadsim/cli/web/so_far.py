@@ -69,11 +69,11 @@ class SoFar:
             words.append(f"{near} {'is' if near == 1 else 'are'} too near to tell")
         if more := len(self.unknown):
             words.append(f"{more} more {'is' if more == 1 else 'are'} known only after the end")
-        doubt = "The run may be invalid: the generator was beyond its limits, as listed here. "
+        doubt = "The run may be invalid: the generator was beyond its limits, as listed below. "
         if not self.generator:
             doubt = ""
         elif not self.generator_counts:
-            doubt = "The generator was beyond its limits, as listed here: it may be what slows this run. "
+            doubt = "The generator was beyond its limits, as listed below: it may be what slows this run. "
         return f"{doubt}{'; '.join(words)}. The window goes on, and the logs decide after the end."
 
     @property
