@@ -19,7 +19,7 @@ from loadsim.analysis.compare import (
 )
 from loadsim.analysis.compare_decision import by_criteria, by_response, by_score, missed_more, together
 from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, named, of_both, read_run
-from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, warnings_of
+from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, unequal_conditions, warnings_of
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures, shown
 from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
@@ -67,7 +67,8 @@ class ComparedFigure:
 class ComparisonFigures:
     """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
 
-    `missed_more` names the criteria that a larger share of the new runs than of base missed.
+    `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
+    those of the warnings that name another cause of a difference than the server: the machines, or the time.
     """
 
     base: Sequence[RunFigures]
@@ -86,6 +87,7 @@ class ComparisonFigures:
     more_repeats: int | None
     ignored: Sequence[str]
     warnings: Sequence[str]
+    unequal_conditions: Sequence[str]
 
     @property
     def all_scores(self) -> Sequence[ComparedFigure]:
@@ -164,6 +166,7 @@ def compare_runs(
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
+    conditions = unequal_conditions(runs)
     figures = ComparisonFigures(
         base=[run.entry for run in runs[BASE]],
         new=[run.entry for run in runs[NEW]],
@@ -189,8 +192,10 @@ def compare_runs(
         ignored=ignored,
         warnings=[
             *warnings_of(runs),
+            *conditions,
             *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
+        unequal_conditions=conditions,
     )
     return Comparison(
         replace(figures, warnings=[*figures.warnings, *_one_look(figures)]),

@@ -171,7 +171,7 @@ def _between(first: Run, other: Run) -> tuple[str, str]:
 
 
 def warnings_of(runs: Sides) -> list[str]:
-    """Return what makes a comparison doubtful, a line for each."""
+    """Return what makes a comparison doubtful besides `unequal_conditions`, a line for each."""
     warnings = []
     if any(run.figures.embedded for run in of_both(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
@@ -190,7 +190,12 @@ def warnings_of(runs: Sides) -> list[str]:
     for what, of in should_agree.items():
         if len(found := {str(of(run)) for run in of_both(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
-    warnings += unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
+    return warnings
+
+
+def unequal_conditions(runs: Sides) -> list[str]:
+    """Return a line for each condition, besides the server, that differs between the sides: machines and time."""
+    warnings = unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
     began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(of_both(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))

@@ -205,7 +205,7 @@ def load_progress(snapshot: LiveSnapshot, run: Run, narrow: bool = False) -> tup
         at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
         share = at_s / duration_s
         left = f"{_clock(duration_s - at_s)} left"
-        status = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
+        status = f"run: {left}" if narrow else f"{_clock(at_s)} of the run's {_clock(duration_s)}, {left}"
     else:
         status = WAITING[snapshot.phase]
     return phase, share, status
@@ -264,7 +264,7 @@ def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: flo
     text = Text()
     if snapshot.lag_p99_ms is not None:
         bad = lag_most_ms is not None and snapshot.lag_p99_ms > lag_most_ms
-        most = "" if lag_most_ms is None else f", limit {lag_most_ms:.2g} ms"
+        most = "" if lag_most_ms is None else f", limit {duration(lag_most_ms)}"
         late = f"{duration(snapshot.lag_p99_ms)} late"
         line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(line, style="red" if bad else "")

@@ -244,7 +244,7 @@ def _lateness(figures: Figures) -> list[str]:
     if figures.throughput:
         return []
     late_ms, limit_ms = figures.lateness_p95_ms, figures.generator.lateness_limit_ms
-    limit = "" if limit_ms is None else f" (limit {limit_ms:g})"
+    limit = "" if limit_ms is None else f" (limit {limit_ms:g} ms)"
     return [
         f"Lateness (95th): user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)},"
         f" generator {duration(late_ms.generator)}{limit}"

@@ -34,7 +34,7 @@ from loadsim.report.differences import OF_LISTS, between, differing, differing_t
 from loadsim.report.digits import duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
-from loadsim.report.glossary import DETECTABLE_IS, P_IS, SCORE_IS
+from loadsim.report.glossary import DETECTABLE_IS, LOAD_MADE_IS, P_IS, SCORE_IS
 from loadsim.report.interval_chart import interval_chart
 from loadsim.report.one_run import begun
 
@@ -97,7 +97,7 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
     both = figures.all_figures
     if shown := tuple(f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less):
         yield Listing("Findings", shown)
-    if missed := tuple(criteria_missed(comparison)):
+    if missed := tuple(criteria_missed(comparison, with_names=False)):
         yield Listing("Criteria missed", missed)
     if warnings := tuple(other_warnings(comparison)):
         yield Listing("Warnings", warnings)
@@ -294,6 +294,7 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
                 NOT_ANSWERED,
                 f"p: {P_IS.format(tasks=f'{len(figures.tasks)} tasks')}; those of the scores stand alone.{looks}",
                 f"Detectable: {DETECTABLE_IS}",
+                f"Load made: {LOAD_MADE_IS[:1].lower()}{LOAD_MADE_IS[1:]}",
             ),
         ),
         "A run is one observation, however many tasks it has: even runs of the same server vary, and only repeated runs"

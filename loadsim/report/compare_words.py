@@ -26,6 +26,9 @@ FORCED = "Warning (--force): these runs should not be compared"
 
 INCONCLUSIVE = "inconclusive: "
 
+RESERVATION = "but read the warnings: more than the server may differ"
+"""Ends the verdict if the machines were busier in the runs of a side, or one side was measured first."""
+
 SEVERAL_TIMES = 2.0
 """From this ratio on, the verdict states a multiple instead of per cent."""
 
@@ -37,7 +40,10 @@ MOST_DECIMALS = 2
 
 
 def verdict_line(figures: ComparisonFigures) -> str:
-    """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision."""
+    """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision.
+
+    It ends with a reservation if conditions besides the server differ.
+    """
     if invalid := invalid_runs(figures):
         return f"not comparable: {invalid}"
     changes = [_score_change(one, figures) for one in figures.scores]
@@ -48,6 +54,8 @@ def verdict_line(figures: ComparisonFigures) -> str:
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
         sentence = f"{figures.decision}: {sentence}; at most {(figures.max_regression or 0) * 100:g} % allowed"
+    if figures.unequal_conditions:
+        sentence += f"; {RESERVATION}"
     return f"not comparable; {sentence}" if figures.ignored else sentence
 
 
@@ -130,7 +138,10 @@ def tone(comparison: Comparison) -> Tone:
         return "bad"
     runs = (*figures.base, *figures.new)
     doubtful = (
-        is_embedded(comparison) or less != {None} or any(run.validity != "valid" or not run.passed for run in runs)
+        is_embedded(comparison)
+        or less != {None}
+        or bool(figures.unequal_conditions)
+        or any(run.validity != "valid" or not run.passed for run in runs)
     )
     shown = figures.decision == "passed" or (figures.decision is None and changes == {"faster"})
     return "good" if shown and not doubtful else "doubtful"
@@ -215,12 +226,12 @@ def _either(words: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def criteria_missed(comparison: Comparison) -> list[str]:
-    """Return a line for each criterion that a run misses, in words."""
+def criteria_missed(comparison: Comparison, with_names: bool = True) -> list[str]:
+    """Return a line for each criterion that a run misses, in words; see `missed_in_words`."""
     return [
         f"{entry.path}: {missed}"
         for entry, run in _runs(comparison)
-        for missed in (*missed_in_words(run.summary.criteria), *run.summary.verdict.missed_runs)
+        for missed in (*missed_in_words(run.summary.criteria, with_names), *run.summary.verdict.missed_runs)
     ]
 
 

@@ -151,12 +151,12 @@ def wanted(result: Result) -> str:
     return " and ".join(f"{_WORDS[limit]} {_limit(value)}" for limit, value in result.limits.items())
 
 
-def score_limits_ms(results: Sequence[Result]) -> dict[str, float]:
-    """Return the upper limits of the score, of any driver, by their words."""
+def upper_limits_ms(results: Sequence[Result], figure: str, words: str) -> dict[str, float]:
+    """Return the upper limits of a time, of any driver, by words that begin with these."""
     return {
-        f"score {_WORDS[limit]} {_limit(one.limits[limit])}": float(one.limits[limit])
+        f"{words} {_WORDS[limit]} {_limit(one.limits[limit])}": float(one.limits[limit])
         for one in results
-        if one.name.rpartition(".")[2] == "score_ms"
+        if f".{one.name}".endswith(f".{figure}")
         for limit in ("max", "below")
         if limit in one.limits
     }

@@ -150,7 +150,7 @@ class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
     kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`. `span`: the
-    ends of the axis, if points do not reach them.
+    ends of the axis, if points do not reach them. `unit`: the sign that the first figure of each panel's axis has.
     """
 
     title: str
@@ -159,6 +159,7 @@ class Axis:
     column: Column
     cells: tuple[Cell, ...]
     span: tuple[float, float] | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,12 +70,22 @@ DETECTABLE_IS = (
     "the ratio that runs which vary like these show with a probability of 80 %. A smaller difference may stay hidden."
 )
 
+LOAD_MADE_IS = (
+    "The tasks that users began in the window, as a share of those that the plan expects there. It may be a few per"
+    " cent above 100 %: mail that takes longer than in the plan moves tasks from the warm-up into the window, and users"
+    " repeat READs that failed."
+)
+
 Words = tuple[tuple[str, str], ...]
 """Words with their meanings."""
 
 WORDS_OF_RUNS: Words = (
-    ("Offered, achieved", "Tasks per second in the window: those that were due, and those that succeeded."),
-    ("Load made", "The tasks that users began, as a share of those that the plan expects in the window."),
+    (
+        "Came due, achieved",
+        "Tasks per second in the window: those that came due, and those of them that succeeded. If the server is slow,"
+        " fewer come due than planned.",
+    ),
+    ("Load made", LOAD_MADE_IS),
     ("READ, 95th", "The 95th percentile of READ alone: how long it takes to open a message."),
     ("Undelivered", "Messages that the server accepted and no recipient saw by the end."),
     ("Engine CPU", "The processor time of the busiest engine; at 100 % of a core, it can make no more load."),

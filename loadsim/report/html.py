@@ -130,7 +130,7 @@ def _row(columns: tuple[Column, ...], row: tuple[Cell, ...], stacks: bool) -> st
 
 
 def _cell(column: Column, cell: Cell) -> str:
-    text = escape(column.shown(cell))
+    text = escape(column.shown(cell)).replace("_", "_<wbr>")  # a long key breaks between its words
     return f'<a href="{escape(cell.place)}">{text}</a>' if isinstance(cell, Link) else text
 
 

@@ -56,6 +56,15 @@ class _Scale:
             ends += [found.ratio if end is None else end for end in (found.low, found.ratio, found.high)]
         self._low = math.log(max(min(ends) / MARGIN, LEAST))
         self._high = math.log(min(max(ends) * MARGIN, MOST))
+        if max(ends) > 1:
+            self._extend_to_a_tick_above_1()
+
+    def _extend_to_a_tick_above_1(self) -> None:
+        """Extend the axis until a ratio right of 1 has room: without one, its scale cannot be read there."""
+        for tick in sorted(tick for tick in TICKS if tick > 1):
+            if any(marked > 1 for marked in self.ticks()):
+                return
+            self._high = max(self._high, min(math.log(tick * MARGIN), math.log(MOST)))
 
     def __call__(self, ratio: float) -> float:
         at = (math.log(ratio) - self._low) / (self._high - self._low) if ratio > 0 else 0.0

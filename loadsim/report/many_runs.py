@@ -14,7 +14,7 @@ from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
-from loadsim.report.criterion_words import score_limits_ms
+from loadsim.report.criterion_words import upper_limits_ms
 from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
 from loadsim.report.digits import duration
 from loadsim.report.document import (
@@ -81,10 +81,15 @@ def _how_to_read(runs: Sequence[RecordedRun]) -> Iterable[str]:
     score = "" if _all_stress(runs) else f" Its score is {SCORE_IS}."
     yield f"Each row and each point is a run.{score} Times of an invalid run are not shown."
     yield (
-        "The server is the limit where response times rise, or achieved tasks fall behind offered ones, while the load"
-        " made stays near 100 % and the engines have processor time left. If an engine has none, the generator may be"
-        " the limit."
+        "The server is the limit where response times rise, or achieved tasks fall behind those that came due, while"
+        " the engines have processor time left. If an engine has none, the generator may be the limit."
     )
+    if not _all_stress(runs):
+        yield (
+            "Load made below 95 % is a sign of an overloaded server, too, if the engines were neither busy nor late:"
+            " users who wait for mail and answers have less to do. So few tasks come due that the other figures"
+            " flatter the server."
+        )
     yield (
         "A run is one observation: even runs with equal users vary. Repeat a number of users at least three times"
         " before you quote it."
@@ -98,11 +103,11 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
+        ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
         ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
         ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
-        ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
-        ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
-        ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
+        ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
+        ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
         ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
@@ -111,16 +116,29 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
-    refused = sum(server_failed(run.summary.verdict.causes) for run in runs)
-    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs) - refused
-    if invalid == len(runs):
+    refused = [run.figures.users for run in runs if server_failed(run.summary.verdict.causes)]
+    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs) - len(refused)
+    judged = len(runs) - invalid
+    if not judged:
         return f"no run can be judged: all {invalid} are invalid"
-    words = f"{met} of {len(runs) - invalid} runs met their criteria"
+    words = f"{met} of {judged} runs met their criteria"
     if refused:
-        words += f"; in {refused} of them the server did not take the load"
+        words += f"; {_refused(refused, judged - met, judged)}"
     if degraded := sum(run.summary.verdict.validity == "degraded" for run in runs):
-        words += f"; {degraded} of them {'is' if degraded == 1 else 'are'} degraded"
+        words += f"; {degraded} of the {judged} {'is' if degraded == 1 else 'are'} degraded"
     return f"{words}; {invalid} more {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
+
+
+def _refused(users: Sequence[float], missed: int, judged: int) -> str:
+    """Return that the server did not take the load in the runs with these users, of those that missed criteria."""
+    if missed < judged:
+        which = "the other" if missed == 1 else f"the other {missed}"
+    else:
+        which = {1: "it", 2: "both"}.get(judged, f"all {judged}")
+    if len(users) < missed:
+        which = f"{len(users)} of {which}"
+    ends = " to ".join(dict.fromkeys(f"{end:,}" for end in (min(users), max(users))))
+    return f"in {which} ({ends} users), the server did not take the load"
 
 
 def _no_measurement(runs: Sequence[RecordedRun]) -> str:
@@ -272,17 +290,21 @@ def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ..
     times: dict[str, Series] = {}
     for name in modules:
         of = f" ({name})" if len(modules) > 1 else ""
-        times[f"score{of}"] = [
-            run.figures.by_protocol[name].score_ms if name in run.figures.by_protocol else None for run in runs
+        of_module = [
+            run.figures.by_protocol.get(name) if is_valid else None for run, is_valid in zip(runs, valid, strict=True)
         ]
-        times[f"READ, 95th{of}"] = [
-            run.figures.by_protocol[name].read_p95_ms if name in run.figures.by_protocol else None for run in runs
-        ]
+        times[f"score{of}"] = [None if one is None else one.score_ms for one in of_module]
+        times[f"READ, 95th{of}"] = [None if one is None else one.read_p95_ms for one in of_module]
     rates: dict[str, Series] = {
-        "offered": [run.figures.offered_per_s for run in runs],
+        "came due": [run.figures.offered_per_s for run in runs],
         "achieved": [run.figures.achieved_per_s for run in runs],
     }
-    limits_ms = {words: ms for run in runs for words, ms in score_limits_ms(run.summary.criteria).items()}
+    limits_ms = {
+        words: limit_ms
+        for run in runs
+        for name, figure in (("score", "score_ms"), ("READ, 95th,", "tasks.READ.p95_ms"))
+        for words, limit_ms in upper_limits_ms(run.summary.criteria, figure, name).items()
+    }
     limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
     panels = (
@@ -296,7 +318,7 @@ def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ..
     if any(_repeated(users, _and_of(load, loads, valid)) for load in loads):
         texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
     if not all(valid):
-        texts.append("Invalid runs are points without a line.")
+        texts.append("Invalid runs have no times here; their throughput is points without a line.")
     return tuple(block for block in (" ".join(texts), chart) if block)
 
 

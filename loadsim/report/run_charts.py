@@ -31,8 +31,8 @@ from loadsim.analysis.time_series import (
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.probe_panels import panels_of_probes
 
-UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
-"""Units of time: the least length of a run (s), the seconds of the unit, and its name."""
+UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0, 1.0, "seconds", "s"))
+"""Units of time: the least length of a run (s), the seconds of the unit, its name, and its sign."""
 
 MOST_LINES = 6
 """With more engines, charts show the maximum and the median."""
@@ -47,12 +47,12 @@ def window_is_part(run: RecordedRun, bins: Bins) -> bool:
     return run.figures.window_s != (bins.begin_s, bins.end_s)
 
 
-def _unit(bins: Bins) -> tuple[float, str]:
-    return next((unit_s, name) for least_s, unit_s, name in UNITS if bins.end_s - bins.begin_s > least_s)
+def _unit(bins: Bins) -> tuple[float, str, str]:
+    return next((unit_s, name, sign) for least_s, unit_s, name, sign in UNITS if bins.end_s - bins.begin_s > least_s)
 
 
 def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
-    unit_s, unit = _unit(bins)
+    unit_s, unit, sign = _unit(bins)
     axis = Axis(
         title=f"{unit} from the common start",
         kind="time",
@@ -60,6 +60,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
         column=Column("From (s)", 0),
         cells=tuple(bins.starts_s.tolist()),
         span=(bins.begin_s / unit_s, bins.end_s / unit_s),
+        unit=sign,
     )
     begin_s, end_s = run.figures.window_s
     shaded = (max(begin_s, bins.begin_s) / unit_s, min(end_s, bins.end_s) / unit_s)
@@ -163,7 +164,10 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
         ),
         *panels_of_probes(found.probes, chief=True),
         Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
-        Panel("Generator: lateness", "ms", _lag(found), "symlog", limits=_limit(run)),
+        Panel("Generator: lag of the event loop, 99th percentile", "ms", _lag(found), "symlog", limits=_lag_limit(run)),
+        Panel(
+            "Generator: late starts of tasks, 95th percentile", "ms", _late(found), "symlog", limits=_late_limit(run)
+        ),
     ]
     return _over(run, bins, "Load, server and generator over the same time", panels)
 
@@ -184,14 +188,22 @@ def _busy(run: RecordedRun, bins: Bins, found: RunSeries) -> tuple[Line, ...]:
 
 def _lag(found: RunSeries) -> tuple[Line, ...]:
     lag_ms = [one.lag_p99_ms for one in found.engines]
-    lag = (Line("event loop, 99th percentile", figures(_most(lag_ms))),) if lag_ms else ()
+    return (Line("the worst engine", figures(_most(lag_ms))),) if lag_ms else ()
+
+
+def _late(found: RunSeries) -> tuple[Line, ...]:
     late_ms = found.late_ms.get("generator")
-    return lag if late_ms is None else (*lag, Line("start of tasks, 95th percentile", figures(late_ms)))
+    return () if late_ms is None else (Line("all tasks", figures(late_ms)),)
 
 
-def _limit(run: RecordedRun) -> tuple[Limit, ...]:
+def _lag_limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lag_limit_ms
     return () if limit_ms is None else (Limit(f"limit of the event loop: {limit_ms:.3g} ms", limit_ms),)
+
+
+def _late_limit(run: RecordedRun) -> tuple[Limit, ...]:
+    limit_ms = run.figures.generator.lateness_limit_ms
+    return () if limit_ms is None else (Limit(f"limit of late starts: {limit_ms:g} ms", limit_ms),)
 
 
 def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:
@@ -216,7 +228,7 @@ def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:
                 Line("maximum", figures(_most([one.lag_max_ms for one in engines]))),
             ),
             "symlog",
-            limits=_limit(run),
+            limits=_lag_limit(run),
         ),
         Panel("CPU", "% of a core; % of all cores", (*_lines(cpu), *_lines(found.machines))),
         Panel("Memory", "MiB", _lines(memory)),

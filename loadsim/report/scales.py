@@ -32,7 +32,10 @@ def x_scale(axis: Axis) -> Scale:
         return _scale(math.log10, 1.0, high, [tick for tick in named if tick[0] <= high * 1.01])
     if axis.kind == "count":
         high *= 1.04  # the last point is not on the edge
-    return _scale(float, low, high, [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)])
+    named = [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)]
+    if axis.unit and named:
+        named[0] = (named[0][0], f"{named[0][1]} {axis.unit}")
+    return _scale(float, low, high, named)
 
 
 def y_scale(panel: Panel) -> Scale:

@@ -35,7 +35,7 @@ th, td { padding: .22rem .5rem; border-bottom: 1px solid var(--thin); text-align
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 tbody th { min-width: 9rem; font-weight: 500; }
 tbody th.figure { min-width: 0; }
-td { min-width: 5rem; overflow-wrap: anywhere; }
+td { min-width: 5.5rem; overflow-wrap: anywhere; }
 td.figure { min-width: 0; }
 .figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 thead .figure { white-space: normal; }
@@ -49,7 +49,8 @@ summary { cursor: pointer; color: var(--soft); }
   font-size: .875rem; }
 .intervals span { overflow-wrap: anywhere; }
 .intervals .score { font-weight: 600; }
-.intervals svg { display: block; width: 100%; height: 1.5rem; background: none; overflow: visible; }
+.intervals svg { display: block; width: 100%; height: auto; min-height: 1.5rem; align-self: stretch; contain: size;
+  background: none; overflow: visible; }
 .intervals line { stroke: var(--soft); stroke-width: 3; }
 .intervals circle, .intervals path, .intervals text { fill: var(--soft); }
 .intervals .slower line { stroke: var(--bad); }

@@ -295,6 +295,14 @@ def test_the_chart_has_each_interval_at_its_place(tmp_path: Path) -> None:
     ]
 
 
+def test_a_ratio_right_of_1_is_marked(tmp_path: Path) -> None:
+    """New takes a third of the time; without a tick above 1, the limit of 1.02 could not be read."""
+    found = described(three(tmp_path, "base", 300), three(tmp_path, "new", 100), max_regression=0.02)
+    (chart,) = (each for each in section(found, "Tasks") if isinstance(each, Drawing))
+    (ticks,) = re.findall('aria-label="Axis: ([^"]+)"', chart.html)
+    assert [float(tick) > 1 for tick in ticks.split(", ")] == [False, False, False, True], ticks
+
+
 @pytest.mark.parametrize(
     ("base_ms", "new_ms"), [((5, 100), (5, 100)), ((1, 100_000), (100_000, 1)), ((1, 1), (9e5, 9e5))]
 )

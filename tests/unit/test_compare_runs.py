@@ -24,7 +24,7 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_text import compare_text
-from loadsim.report.compare_words import tone, verdict_line
+from loadsim.report.compare_words import RESERVATION, tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
 COMMANDS = ROOT / "docs" / "reference" / "commands.md"
@@ -839,6 +839,7 @@ def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
 def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[Path]]], says: list[str]) -> None:
     """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
     comparison = compare_runs(*runs(tmp_path))
+    assert verdict_line(comparison.figures).endswith(RESERVATION) == (runs is _one_after_the_other)
     assert len(comparison.document["warnings"]) == len(says)
     for warning, expected in zip(comparison.document["warnings"], says, strict=True):
         assert expected in warning

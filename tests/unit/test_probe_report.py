@@ -133,7 +133,7 @@ def test_all_figures_are_in_a_table_that_unfolds(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text()
     folded = page.index("<summary>Probes: figures in the window, which are in no score</summary>")
     assert page.rindex("<details>", 0, folded) > page.rindex("</details>", 0, folded)
-    assert "host: memory_available_bytes" in page[folded:]
+    assert "host: memory_<wbr>available_<wbr>bytes" in page[folded:]
 
 
 @pytest.mark.parametrize(("probe", "chief"), [("host", "Processor"), ("postfix", "Send queue"), ("dovecot", "IMAP s")])

@@ -578,7 +578,8 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     table, bounds, spread, differ_in, advice = runs.blocks
     assert spread == "3 runs with 20 users have scores from 40.0 ms to 90.0 ms, with a median of 60.0 ms."
     assert isinstance(table, Table)
-    assert [row[:4] for row in table.rows] == [
+    assert [column.title for column in table.columns[:5]] == ["Run", "Users", "Verdict", "Load made (%)", "Score (ms)"]
+    assert [(*row[:3], row[4]) for row in table.rows] == [
         ("a", 10, "Valid, criteria met", 10.0),
         ("b", 20, "Valid, criteria missed", 90.0),
         ("c", 20, "Valid, criteria met", 40.0),
@@ -681,21 +682,21 @@ DEGRADED: Mapping[str, Any] = {"validity": "degraded"}
     [
         (
             [(10, {}), (20, {}), (20, REFUSED)],
-            "3 of 4 runs met their criteria; in 1 of them the server did not take the load",
+            "3 of 4 runs met their criteria; in the other (20 users), the server did not take the load",
             "The most users with whom every run met its criteria: 10. The fewest users with whom a run missed its"
             " criteria: 20.",
             "the limit is between 10 and 20 users.",
         ),
         (
             [(10, REFUSED)],
-            "0 of 2 runs met their criteria; in 2 of them the server did not take the load",
+            "0 of 2 runs met their criteria; in both (5 to 10 users), the server did not take the load",
             "With no number of users did every run meet its criteria. The fewest users with whom a run missed its"
             " criteria: 5.",
             "run with fewer than 5 users",
         ),
         (
             [(10, {}), (20, DEGRADED)],
-            "3 of 3 runs met their criteria; 1 of them is degraded",
+            "3 of 3 runs met their criteria; 1 of the 3 is degraded",
             "The most users with whom every run met its criteria: 10. 1 degraded run not counted.",
             "between 10 and 20 users, find where a run misses",
         ),
@@ -733,24 +734,36 @@ def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     )
 
 
-def test_the_limit_of_the_event_loop_stands_in_the_legends(tmp_path: Path) -> None:
-    """With its value: 5 ms, as the only task takes 90 ms. Both charts of lags have it, and neither has it as a mark."""
+def test_the_limits_of_the_generator_stand_in_the_legends(tmp_path: Path) -> None:
+    """With their values: 5 ms of lag, as the only task takes 90 ms, in both charts of lags; none is a mark.
+
+    Lag and late starts have their own panels: one line over the limit of the other would look exceeded.
+    """
     health = [sample(at) for at in range(1, 101)]
     write_sample(tmp_path / "a.tlog", [done("READ", 500 * at, 90) for at in range(100)], health=health)
     page = to_html(document_of([str(tmp_path / "a.tlog")], {}))
     assert page.count("</svg>limit of the event loop: 5 ms</li>") == 2
+    lag, late = (page.partition(f"Generator: {title}")[2].partition("</div>")[0] for title in ("lag of", "late starts"))
+    assert "limit of the event loop: 5 ms" in lag and "limit of late starts" not in lag
+    assert "limit of late starts: 50 ms" in late and "limit of the event loop" not in late
+    assert re.search(">0 s</text>.*>20</text>", lag) and re.search(">0 s</text>.*>20</text>", late)
     assert not re.search("<text[^>]*>limit of", page)
 
 
 def test_limits_of_several_runs_have_the_words_of_their_criteria(tmp_path: Path) -> None:
     """One is stated in the legend, not beside its line, where the figures are."""
     for at, criterion in enumerate(({"max": 10_000}, {"below": 900}, {"below": 900})):
-        header = {"users": 10 + at, "engine_users": 10 + at, "run": f"run-{at}", "criteria": {"score_ms": criterion}}
+        criteria = {"score_ms": criterion, "tasks.READ.p95_ms": {"max": 50}}
+        header = {"users": 10 + at, "engine_users": 10 + at, "run": f"run-{at}", "criteria": criteria}
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(3)], {})
     (chart,) = (block for block in document.sections[1].blocks if isinstance(block, Chart))
     limits = [(limit.name, limit.value) for limit in chart.panels[0].limits]
-    assert limits == [("score below 900 ms", 900), ("score at most 10 s", 10_000)]
+    assert limits == [
+        ("READ, 95th, at most 50 ms", 50),
+        ("score below 900 ms", 900),
+        ("score at most 10 s", 10_000),
+    ]
     page = to_html(document)
     for words, _ in limits:
         assert f"</svg>{words}</li>" in page and not re.search(f"<text[^>]*>{words}", page)
@@ -786,7 +799,7 @@ def test_a_degraded_run_of_several_is_counted(tmp_path: Path) -> None:
         header = {"run": name, "criteria": {"score_ms_max": 50}}
         write_sample(tmp_path / name / "a.tlog", tasks, header=header)
     document = document_of([str(tmp_path / name) for name in "ab"], {})
-    assert (document.verdict, document.tone) == ("2 of 2 runs met their criteria; 1 of them is degraded", "doubtful")
+    assert (document.verdict, document.tone) == ("2 of 2 runs met their criteria; 1 of the 2 is degraded", "doubtful")
 
 
 def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
@@ -881,8 +894,8 @@ def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) 
     )
 
 
-def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
-    """No line leads through a run that cannot be believed, nor does a median count it."""
+def test_invalid_runs_have_throughput_and_no_times(tmp_path: Path) -> None:
+    """Neither table nor chart has their times; no line leads through their throughput, and no median counts it."""
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
@@ -890,17 +903,19 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     assert document.verdict == "3 of 3 runs met their criteria; 1 more is invalid and not counted"
     table = document.sections[0].blocks[0]
     assert isinstance(table, Table)
-    assert {row[0]: row[3] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
+    assert {row[0]: row[5] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
     assert {row[0]: row[4] for row in table.rows} == {"a": 10.0, "b": 30.0, "c": "not shown", "d": 70.0}
     assert [row[0] for row in table.rows if row[10] == "not shown"] == ["c"]
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
-    assert text == "Invalid runs are points without a line."
-    times = {line.name: line for line in chart.panels[0].lines}
+    assert text == "Invalid runs have no times here; their throughput is points without a line."
+    times, rates = ({line.name: line for line in panel.lines} for panel in chart.panels)
     assert times["score"].values == (10.0, 30.0, None, 70.0)
     assert times["score"].joined
-    assert times["score, invalid run"].values == (None, None, 90.0, None)
-    assert not times["score, invalid run"].joined
+    assert not [name for name in times if "invalid" in name]
+    apart = rates["achieved, invalid run"]
+    assert [value is None for value in apart.values] == [True, True, False, True]
+    assert not apart.joined
 
 
 def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:

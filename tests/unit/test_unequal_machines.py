@@ -17,7 +17,9 @@ from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.unequal_machines import unequal_machines
+from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_words import RESERVATION, tone
 
 HERE = MachineHealth("c1", 2, cpu_share=0.1, stolen_share=0.0, engines_share=0.08, server_here=True)
 ELSEWHERE = replace(HERE, server_here=False)
@@ -117,3 +119,10 @@ def test_a_comparison_warns(tmp_path: Path) -> None:
     (warning,) = (line for line in found.figures.warnings if "busier" in line)
     assert warning.startswith("the machine was busier in the runs of new (33 to 44 % of its cores) than of base (12 to")
     assert f"\n  - {warning}\n" in compare_text(found)
+    assert found.document["unequal_conditions"] == [warning]
+    equal = compare_runs([run("b3", 0.12), run("b4", 0.15)], [run("n3", 0.12), run("n4", 0.15)], max_regression=0.5)
+    unequal = compare_runs([run("b5", 0.12), run("b6", 0.15)], [run("n5", 0.6), run("n6", 0.6)], max_regression=0.5)
+    first = [describe_comparison(one).verdict.endswith(f"; {RESERVATION}") for one in (equal, unequal)]
+    assert first == [False, True]
+    assert (equal.document["decision"], unequal.document["decision"]) == ("passed", "passed")
+    assert (tone(equal), tone(unequal)) == ("good", "doubtful")

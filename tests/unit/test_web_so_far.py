@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,12 @@ from small_runs import written
 from loadsim.cli.web.so_far import SoFar, WindowSoFar
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
+
+MAIL_SERVER = {
+    "server": {"imap": {"host": "mail.sim.test"}, "smtp": {"host": "mail.sim.test"}},
+    "accounts": {"user": "u{index}", "password": "p{index}"},
+    "allow_hosts": ["mail.sim.test"],
+}
 
 
 def judged(place: Path, *snapshots: LiveSnapshot, **document: Any) -> SoFar | None:
@@ -99,3 +106,46 @@ def test_the_generators_limits_are_counted_in_seconds(tmp_path: Path) -> None:
         "event loop: later than its limit, 5.0 ms, in 2 of 6 s",
         "busiest engine: more than 50% of a core in 1 of 6 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        (
+            {},
+            "The generator was beyond its limits, as listed below: it may be what slows this run. If the window ended",
+        ),
+        (
+            MAIL_SERVER,
+            "The run may be invalid: the generator was beyond its limits, as listed below. If the window ended",
+        ),
+    ],
+    ids=["embedded", "mail server"],
+)
+def test_a_run_that_may_be_invalid_is_called_so_first(tmp_path: Path, server: dict[str, Any], says: str) -> None:
+    """Even if it would miss no criterion; a generator within its limits leaves the first word to them."""
+    limits = {"generator": {"lag_p99_ms": 5, "lag_share": None, "cpu": None}}
+    late = [second(60 + at_s, 30 * at_s, lag_ms=9) for at_s in range(44)]
+    found = judged(tmp_path, *late, limits=limits, **server)
+    assert found is not None
+    assert found.summary.startswith(f"{says} now, after 43 s, none of these ")
+    found = judged(tmp_path, *(replace(one, lag_p99_ms=1.0) for one in late), limits=limits, **server)
+    assert found is not None
+    assert found.summary.startswith("If the window ended now, after 43 s, none of these ")
+
+
+def test_the_summary_counts_what_is_known(tmp_path: Path) -> None:
+    """The criteria that would be missed, those too near to tell, and those known only after the end."""
+    found = judged(
+        tmp_path,
+        second(60, 0, bucket="1000"),
+        second(120, 1500, 30, bucket="1000"),
+        criteria={"tasks": {"READ": {"p95_ms": {"max": 1000}}}},
+    )
+    assert found is not None
+    known, more = len(found.criteria), len(found.unknown)
+    assert sum(one.kept is False for one in found.criteria) == 2
+    assert found.summary == (
+        f"If the window ended now, after 1 min, 2 of these {known} criteria would be missed; 2 are too near to tell;"
+        f" {more} more are known only after the end. The window goes on, and the logs decide after the end."
+    )

@@ -12,6 +12,7 @@ const CHARTS = [
   ["Busiest engine", "share of a core", [["CPU", "cpu_share"]]],
 ];  // each with the factor from a column to the unit, 1 unless given
 const COLOURS = 7, DASHES = 4;  // of lines in the style sheet
+const LAST = 0.97;  // a tick beyond this share of the axis is at its edge
 const SIGNS = { good: "\u2713", doubtful: "!", bad: "\u00d7" };
 
 const token = location.hash.slice(1), own = Math.random().toString(36).slice(2) + "0";
@@ -137,7 +138,8 @@ function chart([title, unit, lines], rows, endS, windowS) {
   for (let at = 0, number = 0; at <= endS * 1.001; at += timeStep, number += 1) {
     const x = percent(at / endS), kind = number % 2 ? { class: "second" } : {};
     plot.append(drawing("line", { class: "grid", x1: x, x2: x, y2: "100%" }));
-    plot.append(drawing("text", { ...kind, x, y: "100%", dy: 16, "text-anchor": "middle" }, clock(at)));
+    const anchor = at / endS > LAST ? "end" : "middle";  // a name at the edge is not to pass it
+    plot.append(drawing("text", { ...kind, x, y: "100%", dy: 16, "text-anchor": anchor }, clock(at)));
   }
   plot.append(drawing("line", { class: "edge", x2: "100%", y1: "100%", y2: "100%" }));
   // The lines, with the last figure of each in the legend.
@@ -241,9 +243,7 @@ function result(found) {
 function soFar(found) {
   byId("so-far").hidden = !found;
   if (!found) return;
-  const missed = found.missed === 1 ? "1 criterion" : `${found.missed} criteria`;
-  show("seen", `If the window had ended after these ${clock(found.seen_s)}, ${found.missed ? missed : "none of these"
-    } would be missed. The window goes on, and the logs decide after the end.`);
+  show("seen", found.summary);
   list("generator", found.generator, "look");
   table("criteria", "Figures of the window so far, about", ["Criterion", "so far, about", "wanted", "if it ended now"],
     found.rows, ["", "figure", "figure", ""]);

@@ -18,11 +18,12 @@ from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch
 from loadsim.model.criteria import documents
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.terms import LOGON, STRESS, WITHOUT_WINDOW
 from loadsim.report.criterion_words import criteria_in_words
 from loadsim.report.digits import duration
 from loadsim.report.figure_words import named, of_task
+from loadsim.timinglog.header_words import length
 
 PERCENTS = {"p50_ms": 50.0, "p90_ms": 90.0, "p95_ms": 95.0, "p99_ms": 99.0, "p99_9_ms": 99.9}
 """The percentiles that a histogram can tell, by their names in `score.json`."""
@@ -49,12 +50,38 @@ class CriterionSoFar:
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """The part of the window that was seen, in seconds; criteria with a figure, the names of others, broken limits."""
+    """The part of the window that was seen, in seconds; criteria with a figure, the names of others, broken limits.
+
+    `generator_counts`: a broken limit of the generator makes a run invalid; otherwise it is a warning.
+    """
 
     seen_s: float
     criteria: Sequence[CriterionSoFar]
     unknown: Sequence[str]
     generator: Sequence[str]
+    generator_counts: bool
+
+    @property
+    def summary(self) -> str:
+        """The outcome in sentences. The first one says if the run may be invalid."""
+        words = [f"If the window ended now, after {length(round(self.seen_s))}, {self._missed} would be missed"]
+        if near := sum(one.kept is None for one in self.criteria):
+            words.append(f"{near} {'is' if near == 1 else 'are'} too near to tell")
+        if more := len(self.unknown):
+            words.append(f"{more} more {'is' if more == 1 else 'are'} known only after the end")
+        doubt = "The run may be invalid: the generator was beyond its limits, as listed below. "
+        if not self.generator:
+            doubt = ""
+        elif not self.generator_counts:
+            doubt = "The generator was beyond its limits, as listed below: it may be what slows this run. "
+        return f"{doubt}{'; '.join(words)}. The window goes on, and the logs decide after the end."
+
+    @property
+    def _missed(self) -> str:
+        missed, known = sum(one.kept is False for one in self.criteria), len(self.criteria)
+        if known == 1:
+            return "this criterion" if missed else "no criterion"
+        return f"{missed or 'none'} of these {known} criteria"
 
 
 class WindowSoFar:
@@ -94,6 +121,7 @@ class WindowSoFar:
             criteria=_in_words(known),
             unknown=_unknown(results, known),
             generator=self._broken(),
+            generator_counts=self._scenario.server != EMBEDDED and self._scenario.run.mode != STRESS,
         )
 
     def _broken(self) -> list[str]:

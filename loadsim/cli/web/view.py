@@ -332,10 +332,8 @@ def _so_far(window: WindowSoFar) -> dict[str, Any] | None:
     rows: Sequence[tuple[str, ...]] = [
         (each.words, each.found, each.wanted, OUTCOMES[each.kept]) for each in found.criteria
     ]
-    missed = sum(each.kept is False for each in found.criteria)
     return {
-        "seen_s": round(found.seen_s),
-        "missed": missed,
+        "summary": found.summary,
         "rows": rows,
         "unknown": found.unknown,
         "generator": found.generator,
