@@ -39,8 +39,11 @@ INSTEAD: Mapping[str, str] = {"cpu_busy_share": "server_cores_busy_share"}
 """A figure that does not count if another was measured.
 
 A server that may run on some cores only is full at these. The rest, such as those of a pinned generator, are neither
-room for it nor its load.
+room for it nor its load. If its cores were not measured over the whole window, all cores are another resource.
 """
+
+UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_share": "processor of the server's cores"}
+"""The names of both, then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,15 @@ def _resources(probes: Mapping[str, Mapping[str, ProbeStatistics]], places: Mapp
             continue
         place = places.get(probe)
         for figure, found in figures.items():
-            if (instead := figures.get(INSTEAD.get(figure, ""))) and instead.mean is not None:
+            instead = figures.get(INSTEAD.get(figure, ""))
+            if instead is not None and instead.mean is not None:
                 continue
+            of_server = figure in INSTEAD.values()
+            renamed = UNMEASURED.get(figure) if instead is not None or (of_server and found.mean is None) else None
             for name, pattern in EVIDENCE:
                 if match := pattern.fullmatch(figure):
                     yield Resource(
-                        name=name.format(*match.groups()),
+                        name=renamed or name.format(*match.groups()),
                         machine=place.machine if place else None,
                         server_here=place.server_here if place else None,
                         probe=probe,

@@ -30,7 +30,7 @@ from loadsim.model.scenario import TRUST, Scenario
 from loadsim.passwords import SECRET_SETTING
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
-from loadsim.runs.directory import hand_over, path_component
+from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watchers
@@ -162,15 +162,12 @@ def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
     again += ["--pin"] if args.pin else []
     again += [] if args.engines is None else ["--engines", str(args.engines)]
-    if args.out is None:
-        runs = [f"runs/????????T??????-{path_component(result.summary.figures.name or '')}"]
-    else:
-        further = _next_name(str(args.out))
-        again += ["--out", further]
-        runs = [shlex.quote(str(args.out)), shlex.quote(further)]
+    # Both commands name the directories: other runs of the scenario may have another day, and differ for that reason.
+    this = str(result.directory if args.out is None else args.out)
+    further = _next_name(this)
     return [
-        f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join(again)}",
-        " ".join([program_name(), "report", *runs, "-o", "repeats.html"]),
+        f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join([*again, '--out', further])}",
+        f"{program_name()} report {shlex.join([this, further])} -o repeats.html",
     ]
 
 

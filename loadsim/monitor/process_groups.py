@@ -1,14 +1,17 @@
 """Cores and memory that groups of processes take: the server's, loadsim's own, others by name, and all the rest.
 
-All processes are read each time, which costs about 10 us each. So the reading takes a limited share of a core: with
-thousands of processes it is less frequent than the samples.
+All processes are read each time, which costs 10 to 20 us each. So the reading takes a limited share of a core: with
+hundreds of processes it is less frequent than the samples. One reading that took unusually long, as it does if Python
+collects garbage meanwhile, must not leave a gap: what counts is the median of the last ones.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import median
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
@@ -22,6 +25,9 @@ SERVER, LOADSIM, OTHERS = "server", "loadsim", "others"
 READING_SHARE = 0.008
 FINDING_SHARE = 0.001
 """The most of a core that reading processes, and finding the server's again, may take."""
+
+LAST_READINGS = 5
+"""The readings whose median cost decides how soon the next one follows."""
 
 FIND_EACH_NS = 30 * 10**9
 """A server that is reloaded or joined by another instance is found again at most this late."""
@@ -78,6 +84,7 @@ class ProcessGroups:
         self._loadsim = {os.getpid()}
         self._read_at_ns = self._read_again_ns = 0
         self._find_again_ns = self._find_at_latest_ns = 0
+        self._costs_ns: deque[int] = deque(maxlen=LAST_READINGS)
         self._busy_ticks = 0
         self._server_cores = ServerCores()
 
@@ -103,8 +110,8 @@ class ProcessGroups:
         busy_ticks = times[ALL_CORES].busy
         figures = self._figures(ticks, times, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
         self._busy_ticks, self._read_at_ns = busy_ticks, at_ns
-        reading_ns += self._cost_ns() - cost_ns
-        self._read_again_ns = at_ns + round(reading_ns / READING_SHARE)
+        self._costs_ns.append(reading_ns + self._cost_ns() - cost_ns)
+        self._read_again_ns = at_ns + round(median(self._costs_ns) / READING_SHARE)
         return figures
 
     def _find_server(self, at_ns: int) -> None:

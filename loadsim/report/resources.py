@@ -48,7 +48,7 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
         own = [one for one in resources or () if _machine(one) == machine]
         known = [one for one in own if one.share is not None]
         named = [f"{one.name} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
-        unknown = "".join(f"; {one.name} not measured" for one in own if one.share is None)
+        unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.share is None)
         if named:
             lines.append(f"Nearest to full on {machine}: {', '.join(named)}{unknown}; evidence, no proof")
     return lines

@@ -104,7 +104,10 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check); see loadsim --help"),
         (("log", "answr"), "loadsim log: argument VERB: invalid choice: 'answr' (perhaps answer; choose from "),
         (("run", "a", "--users", "50"), "arguments: --users 50; use --set topology.0.users=50; see loadsim run"),
-        (("log", "show", "a", "--users=50"), "unrecognized arguments: --users=50; see loadsim log show --help"),
+        (
+            ("log", "show", "a", "--users=50"),
+            "unrecognized arguments: --users=50 (perhaps --user); see loadsim log show --help",
+        ),
         (("log", "answer", "--foo", "a"), "unrecognized arguments: --foo; see loadsim log answer --help"),
         (("run", "quickstart", "--set"), "argument --set: expected one argument"),
         (("topology", "export", "quickstart"), "required: --format"),
@@ -625,7 +628,7 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
         line = refusal(capsys, verb, on(port, port))
     assert line == (
         f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server"
-        " running (loadsim server starts one), and is server.imap.port right?"
+        " running (loadsim server KIND SCENARIO starts one), and is server.imap.port right?"
     )
 
 
@@ -650,7 +653,7 @@ def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
     found = f"expected a mail server at 127.0.0.1:{port}, found: connection refused"
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Planning")]
     assert lines == [
-        f"loadsim: server: {service}: {found}; is the server running (loadsim server starts one), and is"
+        f"loadsim: server: {service}: {found}; is the server running (loadsim server KIND SCENARIO starts one), and is"
         f" server.{service}.port right?"
         for service in ("imap", "smtp")
     ]
@@ -1048,6 +1051,12 @@ def test_a_verb_that_other_programs_have_gets_the_right_form(capsys: Capture) ->
         "unrecognized arguments: quickstart; loadsim scenarios quickstart prints it, --copy FILE copies it; see loadsim"
         " scenarios --help"
     )
+
+
+@pytest.mark.parametrize(("word", "meant"), [("--pni", "--pin"), ("-pin", "--pin"), ("--engine-s=2", "--engines")])
+def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str, meant: str) -> None:
+    """As scenarios, keys and commands do."""
+    assert f": {word} (perhaps {meant}); see loadsim run --help" in refusal(capsys, "run", "quickstart", word)
 
 
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:

@@ -192,6 +192,21 @@ def test_reading_takes_a_limited_share_of_a_core() -> None:
     assert (READING_SHARE, FINDING_SHARE) == (0.008, 0.001)
 
 
+def test_one_costly_reading_leaves_no_gap() -> None:
+    """A reading of 2 x 100 ms among others of 2 x 2 ms: the next one does not wait for 25 s.
+
+    Such a gap would be longer than a tenth of a window of four minutes, and all of its figures not measured.
+    """
+    clock = Clock()
+    groups = ProcessGroups(frozenset, {}, clock.now, clock.cost)
+    read = []
+    for each in range(1, 61):
+        clock.each_cost_ns = (100 if each == 30 else 2) * 10**6
+        if groups.take(busy(each * TICKS_PER_S)):
+            read.append(each)
+    assert read == list(range(1, 61))
+
+
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 

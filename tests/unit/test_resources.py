@@ -62,8 +62,11 @@ def test_the_processor_of_a_pinned_server_is_its_cores() -> None:
         ("memory", 0.5),
         ("processor", 0.25),
     ]
-    # Not measured over the whole window: all cores are what is known.
-    assert ranked(cpu_busy_share=0.625, server_cores_busy_share=None) == [("processor", 0.625)]
+    # Not measured over the whole window: all cores are what is known, and are not taken for the server's.
+    assert ranked(cpu_busy_share=0.625, server_cores_busy_share=None) == [
+        ("processor of all cores", 0.625),
+        ("processor of the server's cores", None),
+    ]
 
 
 def test_a_throttled_disk_shows_itself_where_threads_wait() -> None:
@@ -98,7 +101,9 @@ def test_the_line_names_what_was_not_measured() -> None:
         {"host": {"cpu_busy_share": statistics(None), "memory_used_share": statistics(0.41)}}, PLACES
     )
     (line,) = resource_lines(found)
-    assert line.endswith("server is: memory 41 % (95th 41 %); processor not measured; evidence, no proof")
+    assert line.endswith(
+        "server is: memory 41 % (95th 41 %); processor not measured over the whole window; evidence, no proof"
+    )
     assert resource_lines([one for one in found if one.share is None]) == []
 
 
