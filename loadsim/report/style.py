@@ -33,7 +33,7 @@ table { border-collapse: collapse; font-size: .875rem; }
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .5rem; border-bottom: 1px solid var(--thin); text-align: left; vertical-align: top; }
 thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
-tbody th { min-width: 9rem; font-weight: 500; }
+tbody th { min-width: 7rem; font-weight: 500; }
 tbody th.figure { min-width: 0; }
 td { min-width: 5.5rem; overflow-wrap: anywhere; }
 td.figure { min-width: 0; }
