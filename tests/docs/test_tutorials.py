@@ -93,7 +93,7 @@ def fresh(tmp_path: Path) -> Iterator[FreshDebian]:
 @pytest.mark.nightly
 @pytest.mark.fresh
 def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
-    """An ordinary user types every command of docs/tutorial.md; `sudo` is the only way to be root. It takes 25 minutes.
+    """An ordinary user types every command of docs/tutorial.md; `sudo` is the only way to be root. It takes 30 minutes.
 
     The machine shows what the page shows. When the page is done, nothing of the servers is left, and nothing in the run
     directories is root's.

@@ -456,7 +456,7 @@ def test_the_report_shows_them_as_disclosure(tmp_path: Path, capsys: pytest.Capt
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0, capsys.readouterr().err
     page = (tmp_path / "r.html").read_text()
     assert "Probes: figures in the window, which are in no score" in page
-    assert "&lt;b&gt;: a_count" in page
+    assert "&lt;b&gt;: a_<wbr>count" in page
     assert "<b>: " not in page
     assert "OSError: &lt;i&gt;" in page
     assert "Samples taken" in page

@@ -440,7 +440,7 @@ def test_an_encrypted_key_asks_for_no_password(certificate: tuple[Path, Path, Pa
     ("given", "expected"),
     [
         ({"web": "x y"}, r"--web: expected \[HOST:\]PORT such as 127.0.0.1:8080, found 'x y'"),
-        ({"web": "70000"}, r"--web: expected \[HOST:\]PORT .*, found '70000'"),
+        ({"web": "70000"}, r"--web: expected \[HOST:\]PORT .*, found '70000'; a port is at most 65535"),
         (
             {"web": "0.0.0.0:0"},
             "--web: expected one name or address of this machine, found 0.0.0.0, which is all of them",
