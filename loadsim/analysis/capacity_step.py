@@ -15,13 +15,15 @@ from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.generator_limits import STOLEN_SHARE
 from loadsim.analysis.resources import HOST, Resource, kind_of
-from loadsim.analysis.sizing_resources import MOST_BY_OTHERS
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
 from loadsim.errors import printable
 
 RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""
+
+CONTENDED_SHARE = 0.25
+"""A run measures the work of others, too, if they took a larger part of the server's cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class MeasuredStep:
     @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
-        return self.shared or (self.others_share is not None and self.others_share > MOST_BY_OTHERS)
+        return self.shared or (self.others_share is not None and self.others_share > CONTENDED_SHARE)
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:

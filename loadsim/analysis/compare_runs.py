@@ -191,8 +191,8 @@ def compare_runs(
         more_repeats=more_repeats,
         ignored=ignored,
         warnings=[
-            *warnings_of(runs),
             *conditions,
+            *warnings_of(runs),
             *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
         unequal_conditions=conditions,

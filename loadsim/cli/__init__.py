@@ -88,13 +88,13 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             words = " ".join(unknown)
-            users = re.search(r"--users[ =](\d+)", words) if "--set" in self._option_string_actions else None
+            users = re.search(r"--users?[ =](\S+)", words) if "--set" in self._option_string_actions else None
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
-            near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.75)
+            near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
             if users:
                 hint = f"; use --set topology.0.users={users[1]}"
-            elif self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1:
+            elif self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
                 hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
             self.error(f"unrecognized arguments: {words}{hint}")
         return found, unknown

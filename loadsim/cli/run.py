@@ -164,11 +164,20 @@ def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     again += [] if args.engines is None else ["--engines", str(args.engines)]
     # Both commands name the directories: other runs of the scenario may have another day, and differ for that reason.
     this = str(result.directory if args.out is None else args.out)
-    further = _next_name(this)
+    further = f"{this}-2" if args.out is None else _next_name(this)
+    repeats = [*_before(this), this, further]
     return [
         f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join([*again, '--out', further])}",
-        f"{program_name()} report {shlex.join([this, further])} -o repeats.html",
+        f"{program_name()} report {shlex.join(repeats)} -o repeats.html",
     ]
+
+
+def _before(name: str) -> list[str]:
+    """Return the directories of the repeats before one with such a name: base or base-1, and base-2, of base-3."""
+    stem, _, number = name.rpartition("-")
+    if not (stem and number.isdecimal() and len(number) < 4):  # a year, or a time, counts no repeats
+        return []
+    return [each for each in (stem, *(f"{stem}-{one}" for one in range(1, int(number)))) if Path(each).is_dir()]
 
 
 def _next_name(name: str) -> str:

@@ -432,10 +432,18 @@ def _exists(path: Path) -> bool:
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
-    """Return the file of a shipped name or a path, with its name for errors; None if it is neither."""
+    """Return the file of a shipped name or a path, with its name for errors; None if it is neither.
+
+    Raises `ConfigError` for a shipped name with a suffix, if there is no such file.
+    """
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
     path = resolve_path(reference, directory)
     if path.suffix in (".yaml", ".yml") or (_exists(path) and (path.is_file() or path.is_fifo())):
+        stem = reference.removesuffix(path.suffix)
+        if stem in known(kind) and not _exists(path):
+            raise ConfigError(
+                f"{reference}: expected a file that can be read, found none (perhaps {stem}, without a suffix)"
+            )
         return path, str(path)
     return None

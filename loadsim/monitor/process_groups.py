@@ -1,8 +1,8 @@
 """Cores and memory that groups of processes take: the server's, loadsim's own, others by name, and all the rest.
 
 All processes are read each time, which costs 10 to 20 us each. So the reading takes a limited share of a core: with
-hundreds of processes it is less frequent than the samples. One reading that took unusually long, as it does if Python
-collects garbage meanwhile, must not leave a gap: what counts is the median of the last ones.
+hundreds of processes it is less frequent than the samples. What counts is the median cost of the last readings. One
+that took unusually long must not leave a gap.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from statistics import median
+from statistics import median_low
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
@@ -111,7 +111,7 @@ class ProcessGroups:
         figures = self._figures(ticks, times, busy_ticks - self._busy_ticks, at_ns - self._read_at_ns)
         self._busy_ticks, self._read_at_ns = busy_ticks, at_ns
         self._costs_ns.append(reading_ns + self._cost_ns() - cost_ns)
-        self._read_again_ns = at_ns + round(median(self._costs_ns) / READING_SHARE)
+        self._read_again_ns = at_ns + round(median_low(self._costs_ns) / READING_SHARE)
         return figures
 
     def _find_server(self, at_ns: int) -> None:

@@ -57,7 +57,7 @@ def _degraded(words: str, summary: Summary) -> str:
     load, reasons = summary.figures.load, len(summary.verdict.defects)
     share = 1.0 if load is None or load.share is None else load.share
     made = f"users made only {percent(share)} of the planned load" if share < FULL_LOAD else ""
-    if not summary.verdict.passed:
+    if not summary.verdict.passed or not summary.criteria:
         return f"{words}, although {made}" if made else words
     below = "the reason" if reasons == 1 else f"the {reasons} reasons"
     return f"not certain, {f'since {made}' if made and reasons == 1 else f'for {below} below'}: {words}"

@@ -9,8 +9,10 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, VOID
 from loadsim.analysis.capacity_step import MeasuredStep
-from loadsim.analysis.sizing_resources import MOST_BY_OTHERS
 from loadsim.errors import printable
+
+NOTED_BY_OTHERS = 0.1
+"""The part of the server's cores from which on the work of others is a doubt."""
 
 _NUMBER = re.compile(r"(?<![\w.,:-])\d[\d,]*(?:\.\d+)?(?![\d:]|[.,-]\w)")
 """Matches a number of a warning, but none in a name, an address or a time of day."""
@@ -43,12 +45,13 @@ def doubts(capacity: Capacity) -> list[str]:
 
 def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
     """Yield a sentence for work of others on the server's cores, and one for each kind of warning."""
-    taken = [step.others_share for step in steps if (step.others_share or 0.0) > MOST_BY_OTHERS]
+    taken = [step.others_share for step in steps if (step.others_share or 0.0) > NOTED_BY_OTHERS]
     shares = [share for share in taken if share is not None]
     if shares:
         yield (
-            f"In {_of_all(len(shares), steps)} other programs or virtual machines took more than half of the server's"
-            f" cores ({_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
+            f"In {_of_all(len(shares), steps)} other programs or virtual machines took more than"
+            f" {100 * NOTED_BY_OTHERS:g} % of the server's cores"
+            f" ({_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
         )
     kinds: dict[str, list[list[str]]] = {}
     for step in steps:

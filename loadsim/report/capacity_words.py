@@ -113,10 +113,11 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
     if capacity.predicted and (text := prediction(capacity.predicted)):
+        meaning = "" if capacity.contended else _comparison(capacity, capacity.predicted)
         lines.append(
             (
                 f"Predicted from {capacity.predicted.measured_users:,} users",
-                f"{text}; found: {verdict(capacity)}{_comparison(capacity, capacity.predicted)}",
+                f"{text}; found: {_verdict(capacity)}{meaning}",
             )
         )
     if step := capacity.nearest_to_full:

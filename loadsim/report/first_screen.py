@@ -72,16 +72,19 @@ def what_was_tested(run: RecordedRun) -> str:
     begin_s, end_s = figures.window_s
     received = received_of_published(figures.received_share)
     less_mail = f", with {received}" if received else ""
+    did = "were to do" if run.summary.verdict.ended_early else "did"
     return (
-        f"{users} did {_days(run)}{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are of"
-        f" the window, which is {length(end_s - begin_s)} of it. The score is {SCORE_IS}."
+        f"{users} {did} {_days(run)}{server}{less_mail}: a day of {day}{faster}{night_words(figures)}. The figures are"
+        f" of the window, which is {length(end_s - begin_s)} of it. The score is {SCORE_IS}."
     )
 
 
 def _days(run: RecordedRun) -> str:
-    """Return how much of a day with its night the run planned."""
-    figures, lasted_s = run.figures, run.log.header.get("duration_s")
-    days = float(lasted_s) / (figures.day_s + figures.night_s) if lasted_s else 1.0
+    """Return how much of a day, or how many days with their nights, the run planned."""
+    figures, lasted_s = run.figures, float(run.log.header.get("duration_s") or 0.0)
+    days = lasted_s / (figures.day_s + figures.night_s) if lasted_s else 1.0
+    if days < 1:
+        days = min(1.0, lasted_s / figures.day_s)
     if days < NEARLY_A_DAY:
         return f"the mail of {100 * days:.2g} % of a day"
     return "a day's mail" if days < 2 - NEARLY_A_DAY else f"{days:.3g} days' mail"

@@ -133,10 +133,11 @@ def _refused(users: Sequence[float], missed: int, judged: int) -> str:
     """Return that the server did not take the load in the runs with these users, of those that missed criteria."""
     if missed < judged:
         which = "the other" if missed == 1 else f"the other {missed}"
+        which = f"{len(users)} of {which}" if len(users) < missed else which
+    elif len(users) < missed:
+        which = f"{len(users)} of the {missed}"
     else:
         which = {1: "it", 2: "both"}.get(judged, f"all {judged}")
-    if len(users) < missed:
-        which = f"{len(users)} of {which}"
     ends = " to ".join(dict.fromkeys(f"{end:,}" for end in (min(users), max(users))))
     return f"in {which} ({ends} users), the server did not take the load"
 
@@ -202,6 +203,9 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
         invalid = sum(run.summary.verdict.validity == "invalid" and not _missed(run) for run in of_load)
         degraded = sum(run.summary.verdict.validity == "degraded" and not _missed(run) for run in of_load)
         words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
+        if len({run.figures.users for run in of_load}) == 1:
+            tried = f"Only {of_load[0].figures.users:,} users were tried"
+            words = [f"{tried}, with whom every run met its criteria: the limit is not known."] if met else []
         words += ["With no number of users did every run meet its criteria."] if missed and not met else []
         words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
         words += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []

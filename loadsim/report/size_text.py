@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import floor, log10
+from math import floor, inf, log10
 
 from loadsim.analysis.sizing import Sizing
 from loadsim.analysis.sizing_demands import Demand, DiskOperations
@@ -60,17 +60,30 @@ def size_verdict(sizing: Sizing) -> Iterable[str]:
         yield f"Size: not decided, since a resource without a number may be full first: {reasons}"
         return
     at_least = first.bound == AT_LEAST
+    # A resource with a wider interval may be full before the one whose estimate is the lowest.
+    least = min(sizing.resources, key=_lowest)
+    certain = "" if least is first else "probably "
     about, interval = ("", "") if at_least else ("about ", f" (95 %: {interval_words(first.users)})")
     yield (
-        f"Size: {about}{_users(first.users, at_least)} users fill the {printable(first.name)}, the first to be full of"
-        f" the measured resources{interval}"
+        f"Size: {about}{_users(first.users, at_least)} users fill the {printable(first.name)}, {certain}the first to be"
+        f" full of the measured resources{interval}"
     )
     share = percent(sizing.target)
-    use = f"at most {share} of it" if at_least else f"{share} of it at the lower end of the interval"
+    of_it = "it" if least is first else f"the {printable(least.name)}"
+    use = (
+        f"at most {share} of {of_it}"
+        if least.bound == AT_LEAST
+        else f"{share} of {of_it} at the lower end of the interval"
+    )
     yield (
-        f"Measure first: {users_words(first.users_at_target.low)} users, who use {use} (loadsim run, loadsim capacity)."
+        f"Measure first: {users_words(_lowest(least))} users, who use {use} (loadsim run, loadsim capacity)."
         " The server may take fewer: response times exceed their limits before a resource is full."
     )
+
+
+def _lowest(resource: Resource) -> float:
+    """Return the users at the target share of a resource, at the lower end of the interval."""
+    return inf if resource.users_at_target is None else resource.users_at_target.low
 
 
 def _facts(sizing: Sizing) -> Iterable[str]:

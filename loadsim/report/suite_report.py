@@ -42,6 +42,7 @@ from loadsim.report.suite_text import (
     result_words,
     time_words,
     tone,
+    under_unequal_conditions,
     worse_without_limit,
 )
 
@@ -257,6 +258,8 @@ def _next(figures: SuiteFigures) -> str:
         )
     if figures.outcomes["undecided"]:
         return _deciding(figures)
+    if under_unequal_conditions(figures):
+        return "read the warnings of the comparisons under unequal conditions: more than the server may differ there."
     if worse_without_limit(figures):
         return "read the comparisons that are worse: without a max_regression in the file, none of them can fail."
     if any(cell.degraded for cell in figures.cells):

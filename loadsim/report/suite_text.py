@@ -122,6 +122,7 @@ def _doubtful(figures: SuiteFigures) -> str:
     """Return the number of comparisons that failed, are undecided, were refused, or are worse; "" if none is."""
     found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
     found += [f"{worse} worse (without a limit)"] if (worse := worse_without_limit(figures)) else []
+    found += [f"{number} under unequal conditions"] if (number := under_unequal_conditions(figures)) else []
     return f"; comparisons: {', '.join(found)}" if found else ""
 
 
@@ -131,12 +132,17 @@ def worse_without_limit(figures: SuiteFigures) -> int:
     return sum(one.figures.decision is None and compare_words.tone(one) == "bad" for one in compared)
 
 
+def under_unequal_conditions(figures: SuiteFigures) -> int:
+    """Return the number of comparisons in which more than the server may differ, as a warning says."""
+    return sum(bool(one.comparison.figures.unequal_conditions) for one in figures.comparisons or () if one.comparison)
+
+
 def tone(figures: SuiteFigures) -> Tone:
-    """Return the rating of a suite. What is no measurement, has degraded runs or became worse, is never good."""
+    """Return the rating of a suite. What is no measurement, in doubt, or became worse, is never good."""
     if figures.exit_status in (1, 3):
         return "bad"
     degraded = any(cell.degraded for cell in figures.cells)
-    doubtful = figures.embedded or degraded or worse_without_limit(figures)
+    doubtful = figures.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
     return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
 
 

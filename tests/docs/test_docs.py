@@ -183,7 +183,7 @@ def test_no_verb_is_described_that_does_not_exist():
 def test_the_tutorial_types_commands():
     """The pattern that finds command lines finds the tutorial's: each verb that it teaches."""
     found = {argv[0] for line in typed_lines(DOCS / "tutorial.md") for argv in arguments(line)}
-    assert found == {"run", "plan", "init", "clean", "server", "log"}
+    assert found == {"run", "plan", "init", "clean", "server", "log", "report", "compare"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -233,6 +233,18 @@ def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypat
     assert "a b" in Path("repeats.html").read_text(encoding="utf-8")
 
 
+def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those before this one; a number in the name of a scenario counts no runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "base-2"):
+        Path(name).mkdir()
+    result = RunResult(Path("runs/20260105T140001-users-500"), of_one_task(tmp_path, 5))
+    *_, report = repeating(options_of("own.yaml", "--out=base-3"), result)
+    assert shlex.split(report)[-7:] == ["report", "base", "base-2", "base-3", "base-4", "-o", "repeats.html"]
+    run, _ = repeating(options_of("own.yaml"), result)
+    assert run.endswith(" --out runs/20260105T140001-users-500-2")
+
+
 @pytest.mark.parametrize(
     ("out", "further"),
     [

@@ -297,7 +297,8 @@ def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Docume
     for name, (_, text) in reports.items():
         page = Page(text)
         assert page.of("script", "link", "img", "iframe", "object", "embed", "form", "base") == [], name
-        assert not re.search(r"https?:|//|@import|url\((?!#)", text.replace("http-equiv", "")), name
+        without_policy = re.sub(r"<meta http-equiv=.*?>", "", text)  # it has hashes
+        assert not re.search(r"https?:|//|@import|url\((?!#)", without_policy), name
         for _, attributes in page.elements:
             assert not {"src", "srcset", "xlink:href", "action"} & attributes.keys(), name
             assert all(not key.startswith("on") for key in attributes), name
@@ -827,7 +828,7 @@ def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
     assert blocks[1:4] == (
         "These runs have different days (5 min, 2 min): their scores are not comparable.",
         "Day 5 min: The most users with whom every run met its criteria: 30.",
-        "Day 2 min: The most users with whom every run met its criteria: 20.",
+        "Day 2 min: Only 20 users were tried, with whom every run met its criteria: the limit is not known.",
     )
     assert text == "No line joins runs whose scores are not comparable."
     assert lines["score, day 5 min"].values == (10.0, None, 20.0) and lines["score, day 5 min"].joined

@@ -540,6 +540,19 @@ def test_several_outcomes_are_counted_and_the_worst_has_the_next_step() -> None:
     assert (passed.exit_status, tone(passed), _next(passed)[:4]) == (0, "good", "keep")
 
 
+def test_a_comparison_under_unequal_conditions_is_not_good() -> None:
+    """Its verdict refers to the warnings; the suite's first line, tone and next step must not pass over them."""
+    found = compared(100, 90, "5%")
+    (one,) = found.comparisons or ()
+    assert one.comparison is not None
+    assert tone(found) == "good"
+    unequal = Comparison(replace(one.comparison.figures, unequal_conditions=["other programs took more"]))
+    found = replace(found, comparisons=(replace(one, comparison=unequal),))
+    assert (found.exit_status, tone(found)) == (0, "doubtful")
+    assert headline(found).endswith("criteria met in all; comparisons: 1 under unequal conditions")
+    assert _next(found).startswith("read the warnings of the comparisons under unequal conditions")
+
+
 def test_more_repeats_are_no_advice_if_tasks_failed_on_one_side() -> None:
     """Base has only the times of its fast tasks: further runs do not decide, either."""
     found = compared(100, 105.3, "5%")

@@ -11,7 +11,7 @@ from growing_runs import second
 from run_states import TIMES
 from small_runs import written
 
-from loadsim.cli.web.so_far import SoFar, WindowSoFar
+from loadsim.cli.web.so_far import CriterionSoFar, SoFar, WindowSoFar
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
 
@@ -149,3 +149,19 @@ def test_the_summary_counts_what_is_known(tmp_path: Path) -> None:
         f"If the window ended now, after 1 min, 2 of these {known} criteria would be missed; 2 are too near to tell;"
         f" {more} more are known only after the end. The window goes on, and the logs decide after the end."
     )
+
+
+@pytest.mark.parametrize(
+    ("kept", "unknown", "says"),
+    [
+        ((), 5, "no criterion could be judged; 5 more are known only after the end"),
+        ((None, None), 0, "no criterion could be judged; 2 are too near to tell"),
+        ((True,), 0, "no criterion would be missed"),
+        ((False,), 0, "this criterion would be missed"),
+        ((True, None), 0, "none of these 2 criteria would be missed; 1 is too near to tell"),
+    ],
+)
+def test_what_is_not_known_is_not_called_kept(kept: tuple[bool | None, ...], unknown: int, says: str) -> None:
+    """ "None would be missed" of no criteria reads as if all were well."""
+    found = SoFar(60.0, [CriterionSoFar("READ", "1 ms", "2 ms", one) for one in kept], ["score"] * unknown, [], True)
+    assert found.summary.startswith(f"If the window ended now, after 1 min, {says}. The window goes on")

@@ -64,7 +64,7 @@ class SoFar:
     @property
     def summary(self) -> str:
         """The outcome in sentences. The first one says if the run may be invalid."""
-        words = [f"If the window ended now, after {length(round(self.seen_s))}, {self._missed} would be missed"]
+        words = [f"If the window ended now, after {length(round(self.seen_s))}, {self._missed}"]
         if near := sum(one.kept is None for one in self.criteria):
             words.append(f"{near} {'is' if near == 1 else 'are'} too near to tell")
         if more := len(self.unknown):
@@ -79,9 +79,11 @@ class SoFar:
     @property
     def _missed(self) -> str:
         missed, known = sum(one.kept is False for one in self.criteria), len(self.criteria)
+        if all(one.kept is None for one in self.criteria):
+            return "no criterion could be judged"
         if known == 1:
-            return "this criterion" if missed else "no criterion"
-        return f"{missed or 'none'} of these {known} criteria"
+            return "this criterion would be missed" if missed else "no criterion would be missed"
+        return f"{missed or 'none'} of these {known} criteria would be missed"
 
 
 class WindowSoFar:
