@@ -40,7 +40,8 @@ def doubts(capacity: Capacity) -> list[str]:
         ]
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")
-    return [*lines, *_of_runs([step for step in capacity.steps if step.result not in (GENERATOR, VOID)])]
+    runs = (*capacity.steps, *(one.step for one in capacity.confirming))
+    return [*lines, *_of_runs([step for step in runs if step.result not in (GENERATOR, VOID)])]
 
 
 def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:

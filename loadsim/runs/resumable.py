@@ -58,6 +58,9 @@ _RESOURCE = having(
 )
 
 
+_MACHINE = having({}, {"shares_cpus": or_none(switch), "server_here": or_none(switch), "stolen_share": _NUMBER})
+
+
 def _window_s(value: Any) -> str | None:
     if wrong := each_of(number(0, 1e15))(value):
         return wrong
@@ -84,7 +87,15 @@ _SCORE = having(
         "load_equivalent_users": _NUMBER,
         "by_protocol": each_in(having({"covers": having({"scored": each_of(text)})}, _INTERVAL)),
     },
-    {"resources": or_none(each_of(_RESOURCE)), "probes": or_none(_PROBES), **_INTERVAL},
+    {
+        "resources": or_none(each_of(_RESOURCE)),
+        "probes": or_none(_PROBES),
+        "machines": or_none(each_of(_MACHINE)),
+        "load": or_none(having({}, {"share": _NUMBER})),
+        "warnings": or_none(each_of(text)),
+        "received_share": _NUMBER,
+        **_INTERVAL,
+    },
 )
 """The check of the part of score.json that suites and searches read."""
 
