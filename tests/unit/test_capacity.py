@@ -169,6 +169,11 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
         {"verdict": VERDICT | {"criteria": [{"name": "score_ms", "passed": True}]}},
         *({"verdict": VERDICT | {"criteria": [without(CRITERION, key)]}} for key in CRITERION),
         {"verdict": VERDICT | {"criteria": [CRITERION | {"figure": "nan"}]}},
+        {"machines": 5},
+        {"machines": [{"stolen_share": "much"}]},
+        {"load": "x"},
+        {"warnings": 5},
+        {"received_share": "all"},
     ],
 )
 def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
