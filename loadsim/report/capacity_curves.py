@@ -94,7 +94,7 @@ def _without(steps: Sequence[MeasuredStep], values: Sequence[float | None], *res
 
 
 def _times_to_join(steps: Sequence[MeasuredStep], values: Sequence[float | None]) -> list[float | None]:
-    """Return the times of which medians are joined: those of numbers of which most runs are valid or degraded.
+    """Return the times of which medians are joined: those below the first number of which half of the runs are invalid.
 
     An invalid run has less load, so its time is no lower bound: it counts as slower than all others. A run that says
     nothing about the server does not count.
@@ -104,8 +104,9 @@ def _times_to_join(steps: Sequence[MeasuredStep], values: Sequence[float | None]
     for step, value in zip(steps, judged, strict=True):
         if value is not None:
             balance[step.users] += -1 if step.validity == "invalid" else 1
+    ends = min((users for users, valid in balance.items() if valid <= 0), default=math.inf)
     return [
-        None if value is None or balance[step.users] <= 0 else math.inf if step.validity == "invalid" else value
+        None if value is None or step.users >= ends else math.inf if step.validity == "invalid" else value
         for step, value in zip(steps, judged, strict=True)
     ]
 
@@ -115,8 +116,8 @@ def scores_of(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Blo
     terms = capacity.terms
     yield (
         "Each point is a run, and its colour and shape are the result. A hollow point is an invalid run, whose times"
-        " must not be quoted. The line joins the medians, for which an invalid run is slower than all others, and has"
-        " no point if half of the runs are invalid. The dashed line is the limit of the figure. All other criteria"
+        " must not be quoted. The line joins the medians, for which an invalid run is slower than all others, and ends"
+        " where half of the runs are invalid. The dashed line is the limit of the figure. All other criteria"
         " decide, too; those that did, or nearly did, follow. Vertical bars are the 95 % intervals of scores, which"
         " windows of 1 h and more have. A triangle at the upper edge is infinite: too many tasks failed. The interval"
         " of the capacity is shaded."

@@ -114,9 +114,10 @@ def _look(number: int) -> str:
     return f"c{number % COLOURS} d{number % DASHES}"
 
 
-def _marker(line: Line, number: int, x: str, y: str) -> str:
+def _marker(line: Line, number: int, x: str, y: str, shape: int | str | None = None) -> str:
     hollow = " hollow" if line.hollow else ""
-    return f'<use class="c{number % COLOURS}{hollow}" href="#m{number % len(MARKERS)}" x="{x}" y="{y}"/>'
+    shape = number % len(MARKERS) if shape is None else shape
+    return f'<use class="c{number % COLOURS}{hollow}" href="#m{shape}" x="{x}" y="{y}"/>'
 
 
 def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
@@ -190,7 +191,7 @@ def _line(line: Line, number: int, axis: Axis, x: Scale, y: Scale) -> Iterator[s
         yield _marker(line, number, _percent(across), _percent(down))
     for at, value in zip(axis.positions, line.values, strict=True):
         if value == math.inf:
-            yield f'<use class="c{number % COLOURS}" href="#mi" x="{_percent(x.place(at))}" y="0"/>'
+            yield _marker(line, number, _percent(x.place(at)), "0", "i")
 
 
 def _strokes(points: Sequence[tuple[float, float] | None]) -> str:
