@@ -166,6 +166,7 @@ class Capacity:
             "interval": self.interval and [*self.interval],
             "stopped_by": found.stopped_by if found else None,
             "certain": self.certain if found else None,
+            "contended": self.contended if found else None,
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,

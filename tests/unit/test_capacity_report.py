@@ -322,6 +322,7 @@ def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float |
     found = contended(*others)
     document, text = described(found), " ".join(capacity_text(found, 80).split())
     assert (document.tone, found.exit_status) == ("doubtful" if doubtful else "good", 0)
+    assert found.document["contended"] is doubtful
     assert ("in doubt, since other work shared the server's cores" in document.verdict) is doubtful
     assert ("Capacity: 1,000 users; in doubt, since other work" in text) is doubtful
     assert any(
