@@ -49,5 +49,5 @@ def test_a_run_on_this_machine(tmp_path: Path, embedded_server: StartEmbedded) -
     assert found["cores"] == psutil.cpu_count()
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Probes: figures in the window" in report
-    assert "host: server_cpu_cores" in report
+    assert "host: server_<wbr>cpu_<wbr>cores" in report
     assert "plug-ins in the window" not in report
