@@ -27,7 +27,7 @@ COUNTERS: Mapping[str, Sequence[Counter]] = {
         Counter("Processor time (% of all cores)", "cpu_busy_share", 100),
         Counter("Processor time (% of the server's cores)", "server_cores_busy_share", 100),
         Counter("Processor time of the server (cores)", "server_cpu_cores", digits=2),
-        Counter("Cores of the server taken by other programs", "server_cores_taken_by_others", digits=2),
+        Counter("Cores of the server taken by others", "server_cores_taken_by_others", digits=2),
         Counter("Processor quota used (%)", "quota_busy_share", 100),
         Counter("Queue of the disk {} (requests)", "disk_(.+)_queue_requests", digits=2),
         Counter("Disk {} busy (% of the time)", "disk_(.+)_busy_share", 100),

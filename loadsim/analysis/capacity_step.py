@@ -118,8 +118,9 @@ class MeasuredStep:
 
     `warnings` are those of the run, None for a step of an older version, which has nothing after them. `load_share` is
     the load made, of the plan's. `received_share` is the mail that users receive, of the published mail.
-    `others_share` is the part of the server's cores that other programs and other virtual machines took, by the probe
-    `host`. `shared`: the generator used the server's cores, or other virtual machines took those of its machine.
+    `taken_share` is the part of the server's cores that others than the server took, other virtual machines included,
+    by the probe `host`. `on_generators_cores`: the generator used the server's cores, too. `stolen`: other virtual
+    machines took much of the server's machine.
     """
 
     users: int
@@ -139,13 +140,15 @@ class MeasuredStep:
     warnings: tuple[str, ...] | None = None
     load_share: float | None = None
     received_share: float | None = None
-    others_share: float | None = None
-    shared: bool = False
+    taken_share: float | None = None
+    on_generators_cores: bool = False
+    stolen: bool = False
 
     @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
-        return self.shared or (self.others_share is not None and self.others_share > CONTENDED_SHARE)
+        by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE
+        return self.on_generators_cores or self.stolen or by_others
 
     @classmethod
     def of(cls, users: int, run: str, score: Mapping[str, Any]) -> MeasuredStep:
@@ -169,8 +172,8 @@ class MeasuredStep:
             warnings=tuple(score.get("warnings") or ()),
             load_share=(score.get("load") or {}).get("share"),
             received_share=score.get("received_share"),
-            others_share=_others_share(score.get("probes") or {}),
-            shared=not score.get("embedded") and any(map(_shared, score.get("machines") or ())),
+            taken_share=_taken_share(score.get("probes") or {}),
+            **_sharing(score),
         )
 
     def completed(self, score: Mapping[str, Any]) -> MeasuredStep:
@@ -178,7 +181,7 @@ class MeasuredStep:
         if self.warnings is not None or self.validity is None:
             return self
         found = MeasuredStep.of(self.users, self.run, score)
-        lacking = ("averages", "warnings", "load_share", "received_share", "others_share", "shared")
+        lacking = ("averages", "warnings", "load_share", "received_share", "taken_share", *_sharing(score))
         return replace(self, **{name: getattr(found, name) for name in lacking})
 
     @classmethod
@@ -228,7 +231,7 @@ def _averages(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> tuple[Av
     return tuple(Average(one.probe, one.figure, probes[one.probe][one.figure]["mean"]) for one in counted(names))
 
 
-def _others_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> float | None:
+def _taken_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> float | None:
     """Return the largest part of the server's cores that others took on a machine; None if no probe measured it."""
     found = []
     for figures in (figures for probe, figures in probes.items() if kind_of(probe) == HOST):
@@ -241,7 +244,10 @@ def _others_share(probes: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> floa
     return max(found, default=None)
 
 
-def _shared(machine: Mapping[str, Any]) -> bool:
-    """Return True if the generator used the server's cores, or other virtual machines took much of the machine."""
-    stolen = machine.get("stolen_share") if machine.get("server_here") else None
-    return bool(machine.get("shares_cpus")) or (stolen or 0.0) > STOLEN_SHARE
+def _sharing(score: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether the generator used the server's cores, and whether other virtual machines took its machine's."""
+    machines = () if score.get("embedded") else score.get("machines") or ()
+    return {
+        "on_generators_cores": any(bool(one.get("shares_cpus")) for one in machines),
+        "stolen": any(one.get("server_here") and (one.get("stolen_share") or 0.0) > STOLEN_SHARE for one in machines),
+    }

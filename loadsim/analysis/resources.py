@@ -43,7 +43,7 @@ room for it nor its load. If its cores were not measured over the whole window, 
 """
 
 UNMEASURED = {"cpu_busy_share": "processor of all cores", "server_cores_busy_share": "processor of the server's cores"}
-"""The names of both, then."""
+"""The names of the two figures if the server's cores were not measured over the whole window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Resource:
     """A resource of a machine over the window: the figure of a probe that was nearest to `full`.
 
     `share` is its mean divided by `full`. Mean, 95th percentile and share are None if the figure was not measured over
-    the whole window. `others_share` is the part of the processor that neither the server, nor named groups, nor loadsim
-    took; None if unknown.
+    the whole window. `others_share` is the part of the server's cores that others took: other programs, interrupts, the
+    kernel's threads, and loadsim if it may also run elsewhere. None if unknown.
     """
 
     name: str

@@ -14,7 +14,7 @@ from loadsim.report.size_text import size_text
 from loadsim.runs.size import size_run
 
 TARGET = 0.7
-"""The default utilisation by the users to measure first: in an M/M/1 queue, a task takes three times its time alone."""
+"""The default utilisation to measure first at. In an M/M/1 queue, a task then takes three times its time alone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

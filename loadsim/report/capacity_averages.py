@@ -94,7 +94,7 @@ def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
 
 
 def _received(rows: Sequence[_Runs]) -> Iterable[ColumnOf[_Runs]]:
-    """Yield the share of the published mail that users receive, if it is small with any number: it differs by it."""
+    """Yield the share of the published mail that users receive, if it is small with any number of users."""
     shares = [row.mean(lambda step: step.received_share) for row in rows]
     if any(received_of_published(share) for share in shares):
         yield ("Published mail received (%)", 0, _mean(lambda step: _percent(step.received_share)))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, VOID
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.capacity_step import CONTENDED_SHARE, MeasuredStep
 from loadsim.errors import printable
 
 NOTED_BY_OTHERS = 0.1
 """The part of the server's cores from which on the work of others is a doubt."""
 
-_NUMBER = re.compile(r"(?<![\w.,:-])\d[\d,]*(?:\.\d+)?(?![\d:]|[.,-]\w)")
+_NUMBER = re.compile(r"(?<![\w.,:+-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d:]|[.,-]\w)")
 """Matches a number of a warning, but none in a name, an address or a time of day."""
 
 PLACE = "\N{NULL}"
@@ -46,24 +47,24 @@ def doubts(capacity: Capacity) -> list[str]:
 
 def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
     """Yield a sentence for work of others on the server's cores, and one for each kind of warning."""
-    taken = [step.others_share for step in steps if (step.others_share or 0.0) > NOTED_BY_OTHERS]
+    taken = [step.taken_share for step in steps if (step.taken_share or 0.0) > NOTED_BY_OTHERS]
     shares = [share for share in taken if share is not None]
     if shares:
         yield (
-            f"In {_of_all(len(shares), steps)} other programs or virtual machines took more than"
-            f" {100 * NOTED_BY_OTHERS:g} % of the server's cores"
+            f"In {_of_all(len(shares), steps)} others than the server (programs, the kernel, virtual machines) took"
+            f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
             f" ({_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
         )
-    kinds: dict[str, list[list[str]]] = {}
-    for step in steps:
-        own = {_NUMBER.sub(PLACE, warning): _NUMBER.findall(warning) for warning in step.warnings or ()}
-        for kind, numbers in own.items():
-            kinds.setdefault(kind, []).append(numbers)
-    for kind, found in sorted(kinds.items(), key=lambda one: -len(one[1])):
+    kinds: defaultdict[str, list[tuple[int, list[str]]]] = defaultdict(list)  # a run may have several of a kind
+    for place, step in enumerate(steps):
+        for warning in step.warnings or ():
+            kinds[_NUMBER.sub(PLACE, warning)].append((place, _NUMBER.findall(warning)))
+    runs = {kind: len({place for place, _ in found}) for kind, found in kinds.items()}
+    for kind, found in sorted(kinds.items(), key=lambda one: -runs[one[0]]):
         first, *rest = kind.split(PLACE)
-        ranges = [_range(each) for each in zip(*found, strict=True)]
+        ranges = [_range(each) for each in zip(*(numbers for _, numbers in found), strict=True)]
         words = first + "".join(number + text for number, text in zip(ranges, rest, strict=True))
-        yield f"In {_of_all(len(found), steps)}: {printable(words)}"
+        yield f"In {_of_all(runs[kind], steps)}: {printable(words)}"
 
 
 def _of_all(number: int, steps: Sequence[MeasuredStep]) -> str:
@@ -119,11 +120,7 @@ def what_next(capacity: Capacity) -> str:
         apart = "" if capacity.terms.pin or capacity.terms.clients is not None else "--pin, "
         return f"take {apart}more cores, or another machine for the load: the server may take more."
     if capacity.contended:
-        apart = "" if capacity.terms.pin else " or keep the load apart (--pin),"
-        return (
-            "do not take this number for the server's own: end other programs on its machine,"
-            f"{apart} and search again in a new directory. The doubts say in how many runs they took its cores."
-        )
+        return f"do not take this number for the server's own: {_apart(capacity)}, and search again in a new directory."
     if found.stopped_by == "refused":
         return (
             "the doubts say what the other numbers need. Resume this search on a machine that has it, or search again"
@@ -139,3 +136,17 @@ def what_next(capacity: Capacity) -> str:
     if not capacity.certain:
         return "resume this search without --quick before you quote this number."
     return "quote users, interval, day and scenario together. To raise the capacity, improve what the failures missed."
+
+
+def _apart(capacity: Capacity) -> str:
+    """Return what keeps the server's cores for the server, by what shared them in runs of the search."""
+    steps = [step for step in capacity.steps if step.contended]
+    ways = []
+    if any(step.on_generators_cores for step in steps):
+        one_machine = capacity.terms.clients is None and not capacity.terms.pin
+        ways.append("keep the load apart (--pin)" if one_machine else "make the load on another machine")
+    if any(step.stolen for step in steps):
+        ways.append("find a host whose other virtual machines are idle")
+    if not ways or any((step.taken_share or 0.0) > CONTENDED_SHARE for step in steps):
+        ways.append("end other programs on the server's machine")
+    return " and ".join(ways)

@@ -16,7 +16,7 @@ MOST_NAMED = 3
 """The most resources of a machine in a line."""
 
 MUCH_BY_OTHERS = 0.05
-"""The least share of the server's cores that is worth a word, if other programs took it."""
+"""The least share of the server's cores that is named if others than the server took it."""
 
 FULL_WORDS = (
     (r"cpu_busy_share", "all cores busy, or taken by other virtual machines"),
@@ -55,10 +55,10 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
 
 
 def _more(resource: Resource) -> str:
-    """Return the 95th percentile, and what other programs took of the processor, if they took much of it."""
+    """Return the 95th percentile, and what others than the server took of the processor, if it is much."""
     p95 = f"95th {_percent(_of_full(resource))}"
     others = resource.others_share or 0.0
-    return f"{p95}; other programs took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
+    return f"{p95}; others than the server took {_percent(others)}" if others >= MUCH_BY_OTHERS else p95
 
 
 def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> Table:
@@ -70,7 +70,7 @@ def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> 
         ("Machine", None, _machine),
         ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),
-        ("By other programs (%)", 1, lambda one: None if one.others_share is None else 100 * one.others_share),
+        ("By others than the server (%)", 1, lambda one: None if one.others_share is None else 100 * one.others_share),
         ("Full means", None, lambda one: _full_words(one.figure)),
         *([("Figure", None, lambda one: printable(f"{one.probe}: {one.figure}"))] if with_figures else []),
     )

@@ -1059,6 +1059,19 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
     assert f": {word} (perhaps {meant}); see loadsim run --help" in refusal(capsys, "run", "quickstart", word)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("scenarios", "--json"), "unrecognized arguments: --json; see loadsim scenarios --help"),
+        (("run", "medium", "--user", "500"), "--user 500; use --set topology.0.users=500; see loadsim run --help"),
+        (("run", "medium", "--users=500"), "--users=500; use --set topology.0.users=500; see loadsim run --help"),
+    ],
+)
+def test_a_hint_is_for_what_was_typed(capsys: Capture, arguments: tuple[str, ...], hint: str) -> None:
+    """An option is no name of a file, and --users is not like --cluster."""
+    assert refusal(capsys, *arguments).endswith(hint)
+
+
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:
     """`loadsim --help` imports none of the large libraries: it answers at once."""
     program = (

@@ -73,7 +73,7 @@ CONFIRMED = replace(
             warnings=("90% taken",),
             load_share=0.97,
             received_share=0.7,
-            others_share=0.6,
+            taken_share=0.6,
         )
         for step in SEARCHED.steps
     ),
@@ -304,7 +304,7 @@ def contended(*others: float | None, **changes: Any) -> Capacity:
     """A search in which others took these parts of the server's cores, by the place of the run."""
     found = searched()
     shares = [*others, *[None] * (len(found.steps) - len(others))]
-    steps = [replace(step, others_share=share, **changes) for step, share in zip(found.steps, shares, strict=True)]
+    steps = [replace(step, taken_share=share, **changes) for step, share in zip(found.steps, shares, strict=True)]
     return replace(found, steps=tuple(steps))
 
 
@@ -332,9 +332,52 @@ def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float |
     low, high = (f"{100 * end:.0f}" for end in (min(taken), max(taken)))
     shares = low if low == high else f"{low} to {high}"
     assert (
-        f"In {len(taken)} of 20 runs other programs or virtual machines took more than 10 % of the server's cores"
-        f" ({shares} %)"
+        f"In {len(taken)} of 20 runs others than the server (programs, the kernel, virtual machines) took more than"
+        f" 10 % of its cores ({shares} %)"
     ) in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "terms", "advice"),
+    [
+        ({"stolen": True}, {}, ": find a host whose other virtual machines are idle, and search again"),
+        ({"on_generators_cores": True}, {}, ": keep the load apart (--pin), and search again"),
+        ({"on_generators_cores": True}, {"pin": True}, ": make the load on another machine, and search again"),
+        ({"on_generators_cores": True}, {"clients": 3}, ": make the load on another machine, and search again"),
+        ({"taken_share": 0.3}, {}, ": end other programs on the server's machine, and search again"),
+        (
+            {"stolen": True, "taken_share": 0.3},
+            {},
+            ": find a host whose other virtual machines are idle and end other programs on the server's machine, and",
+        ),
+    ],
+)
+def test_the_advice_names_what_shared_the_cores(changes: dict[str, Any], terms: dict[str, Any], advice: str) -> None:
+    """Ending programs does not change what other virtual machines take."""
+    found = searched()
+    steps = tuple(replace(step, **changes) for step in found.steps)
+    assert advice in what_next(replace(found, steps=steps, terms=replace(found.terms, **terms)))
+
+
+def test_a_confirming_run_counts_among_the_doubts() -> None:
+    """It is as much a measurement as a step."""
+    found = searched()
+    level = Confirming(100, replace(found.steps[0], taken_share=0.9), len(found.steps))
+    assert any(line.startswith("In 1 of 21 runs others") for line in doubts(replace(found, confirming=(level,))))
+
+
+def test_warnings_with_signs_and_lists_are_grouped_as_they_read() -> None:
+    """Clocks go back as well as forth; a comma after a number ends it; a run may have two of a kind."""
+    found = searched()
+    back = [(f"the clock went by -{step}.5 s",) for step in range(1, 4)]
+    each = [*back, ("cores 5, 6 busy", "the clock went by +9.0 s"), ("cores 19, 6 busy",)]
+    steps = [replace(one, warnings=texts) for one, texts in zip(found.steps, [*each, *[()] * 15], strict=True)]
+    steps[0] = replace(steps[0], warnings=(*back[0], "the clock went by -8.0 s"))
+    lines = [line for line in doubts(replace(found, steps=tuple(steps))) if line.startswith("In ")]
+    assert lines == [
+        "In 4 of 20 runs: the clock went by -8.0 to +9.0 s",
+        "In 2 of 20 runs: cores 5 to 19, 6 busy",
+    ]
 
 
 def test_warnings_of_runs_are_a_sentence_each() -> None:
@@ -397,7 +440,7 @@ def test_a_step_knows_who_else_used_the_servers_cores(
     score: dict[str, Any], share: float | None, is_contended: bool
 ) -> None:
     step = MeasuredStep.of(100, "steps/00100-1", SCORE | score)
-    assert step.others_share == (None if share is None else pytest.approx(share))
+    assert step.taken_share == (None if share is None else pytest.approx(share))
     assert step.contended is is_contended
 
 

@@ -60,7 +60,7 @@ from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.differences import differing_in_words
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
-from loadsim.report.many_runs import SAME, describe_runs
+from loadsim.report.many_runs import SAME, _refused, describe_runs
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -672,6 +672,20 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
+@pytest.mark.parametrize(
+    ("refused", "missed", "judged", "words"),
+    [
+        ([50], 1, 1, "in it (50 users)"),
+        ([50], 2, 2, "in 1 of the 2 (50 users)"),
+        ([50, 60], 2, 2, "in both (50 to 60 users)"),
+        ([50], 2, 4, "in 1 of the other 2 (50 users)"),
+        ([50], 1, 4, "in the other (50 users)"),
+    ],
+)
+def test_refused_runs_are_those_that_did_not_meet(refused: list[float], missed: int, judged: int, words: str) -> None:
+    assert _refused(refused, missed, judged) == f"{words}, the server did not take the load"
 
 
 REFUSED: Mapping[str, Any] = {"validity": "invalid", "causes": ("load",)}

@@ -199,9 +199,9 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
     assert "Nearest to full on" in short_answer(summary, 100)
 
 
-@pytest.mark.parametrize(("others", "words"), [(1.5, "; other programs took 75 %"), (0.05, "")])
+@pytest.mark.parametrize(("others", "words"), [(1.5, "; others than the server took 75 %"), (0.05, "")])
 def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others: float, words: str) -> None:
-    """Who reads "processor 100 %" must not buy cores for other programs; a little of theirs is not worth a word."""
+    """Who reads "processor 100 %" must not buy cores for other programs. A small part of them is not named."""
     shares = {"server_cores": 2.0, "server_cores_busy_share": 1.0, "server_cores_taken_by_others": others}
     summary = summarise([log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares})])
     (processor, *_) = summary.figures.resources or ()
@@ -209,7 +209,7 @@ def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others:
     assert f"processor 100 % (95th 100 %{words})" in full_answer(summary)
     table = resource_table(summary.figures.resources or ())
     titles = [column.title for column in table.columns]
-    assert table.rows[0][titles.index("By other programs (%)")] == pytest.approx(50 * others)
+    assert table.rows[0][titles.index("By others than the server (%)")] == pytest.approx(50 * others)
 
 
 def test_without_the_probe_there_is_nothing(tmp_path: Path) -> None:

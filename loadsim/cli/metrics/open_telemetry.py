@@ -141,12 +141,12 @@ class _Sender:
             until_s = time.monotonic() + most_s
             while self._thread.is_alive() and not signalled and time.monotonic() < until_s:
                 self._thread.join(0.05)
-        self._exporter.shutdown()  # it waits for no repetition any more
+        self._exporter.shutdown()  # ends the pause before a repetition
         self._thread.join(0.05)
         if self._thread.is_alive():
             self._failed += 1
             self._tried += 1
-        if self._failed > 1 or self._thread.is_alive():
+        if self._failed > 1 or (self._failed and self._sent is not self._state()):
             _warn(f"{self._failed} of {self._tried} exports to {self._where} failed")
 
     def _run(self) -> None:

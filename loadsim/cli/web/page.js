@@ -138,7 +138,7 @@ function chart([title, unit, lines], rows, endS, windowS) {
   for (let at = 0, number = 0; at <= endS * 1.001; at += timeStep, number += 1) {
     const x = percent(at / endS), kind = number % 2 ? { class: "second" } : {};
     plot.append(drawing("line", { class: "grid", x1: x, x2: x, y2: "100%" }));
-    const anchor = at / endS > LAST ? "end" : "middle";  // a name at the edge is not to pass it
+    const anchor = at / endS > LAST ? "end" : "middle";  // the name of the last tick stays within the chart
     plot.append(drawing("text", { ...kind, x, y: "100%", dy: 16, "text-anchor": anchor }, clock(at)));
   }
   plot.append(drawing("line", { class: "edge", x2: "100%", y1: "100%", y2: "100%" }));
