@@ -34,7 +34,7 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     printed, _ = terminal.process.communicate(timeout=PATIENCE_S)
     terminal.close()
     assert terminal.process.returncode == 3
-    for shown in ("of 0:02:00", "6 of 6 on", "event loop", "LOGON", "95th, about"):
+    for shown in ("of the run's 0:02:00", "6 of 6 on", "event loop", "LOGON", "95th, about"):
         assert shown in terminal.seen
     assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("event loop")
     assert "\x1b" not in printed
