@@ -64,7 +64,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     f"What to do next: {_next(runs, loads)}",
                 ),
             ),
-            Section("Users and response times", _curve(runs, loads)),
+            Section("Users and response times", _curve(runs, names, loads)),
             Section("What differs between the runs", (_what_differs(facts, names),)),
             Section("How to read this", tuple(_how_to_read(runs))),
             Section("Disclosure", (same_table(facts),)),
@@ -208,8 +208,9 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
             words = [f"{tried}, with whom every run met its criteria: the limit is not known."] if met else []
         words += ["With no number of users did every run meet its criteria."] if missed and not met else []
         words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
-        words += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
-        words += [f"{degraded} degraded run{'' if degraded == 1 else 's'} not counted."] if degraded else []
+        for validity, number in (("invalid", invalid), ("degraded", degraded)):
+            which = f"{number} {validity} run{' is' if number == 1 else 's are'}"
+            words += [f"{which} no evidence of how many users the server takes."] if number else []
         if words:
             texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())
     return tuple(texts)
@@ -228,17 +229,21 @@ def _met(run: RecordedRun) -> bool:
 
 def _spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
     """Yield how far the scores of repeats differ, by load, number of users and driver. Invalid runs have no score."""
-    alike: defaultdict[tuple[str, float, str], list[float]] = defaultdict(list)
+    alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
     for run, load in zip(runs, loads, strict=True):
+        validity = run.summary.verdict.validity
         for name, module in run.figures.by_protocol.items():
-            if run.summary.verdict.validity != "invalid" and module.score_ms is not None:
-                alike[load, run.figures.users, name].append(module.score_ms)
+            if validity != "invalid" and module.score_ms is not None:
+                alike[load, run.figures.users, name].append((module.score_ms, validity == "degraded"))
     several = len({name for _, _, name in alike}) > 1
-    for (load, users, name), scores in alike.items():
-        if len(scores) > 1:
+    for (load, users, name), found in alike.items():
+        if len(found) > 1:
+            scores = [score_ms for score_ms, _ in found]
             which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
+            degraded = sum(is_degraded for _, is_degraded in found)
+            among = f" ({degraded} of them degraded)" if degraded else ""
             yield (
-                f"{which}{len(scores)} runs with {users:,} users have scores from {duration(min(scores))} to"
+                f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
                 f" {duration(max(scores))}, with a median of {duration(median(scores))}."
             )
 
@@ -286,9 +291,14 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     )
 
 
-def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ...]:
-    """Return the chart, with a line for each load, after a paragraph on its points and lines."""
+def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> tuple[Block, ...]:
+    """Return the chart, with a line for each load, after a paragraph on its points and lines.
+
+    It is drawn over the users, or for runs with equal users over their order, which shows if they became slower.
+    """
     users = [run.figures.users for run in runs]
+    repeats = len({*users}) == 1 and len(runs) > 1
+    along = range(1, len(runs) + 1) if repeats else users
     modules = sorted({name for run in runs for name in run.figures.by_protocol})
     valid = [run.summary.verdict.validity != "invalid" for run in runs]
     times: dict[str, Series] = {}
@@ -310,16 +320,22 @@ def _curve(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[Block, ..
         for words, limit_ms in upper_limits_ms(run.summary.criteria, figure, name).items()
     }
     limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
-    axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
+    positions = tuple(map(float, along))
+    if repeats:
+        over, axis = "in the order of the runs", Axis("order of the runs", "count", positions, Column("Run"), (*names,))
+    else:
+        over, axis = "by number of users", Axis("users", "count", positions, Column("Users", 0), (*users,))
     panels = (
-        Panel("Response time", "ms", _lines_by_load(times, users, valid, loads), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines_by_load(rates, users, valid, loads)),
+        Panel("Response time", "ms", _lines_by_load(times, along, valid, loads), "log", limits=limits),
+        Panel("Throughput", "tasks per second", _lines_by_load(rates, along, valid, loads)),
     )
-    chart = drawable(Chart("Response time and throughput by number of users", axis, panels))
+    chart = drawable(Chart(f"Response time and throughput {over}", axis, panels))
     texts = []
     if any(loads):
         texts.append("No line joins runs whose scores are not comparable.")
-    if any(_repeated(users, _and_of(load, loads, valid)) for load in loads):
+    if repeats:
+        texts.append("Each point is a run, in the order of the table above.")
+    elif any(_repeated(users, _and_of(load, loads, valid)) for load in loads):
         texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
     if not all(valid):
         texts.append("Invalid runs have no times here; their throughput is points without a line.")

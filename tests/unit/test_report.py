@@ -712,7 +712,8 @@ DEGRADED: Mapping[str, Any] = {"validity": "degraded"}
         (
             [(10, {}), (20, DEGRADED)],
             "3 of 3 runs met their criteria; 1 of the 3 is degraded",
-            "The most users with whom every run met its criteria: 10. 1 degraded run not counted.",
+            "The most users with whom every run met its criteria: 10. 1 degraded run is"
+            " no evidence of how many users the server takes.",
             "between 10 and 20 users, find where a run misses",
         ),
     ],
@@ -819,11 +820,25 @@ def test_a_degraded_run_of_several_is_counted(tmp_path: Path) -> None:
 
 def test_a_median_of_two_runs_is_their_mean(tmp_path: Path) -> None:
     """Runs of one load with the same users: neither of two is the middle one."""
-    for name, took_ms in (("a", 10), ("b", 40)):
-        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header={"run": name})
-    document = document_of([str(tmp_path / name) for name in "ab"], {})
+    for name, users, took_ms in (("a", 20, 10), ("b", 20, 40), ("c", 30, 50)):
+        header = {"run": name, "users": users, "engine_users": users}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
+    document = document_of([str(tmp_path / name) for name in "abc"], {})
     (chart,) = (block for block in document.sections[1].blocks if isinstance(block, Chart))
-    assert {line.name: line.values for line in chart.panels[0].lines}["score, median"] == (25.0, None)
+    assert {line.name: line.values for line in chart.panels[0].lines}["score, median"] == (25.0, None, 50.0)
+
+
+def test_repeats_are_drawn_in_their_order(tmp_path: Path) -> None:
+    """Runs with equal users in a line, which shows if they became slower; over their users, all had one place."""
+    for name, took_ms in (("20260105T100000-c", 40), ("20260105T090000-a", 10), ("20260105T093000-b", 20)):
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header={"run": name})
+    text, chart = document_of([str(each) for each in tmp_path.iterdir()], {}).sections[1].blocks
+    assert text == "Each point is a run, in the order of the table above."
+    assert isinstance(chart, Chart)
+    assert (chart.axis.title, chart.axis.positions) == ("order of the runs", (1.0, 2.0, 3.0))
+    assert chart.axis.cells == ("20260105T090000-a", "20260105T093000-b", "20260105T100000-c")
+    score, *_ = chart.panels[0].lines
+    assert (score.name, score.values, score.joined) == ("score", (10.0, 20.0, 40.0), True)
 
 
 def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
@@ -848,9 +863,9 @@ def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
     assert lines["score, day 5 min"].values == (10.0, None, 20.0) and lines["score, day 5 min"].joined
     assert lines["score, day 2 min"].values == (None, 40.0, None)
     assert not [name for name in lines if "median" in name]
-    _, text, lines = described("abd")
+    _, text, lines = described("abdc")
     assert text.endswith("Each point is a run; lines join the medians of runs with the same number of users.")
-    assert lines["score, day 5 min, median"].values == (12.0, None, None)
+    assert lines["score, day 5 min, median"].values == (12.0, None, None, 20.0)
     assert [name for name in lines if "median" in name and "2 min" in name] == []
 
 
@@ -900,7 +915,7 @@ def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) 
     assert document.verdict == "0 of 1 runs met their criteria; 1 more is invalid and not counted"
     assert document.sections[0].blocks[1] == (
         "With no number of users did every run meet its criteria. The fewest users with whom a run missed its criteria:"
-        " 10. 1 invalid run not counted."
+        " 10. 1 invalid run is no evidence of how many users the server takes."
     )
     only = document_of([str(tmp_path / "b"), str(tmp_path / "b")], {})
     assert only.verdict == "no run can be judged: all 2 are invalid"

@@ -142,7 +142,9 @@ def test_charts_are_described(pages: dict[str, str]) -> None:
         inner = [one for one in drawings if "preserveaspectratio" in one]
         hidden = [one for one in drawings if one.get("aria-hidden") == "true"]
         assert len(plots) + len(inner) + len(hidden) == len(drawings), name
-    assert re.search(r"by number of users: Response time\. score(, day [\w ]+)? (from )?[\d,.]+ ms", pages["both"])
+    assert re.search(
+        r"in the order of the runs: Response time\. score(, day [\w ]+)? (from )?[\d,.]+ ms", pages["both"]
+    )
 
 
 def test_stacked_cells_are_labelled(pages: dict[str, str]) -> None:
