@@ -6,14 +6,17 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 
+from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
@@ -28,8 +31,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
 from loadsim.passwords import SECRET_SETTING
+from loadsim.report.answer import verdict_line
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
+from loadsim.report.key_figures import score_words
 from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
@@ -134,6 +139,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
 
 def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
+    shown = text.splitlines()
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(result.summary.score, indent=2) if args.json else text)
         sys.stdout.flush()  # making the report takes a moment
@@ -142,12 +148,15 @@ def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
             line = report_on(result.directory)
         page.report(line)
         made = line.startswith(REPORT_MADE)
+        shown.append(line)
         with suppress(BrokenPipeError):
             if not (made and args.quiet):
                 print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
+        further = next_steps(result, repeating(args, result))
+        further += scrolled_away(result.summary, [*shown, *further])
         with suppress(BrokenPipeError):
-            print("\n".join(next_steps(result, repeating(args, result))))
+            print("\n".join(further))
 
 
 def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
@@ -197,8 +206,8 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
         if result.summary.tone == "good" and repeating:
             lines += [
                 "",
-                "Next, repeat this at least twice: the report shows how far the scores differ, and",
-                "loadsim compare how far those of two servers do.",
+                "Next, repeat this at least twice: the report shows how far the scores differ,",
+                "and loadsim compare how far those of two servers do.",
             ]
             lines += [f"  {command}" for command in repeating]
         return lines
@@ -214,6 +223,21 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
         "The first one writes the scenario, and says where its passwords go. The last one",
         "is a first try of 5 min; without --set, the run takes about 2 h.",
     ]
+
+
+def scrolled_away(summary: Summary, lines: Sequence[str]) -> list[str]:
+    """Return the verdict, and a score that may be quoted, if standard output is a terminal too small for these lines.
+
+    The prompt of the shell takes one more row.
+    """
+    size = shutil.get_terminal_size()
+    rows = sum(max(1, ceil(len(line) / size.columns)) for line in lines)
+    if not sys.stdout.isatty() or rows < size.lines:
+        return []
+    figures, modules = summary.figures, list(summary.figures.by_protocol.values())
+    quotable = summary.verdict.validity != "invalid" and not figures.embedded and len(modules) == 1
+    score = score_words(modules[0], modules[0].score_ms) if quotable and modules[0].score_ms is not None else ""
+    return ["", verdict_line(summary) + (f"; score {score}" if score else "")]
 
 
 REPORT_MADE = "Report: "

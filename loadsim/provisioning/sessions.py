@@ -270,7 +270,7 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     elif _about_password(account, failure):
         advice = f"; {_about_account(account)}"
     elif failure.kind == REFUSED:
-        startable = " (loadsim server KIND SCENARIO starts one)" if is_loopback(endpoint.host) else ""
+        startable = " (loadsim server dovecot-postfix SCENARIO starts one)" if is_loopback(endpoint.host) else ""
         advice = f"; is the server running{startable}, and is server.{service}.port right?"
     if failure.kind in ("no AUTHENTICATE", "no AUTH"):
         return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")

@@ -145,7 +145,7 @@ def _resources(figures: Figures) -> list[str]:
 def _verdict(summary: Summary) -> list[str]:
     """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
     verdict, figures = summary.verdict, summary.figures
-    lines = [f"Verdict: {verdict.validity}, {passed_words(summary)}{NO_MEASUREMENT if figures.embedded else ''}"]
+    lines = [verdict_line(summary)]
     if (figures.percentile, figures.method) != (95, MERGED) and verdict.passed is not None:
         lines.append("Criteria and verdict: by the 95th percentiles of all records, not by those shown")
     lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
@@ -154,6 +154,14 @@ def _verdict(summary: Summary) -> list[str]:
     lines += listed("Criteria missed", (*missed_in_words(missed), *verdict.missed_runs))
     lines += listed(NOT_JUDGED, missed_in_words(unjudged))
     return [*lines, *listed("Warnings", verdict.warnings)]
+
+
+def verdict_line(summary: Summary) -> str:
+    """Return the first line of an answer."""
+    return (
+        f"Verdict: {summary.verdict.validity}, {passed_words(summary)}"
+        f"{NO_MEASUREMENT if summary.figures.embedded else ''}"
+    )
 
 
 def passed_words(summary: Summary) -> str:

@@ -416,7 +416,7 @@ def test_unreachable_server_is_one_line() -> None:
         asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
     assert str(refused.value) == (
         f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server running"
-        " (loadsim server KIND SCENARIO starts one), and is server.imap.port right?"
+        " (loadsim server dovecot-postfix SCENARIO starts one), and is server.imap.port right?"
     )
 
 

@@ -9,6 +9,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from loadsim.analysis.score import CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.cli.report import document_of
-from loadsim.cli.run import add_arguments, next_steps, repeating
+from loadsim.cli.run import add_arguments, next_steps, repeating, scrolled_away
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.answer_tables import command_table, score_rows
@@ -196,6 +197,28 @@ def test_colour_only_on_a_terminal(two_clients: Summary, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "300")
     assert shown_answer(two_clients, wide=False) == short_answer(two_clients, MOST_WIDTH)
     assert shown_answer(two_clients, wide=True) == full_answer(two_clients)
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "keys", "last"),
+    [
+        (5, {}, "Verdict: valid, criteria met; score 5.0 ms"),
+        (5, {"embedded": True}, "Verdict: valid, criteria met; on the embedded server: no measurement"),
+        (70_000, {"limits": {"hits": 99}}, "Verdict: invalid, criteria missed"),
+    ],
+)
+def test_a_terminal_that_has_scrolled_shows_the_verdict_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_ms: float, keys: dict[str, Any], last: str
+) -> None:
+    """As the last line, with a score that may be quoted; not where all of the answer is in view, nor in a pipe."""
+    summary = of_one_task(tmp_path, took_ms, **keys)
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert scrolled_away(summary, ["a line"] * 60) == []  # standard output is no terminal here
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert scrolled_away(summary, ["a line"] * 24) == ["", last]  # and the prompt
+    assert scrolled_away(summary, ["a line", ""] * 11 + ["x" * 80]) == []
+    assert scrolled_away(summary, ["a line", ""] * 11 + ["x" * 81]) == ["", last]
 
 
 def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> None:

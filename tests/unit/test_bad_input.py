@@ -628,7 +628,7 @@ def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
         line = refusal(capsys, verb, on(port, port))
     assert line == (
         f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused; is the server"
-        " running (loadsim server KIND SCENARIO starts one), and is server.imap.port right?"
+        " running (loadsim server dovecot-postfix SCENARIO starts one), and is server.imap.port right?"
     )
 
 
@@ -653,8 +653,8 @@ def test_both_services_are_unreachable(capsys: Capture, verb: str) -> None:
     found = f"expected a mail server at 127.0.0.1:{port}, found: connection refused"
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Planning")]
     assert lines == [
-        f"loadsim: server: {service}: {found}; is the server running (loadsim server KIND SCENARIO starts one), and is"
-        f" server.{service}.port right?"
+        f"loadsim: server: {service}: {found}; is the server running (loadsim server dovecot-postfix SCENARIO starts"
+        f" one), and is server.{service}.port right?"
         for service in ("imap", "smtp")
     ]
 
