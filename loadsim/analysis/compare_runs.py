@@ -68,7 +68,8 @@ class ComparisonFigures:
     """The figures of a comparison. `ignored` has the reasons against it that `force` overruled.
 
     `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
-    those of the warnings that name another cause of a difference than the server: the machines, or the time.
+    those of the warnings that name another cause of a difference than the server: the machines, the time, or what
+    the preparation of the mailboxes removed.
     """
 
     base: Sequence[RunFigures]

@@ -17,6 +17,7 @@ from loadsim.analysis.generator import EngineHealth, MachineHealth
 from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
 from loadsim.analysis.load import TaskLoad
 from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.resources import Resource
@@ -257,6 +258,7 @@ class Figures:
     generator: GeneratorFigures
     machines: Sequence[MachineHealth]
     per_client: Sequence[ClientFigures]
+    preparation: PreparationFigures | None = field(default=None, metadata=OPTIONAL)
     probes: Mapping[str, Mapping[str, ProbeStatistics]] | None = field(default=None, metadata=OPTIONAL)
     resources: Sequence[Resource] | None = field(default=None, metadata=OPTIONAL)
     commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)

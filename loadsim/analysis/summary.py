@@ -29,6 +29,7 @@ from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
+from loadsim.analysis.preparation import preparation, preparation_warnings
 from loadsim.analysis.probe_reasons import with_gaps_of_runs, with_probe_reasons
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.repeats import Repeats
@@ -181,8 +182,11 @@ def summarise(
     figures_by_run = [one.figures for one in judged_by_run.values()]
     judged = _judged(log, weights, window_s, criteria, part, figures_by_run)
     verdict = judge(_with_runs(judged.facts, judged_by_run, limits), judged.results, limits)
-    watched = monitor_warnings(log, window_s)
-    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *watched))
+    further = [
+        *preparation_warnings(judged.figures.preparation, judged.figures.embedded),
+        *monitor_warnings(log, window_s),
+    ]
+    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
 
     # 5. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
@@ -330,6 +334,7 @@ def _figures(
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms), limits["generator_lateness_p95_ms"]),
         machines=facts.generator.machines,
         per_client=client_figures(log, window_s, engines, limits, fastest_ms, generator_counts=facts.generator_counts),
+        preparation=preparation(log, window_s),
         probes=probes,
         resources=ranked_resources(probes, probe_places(log)) or None if probes else None,
     )

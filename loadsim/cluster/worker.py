@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.channel import Failed
@@ -82,9 +83,10 @@ async def check(assigned: WorkerAssignment) -> None:
 # --- mailboxes ---
 
 
-async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> None:
-    """Prepare the mailboxes of our users, in step with the other clients. Return when the load is to begin.
+async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> Mapping[str, Any]:
+    """Prepare the mailboxes of our users, in step with the other clients, and wait until the load is to begin.
 
+    Return the facts of the preparation for this machine's log.
     Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
@@ -129,9 +131,12 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
                 await channel.wait()
 
         # Wait for the other clients.
+        prepared = total(list(done.values()))
+        facts = prepared.facts(MonotonicClock().now_ns())
         progress.send()
-        control.send(Prepared(total(list(done.values()))))
+        control.send(Prepared(prepared))
         await begin.wait()
+    return facts
 
 
 async def _next_message(controller: ControllerLink) -> Message:
@@ -149,15 +154,22 @@ async def _next_message(controller: ControllerLink) -> Message:
 
 
 async def make_load(
-    directory: Path, assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl, lock: int
+    directory: Path,
+    assigned: WorkerAssignment,
+    prepared: Mapping[str, Any],
+    controller: ControllerLink,
+    control: RemoteControl,
+    lock: int,
 ) -> None:
     """Run the engines of an assignment from their start to their end. They inherit the descriptor `lock`.
+
+    `prepared` has the facts of the preparation.
 
     Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
     """
     # Find the server, if it runs on this machine; names may take some time to resolve.
     server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
-    environment = await asyncio.to_thread(environment_facts, server, assigned.services)
+    environment = {**await asyncio.to_thread(environment_facts, server, assigned.services), **prepared}
 
     first = FIRST_USER in assigned.assignment
     probes = await open_probes(assigned.scenario, assigned.services) if first else ()
@@ -249,9 +261,13 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
     control = RemoteControl(controller.link.send, partial(controller.link.send, replaceable=True))
     made_load = False
     try:
-        await (prepare(assigned, controller, control) if isinstance(first, PrepareMailboxes) else check(assigned))
+        prepared: Mapping[str, Any] = {}
+        if isinstance(first, PrepareMailboxes):
+            prepared = await prepare(assigned, controller, control)
+        else:
+            await check(assigned)
         made_load = True
-        await make_load(directory, assigned, controller, control, lock)
+        await make_load(directory, assigned, prepared, controller, control, lock)
         control.send(Over())
     except Released:
         control.send(Over())

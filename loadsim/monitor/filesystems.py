@@ -22,19 +22,26 @@ from loadsim.monitor.server_discovery import find_server
 MOST_ALIKE = 8
 """The most processes of one name whose files are inspected: a server may have a process per session."""
 
+DEVICE, OPTIONS = "/sys/dev/block/{number}", "/proc/fs/ext4/{name}/options"
+"""The places of a block device (`major:minor`), and of the options of the ext4 on one (by the kernel's name)."""
+
 NO_STORAGE = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "nsfs")
 """Types of file systems without storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown."""
+    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown.
+
+    `journal`: an ext4 has one; None for other types, or if unknown.
+    """
 
     type: str
     source: str
     mounted_at: str
     options: str
     model: str | None
+    journal: bool | None
 
 
 def mounts(mountinfo: str) -> dict[int, FileSystem]:
@@ -44,7 +51,9 @@ def mounts(mountinfo: str) -> dict[int, FileSystem]:
         about, _, of_system = line.partition(" - ")
         number, _, device, _, mounted_at, options, *_ = about.split(" ")
         kind, source, *_ = of_system.split(" ")
-        found[int(number)] = FileSystem(kind, _plain(source), _plain(mounted_at), options, _model(device))
+        found[int(number)] = FileSystem(
+            kind, _plain(source), _plain(mounted_at), options, _model(device), journal_of(kind, device)
+        )
     return found
 
 
@@ -55,10 +64,23 @@ def _plain(escaped: str) -> str:
 
 def _model(device: str) -> str | None:
     """Return the model of the disk that a device (`major:minor`) is, or is a partition of; None if unknown."""
-    place = Path(f"/sys/dev/block/{device}")
+    place = Path(DEVICE.format(number=device))
     for disk in (place, place / ".."):
         with suppress(OSError):
             return (disk / "device" / "model").read_text(encoding="utf-8", errors="replace").strip() or None
+    return None
+
+
+def journal_of(kind: str, device: str) -> bool | None:
+    """Return whether an ext4 on a device (`major:minor`) has a journal; None for other types, or if unknown.
+
+    Only one with a journal has a mode of journaling among the options that the kernel states (ext4(5), data).
+    """
+    if kind != "ext4":
+        return None
+    with suppress(OSError):
+        name = Path(DEVICE.format(number=device)).resolve().name
+        return "\ndata=" in _text(OPTIONS.format(name=name))
     return None
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.files import sources_digest
@@ -75,6 +76,10 @@ class Initialised:
     kept: int = 0
     first_kept: str = ""
     trusted: int = 0
+
+    def facts(self, ended_ns: int) -> dict[str, Any]:
+        """Return what the log of this machine records of a preparation that ended at an instant of its clock."""
+        return {"prepared": {"put": self.put, "removed": self.removed, "ended_ns": ended_ns}}
 
     def describe(self) -> str:
         """Return one line for users, and a second one if manifests are not accepted."""

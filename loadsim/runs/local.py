@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -216,6 +216,7 @@ class _LocalRun:
         await check_server_limits(self.workload, self.services, self.users)
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
+        ended_ns = MonotonicClock().now_ns()
         self.watcher.message(prepared.describe())
         if self.scenario.server != EMBEDDED and (busy := self.others.warning()):  # the embedded server measures nothing
             self.watcher.warning(f"warning: {busy}")
@@ -224,7 +225,8 @@ class _LocalRun:
             self.watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")
         try:
             async with collected(monitors, self.directory / "logs"):
-                await self._start_and_record(prepared.start_state, probes)
+                recorded = replace(self, facts={**self.facts, **prepared.facts(ended_ns)})
+                await recorded._start_and_record(prepared.start_state, probes)
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise

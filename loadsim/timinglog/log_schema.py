@@ -136,6 +136,7 @@ def _groups(value: Any) -> str | None:
 
 
 _FILE_SYSTEM = {"source": text, "type": text, "mounted_at": text, "options": text, "model": or_none(text)}
+_JOURNAL = {"journal": or_none(switch)}
 
 _COMPANIONS = (
     *("count", "tried", "log_ons", "log_ons_failed", "sessions_lost", "failures", "looks", "listed"),
@@ -154,8 +155,11 @@ _MONITOR = having(
 )
 """A monitor in a merged log."""
 
+_PREPARED = having({**dict.fromkeys(("put", "removed"), _COUNT), "ended_ns": _INSTANT})
+
 _FACTS: Mapping[str, Check] = {
     "monitor": _MONITOR,
+    "prepared": _PREPARED,
     "collection": text,
     "boot_id": or_none(text),
     "wall_clock_error_ns": or_none(whole(0, MOST_NS)),
@@ -180,8 +184,8 @@ _FACTS: Mapping[str, Check] = {
     "probes": each_in(
         having({"package": text, **dict.fromkeys(("samples", "failures"), _COUNT), "last_failure": or_none(text)})
     ),
-    "run_file_system": or_none(having(_FILE_SYSTEM)),
-    "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS})),
+    "run_file_system": or_none(having(_FILE_SYSTEM, _JOURNAL)),
+    "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS}, _JOURNAL)),
 }
 
 FACTS = having({}, _FACTS)

@@ -32,6 +32,9 @@ _BLOCK_SAMPLES = 1024
 NEARLY_ALL = 0.95
 """The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
 
+PREPARED = "prepared"
+"""The fact in the log of a machine that prepared mailboxes."""
+
 MONITOR = "monitor"
 """Header key of the file of `loadsim monitor`: its name. Fact of its source in a merged log: its place on the axis."""
 

@@ -29,6 +29,7 @@ from loadsim.model.records import OUTCOMES
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.wall_clock import clock_facts
+from loadsim.provisioning.initialise import Initialised
 from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
@@ -275,7 +276,8 @@ def test_every_key_of_score_json_is_described(tmp_path):
     worked_through = [done("PROCESS INBOX", 1500, 40)]
     figures = {"a_ms": 1.0, "cpu_busy_share": 0.5}
     health = [{"at_ns": ENDED["start_ns"] + 1_500_000_000, "probe": "host", "figures": figures}]
-    write_sample(tmp_path / "logs" / "c1.1.tlog", worked_through, header=TWO_CLIENTS | {"engine": "1"}, health=health)
+    header, facts = TWO_CLIENTS | {"engine": "1"}, ENDED | Initialised(2).facts(ENDED["start_ns"])
+    write_sample(tmp_path / "logs" / "c1.1.tlog", worked_through, header=header, health=health, facts=facts)
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     described = {code_in(row[0])[0]: row[1] for row in rows(section(REFERENCE / "run-directory.md", "`score.json`"))}
     modules = score.pop("by_protocol")
@@ -325,6 +327,7 @@ def test_every_fact_of_the_timing_log_is_described():
     with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     said |= clock_facts().keys() | EarlyEnd(ABORT_ON, "").facts.keys() | {MONITOR, COLLECTION}
+    said |= Initialised(0).facts(0).keys()
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

@@ -1,0 +1,82 @@
+"""Mail that the preparation of the mailboxes removed shortly before a run.
+
+Each run begins with mailboxes from which the mail of the run before has been removed. On ext4 without a journal, each
+new file then has to pass the inodes of files that were deleted in the last 60 s, or 300 s more if that has not been
+written back (Linux, fs/ext4/ialloc.c, find_inode_bit and recently_deleted). Until then, a Maildir server needs more
+processor time for each message, and one that is nearly full has a much worse score (`docs/explanation/measurement.md`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadsim.model.terms import Window
+from loadsim.timinglog.reader import PREPARED, Source, TimingLog
+
+SLOW_S = 360.0
+"""Within this time after a removal, ext4 without a journal may pass the inode of the file."""
+
+MANY = 1000
+"""Fewer removed messages are not worth a warning: at most an eighth of the 8,192 inodes of a usual block group."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationFigures:
+    """The messages that a run's preparation put and removed, on all machines.
+
+    `ended_before_window_s` is the time from the end of the last removal, or of the whole preparation if it removed
+    none, to the window. `without_journal`: the server has files on an ext4 without a journal on one of the machines.
+    For several runs, the figures are those of the run that `suffers`, or else that removed most.
+    """
+
+    put: int
+    removed: int
+    ended_before_window_s: float
+    without_journal: bool
+
+    @property
+    def suffers(self) -> bool:
+        """True if the server is slower in the window, because much mail was removed shortly before it."""
+        return self.without_journal and self.removed >= MANY and self.ended_before_window_s < SLOW_S
+
+
+def preparation(log: TimingLog, window_s: Window) -> PreparationFigures | None:
+    """Return the figures of a run's preparation; None if its log does not state it."""
+    by_run: dict[str, list[Source]] = defaultdict(list)
+    for source in log.sources:
+        if PREPARED in source.facts and source.started and _before_start_s(source) >= 0:
+            by_run[source.run].append(source)
+    found = [_of_run(sources, window_s) for sources in by_run.values()]
+    return max(found, key=lambda one: (one.suffers, one.removed), default=None)
+
+
+def _of_run(sources: Sequence[Source], window_s: Window) -> PreparationFigures:
+    removed_by = [source for source in sources if source.facts[PREPARED]["removed"]]
+    return PreparationFigures(
+        put=sum(source.facts[PREPARED]["put"] for source in sources),
+        removed=sum(source.facts[PREPARED]["removed"] for source in sources),
+        ended_before_window_s=window_s.begin_s + min(map(_before_start_s, removed_by or sources)),
+        without_journal=any(
+            system.get("journal") is False
+            for source in sources
+            for system in source.facts.get("server_file_systems") or ()
+        ),
+    )
+
+
+def _before_start_s(source: Source) -> float:
+    """Return the time from the end of a machine's preparation to the common start, by the machine's clock."""
+    return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
+
+
+def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> list[str]:
+    """Return the warning of a run on a server that suffers from removals, if there is one."""
+    if found is None or embedded or not found.suffers:
+        return []
+    return [
+        f"the preparation removed {found.removed:,} messages, until {found.ended_before_window_s:.0f} s before the"
+        f" window, and the server's files are on ext4 without a journal: it may be slower for {SLOW_S / 60:.0f} min."
+        " Compare this run only with others that begin so; or let loadsim init remove the mail, and wait before the run"
+    ]
