@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 
 import pytest
 import yaml
@@ -84,3 +85,12 @@ def test_no_test_file_imports_another() -> None:
     ]
     assert len(files) > 100
     assert imported == []
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports each by its name alone: of two, it refuses one where both are collected, and only there."""
+    names = Counter(
+        path.name for directory in ("tests", "bench/tests") for path in (ROOT / directory).rglob("test_*.py")
+    )
+    assert len(names) > 100
+    assert [name for name, count in names.items() if count > 1] == []

@@ -61,7 +61,7 @@ LEFT_OUT = {
     "throughput": "null but in stress mode",
     "per_client": "empty but for several machines",
     "by_protocol.*.repeats": "null but for several runs",
-    "preparation.*": "facts of the log of each machine; tests/unit/test_preparation.py holds them",
+    "preparation.*": "facts of the log of each machine; tests/unit/test_removed_before.py holds them",
     "machines.*.server_here": FACT,
     "machines.*.shares_cpus": FACT,
     "machines.*.pinned": FACT,
