@@ -10,6 +10,7 @@ from typing import Any
 from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, of_both
 from loadsim.analysis.preparation import MANY, SLOW_S
+from loadsim.analysis.run_warnings import warnings_of_runs
 from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, ConfigErrors
@@ -181,6 +182,7 @@ def warnings_of(runs: Sides) -> list[str]:
         if verdict.validity == "degraded":  # the defects of an invalid run forbid the comparison
             warnings.append(f"{run.entry.path}: degraded: {'; '.join(verdict.defects)}")
         warnings += missed_warning(run.entry.path, verdict)
+    warnings += warnings_of_runs([(run.entry.path, run.verdict.warnings) for run in of_both(runs)])
     if any(run.header.get("start_state_digest") is None for run in of_both(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     should_agree: dict[str, Callable[[Run], Any]] = {

@@ -16,6 +16,7 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 
+from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
@@ -160,7 +161,7 @@ def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
 
 
 def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
-    """Return the commands that repeat a run, and report on all its repeats.
+    """Return the commands that repeat a run, unless there are repeats enough, and report on all its repeats.
 
     There are none for a run with a part on other machines, or with a setting that no terminal should show.
     """
@@ -174,11 +175,11 @@ def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     # Both commands name the directories: other runs of the scenario may have another day, and differ for that reason.
     this = str(result.directory if args.out is None else args.out)
     further = f"{this}-2" if args.out is None else _next_name(this)
-    repeats = [*_before(this), this, further]
-    return [
-        f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)} run {shlex.join([*again, '--out', further])}",
-        f"{program_name()} report {shlex.join(repeats)} -o repeats.html",
-    ]
+    repeats = [*_before(this), this]
+    enough = len(repeats) >= FIRST_LOOK
+    report = f"{program_name()} report {shlex.join(repeats if enough else [*repeats, further])} -o repeats.html"
+    program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
+    return [report] if enough else [f"{program} run {shlex.join([*again, '--out', further])}", report]
 
 
 def _before(name: str) -> list[str]:
@@ -204,9 +205,10 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
     lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
         if result.summary.tone == "good" and repeating:
+            first = "repeat this at least twice" if len(repeating) > 1 else "look at these repeats"
             lines += [
                 "",
-                "Next, repeat this at least twice: the report shows how far the scores differ,",
+                f"Next, {first}: the report shows how far the scores differ,",
                 "and loadsim compare how far those of two servers do.",
             ]
             lines += [f"  {command}" for command in repeating]

@@ -87,7 +87,7 @@ def describe(cores: Cores, place: ServerPlace, *, root: bool | None = None) -> s
     if root:
         return (
             f"Pinned: only the generator, to {generator}; no process of this machine was found that listens at the"
-            " server's ports: is the server running?"
+            " server's ports"
         )
     return f"Pinned: only the generator, to {generator}; the server may run there, too: only root may see and move it"
 

@@ -151,8 +151,8 @@ def _notes(comparison: Comparison) -> list[str]:
     if runs < 2:
         advice = YOUR_OWN if is_embedded(comparison) else f"{repeats_words(figures)}."
         return [
-            "Inconclusive: even runs of the same server vary; only repeated runs show by how much. The confidence"
-            " interval of a run's score does not include it.",
+            "Inconclusive: even runs of the same server vary, and only repeated runs show by how much: the confidence"
+            " interval of a single run's score does not.",
             f"{advice[:1].upper()}{advice[1:]}",
         ]
     lines = [

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from statistics import median
 
 from loadsim.analysis.comparability import separate_loads
+from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
+from loadsim.analysis.run_warnings import warnings_of_runs
 from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import upper_limits_ms
 from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
-from loadsim.report.digits import duration
 from loadsim.report.document import (
     Axis,
     Block,
@@ -26,6 +25,7 @@ from loadsim.report.document import (
     Document,
     Limit,
     Line,
+    Listing,
     Panel,
     Section,
     Table,
@@ -34,6 +34,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
+from loadsim.report.repeats_words import spreads
 
 Series = Sequence[float | None]
 
@@ -58,8 +59,8 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                 (
                     _table(runs, names),
                     *filter(None, (different_loads,)),
-                    *_capacity(runs, loads),
-                    *_spreads(runs, loads),
+                    *_answers(runs, loads),
+                    *_warnings(runs, names),
                     _differing_names(facts),
                     f"What to do next: {_next(runs, loads)}",
                 ),
@@ -71,6 +72,13 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
             glossary(_all_stress(runs), WORDS_OF_RUNS),
         ),
     )
+
+
+def _answers(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
+    """Yield how many users the server takes, and how far repeats differ; the latter first if all runs are repeats."""
+    answers = [_capacity(runs, loads), spreads(runs, loads)]
+    for answer in reversed(answers) if len({run.figures.users for run in runs}) == 1 else answers:
+        yield from answer
 
 
 def _all_stress(runs: Sequence[RecordedRun]) -> bool:
@@ -227,29 +235,11 @@ def _met(run: RecordedRun) -> bool:
     return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
 
 
-def _spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield how far the scores of repeats differ, by load, number of users and driver. Invalid runs have no score."""
-    alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
-    for run, load in zip(runs, loads, strict=True):
-        validity = run.summary.verdict.validity
-        for name, module in run.figures.by_protocol.items():
-            if validity != "invalid" and module.score_ms is not None:
-                alike[load, run.figures.users, name].append((module.score_ms, validity == "degraded"))
-    several = len({name for _, _, name in alike}) > 1
-    for (load, users, name), found in alike.items():
-        if len(found) > 1:
-            scores = [score_ms for score_ms, _ in found]
-            which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
-            degraded = sum(is_degraded for _, is_degraded in found)
-            among = f" ({degraded} of them degraded)" if degraded else ""
-            yield (
-                f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}, with a median of {duration(median(scores))}."
-            )
+def _warnings(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
+    found = warnings_of_runs([(name, run.summary.verdict.warnings) for run, name in zip(runs, names, strict=True)])
+    if found:
+        yield Listing("Warnings", tuple(found))
 
-
-ENOUGH_REPEATS = 3
-"""Fewer runs with equal users are to be repeated first."""
 
 MEND = "mend what the reports on the single runs name, and run again."
 
@@ -269,8 +259,13 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     met = [run.figures.users for run in judged if _met(run) and run.figures.users not in missed]
     if not missed and not met:
         return MEND
-    if not missed and len(met) == len(runs) and len({*met}) == 1 and 1 < len(met) < ENOUGH_REPEATS:
-        return f"repeat the run until there are at least {ENOUGH_REPEATS}: two may be alike by chance."
+    if not missed and len(met) == len(runs) and len({*met}) == 1 and len(met) > 1:
+        if len(met) < FIRST_LOOK:
+            return f"repeat the run until there are at least {FIRST_LOOK}: two may be alike by chance."
+        return (
+            "make as many runs on another server, or with another setting, and compare them with these (loadsim"
+            " compare); or find out how many users this server takes (loadsim capacity)."
+        )
     if not missed:
         beyond = [run.figures.users for run in runs if not _met(run) and run.figures.users > max(met)]
         if beyond:

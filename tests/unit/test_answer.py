@@ -259,13 +259,23 @@ def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypat
 def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those before this one; a number in the name of a scenario counts no runs."""
     monkeypatch.chdir(tmp_path)
-    for name in ("base", "base-2"):
-        Path(name).mkdir()
+    Path("base").mkdir()
     result = RunResult(Path("runs/20260105T140001-users-500"), of_one_task(tmp_path, 5))
-    *_, report = repeating(options_of("own.yaml", "--out=base-3"), result)
-    assert shlex.split(report)[-7:] == ["report", "base", "base-2", "base-3", "base-4", "-o", "repeats.html"]
+    *_, report = repeating(options_of("own.yaml", "--out=base-2"), result)
+    assert shlex.split(report)[-6:] == ["report", "base", "base-2", "base-3", "-o", "repeats.html"]
     run, _ = repeating(options_of("own.yaml"), result)
     assert run.endswith(" --out runs/20260105T140001-users-500-2")
+
+
+def test_three_runs_are_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fourth one is advised: the next command is the report on those that there are."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("base-1", "base-2"):
+        Path(name).mkdir()
+    result = RunResult(Path("base-3"), of_one_task(tmp_path, 5))
+    (report,) = repeating(options_of("own.yaml", "--out=base-3"), result)
+    assert shlex.split(report)[-6:] == ["report", "base-1", "base-2", "base-3", "-o", "repeats.html"]
+    assert next_steps(result, [report])[-3].startswith("Next, look at these repeats: ")
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,5 @@ def test_what_was_done_is_told() -> None:
         "Pinned: only the generator, to core 3; the server may run there, too: only root may see and move it"
     )
     assert describe(*unseen, root=True) == (
-        "Pinned: only the generator, to core 3; no process of this machine was found that listens at the server's"
-        " ports: is the server running?"
+        "Pinned: only the generator, to core 3; no process of this machine was found that listens at the server's ports"
     )
