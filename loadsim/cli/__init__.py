@@ -81,7 +81,8 @@ class _Parser(argparse.ArgumentParser):
         self.register("action", "parsers", _Verbs)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
+        print_line(f"{self.prog}: {printable(message)}; see {self.prog} --help")
+        self.exit(BAD_INPUT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reject unknown options here: the parser of the verb, not of all verbs, names its `--help`."""

@@ -10,7 +10,7 @@ from typing import TextIO
 
 _WORD = r"[^\s;:,()]+"
 _COMMAND = re.compile(
-    r"\bloadsim [a-z]+"  # the verb, a second one, options with their values, and arguments that are no plain words
+    r"\bloadsim (?:--)?[a-z]+"  # the verb, a second one, options with values, and arguments that are no plain words
     r"(?: [a-z]+(?=$|[;:,()]| -| [A-Z]| [^\s;:,()]*[./=]))?"
     rf"(?: -{_WORD}(?: (?!-){_WORD})?| (?={_WORD})[^\s;:,()]*[A-Z./=][^\s;:,()]*)*"
     r"|\b(?:ulimit |chmod |apt-get |pip )[^;:,()]*"

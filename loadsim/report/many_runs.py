@@ -317,7 +317,7 @@ def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[st
     limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
     positions = tuple(map(float, along))
     if repeats:
-        over, axis = "in the order of the runs", Axis("order of the runs", "count", positions, Column("Run"), (*names,))
+        over, axis = "in the order of the runs", Axis("order of the runs", "order", positions, Column("Run"), (*names,))
     else:
         over, axis = "by number of users", Axis("users", "count", positions, Column("Users", 0), (*users,))
     panels = (

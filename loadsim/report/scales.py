@@ -30,6 +30,10 @@ def x_scale(axis: Axis) -> Scale:
     if axis.kind == "tail":
         named = [(100 / (100 - percent), f"{percent:g} %") for percent in PERCENT_TICKS]
         return _scale(math.log10, 1.0, high, [tick for tick in named if tick[0] <= high * 1.01])
+    if axis.kind == "order":
+        low, high = 0.5, high + 0.5
+        places = (tick for tick in _round_figures(low, high) if tick.is_integer())
+        return _scale(float, low, high, [(place, f"{place:,.10g}") for place in places])
     if axis.kind == "count":
         high *= 1.04  # the last point is not on the edge
     named = [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)]

@@ -189,7 +189,7 @@ def _scores(figures: SuiteFigures) -> Chart | None:
         Line(cell.name, tuple(_time_ms(run) if run.cell == cell.name else None for run in runs))
         for cell in figures.cells
     )
-    axis = Axis("order of making, with retries", "count", tuple(map(float, made)), Column("Run", 0), numbers)
+    axis = Axis("order of making, with retries", "order", tuple(map(float, made)), Column("Run", 0), numbers)
     return drawable(Chart("Score of each run, in their order", axis, (Panel("Score", "ms", lines, "log"),)))
 
 

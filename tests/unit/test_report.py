@@ -62,6 +62,7 @@ from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, 
 from loadsim.report.html import to_html
 from loadsim.report.many_runs import SAME, _refused, describe_runs
 from loadsim.report.markdown import to_markdown
+from loadsim.report.scales import x_scale
 from loadsim.timinglog.writer import TimingLogWriter
 
 pytestmark = pytest.mark.slow
@@ -567,6 +568,17 @@ def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
         ("SEND", "NO APPEND", 3, 2, 0.309, "over quota"),
         ("READ", "lost", 1, 1, 0.709, ""),
     ]
+
+
+@pytest.mark.parametrize("runs", [2, 3, 7, 40])
+def test_an_axis_of_an_order_has_places_of_runs_only(runs: int) -> None:
+    """From half a place before the first to half a place behind the last; no run is the 0th or the 1.5th."""
+    positions = tuple(map(float, range(1, runs + 1)))
+    scale = x_scale(Axis("order of the runs", "order", positions, Column("Run"), positions))
+    places = list(map(scale.place, positions))
+    assert places == pytest.approx([(at - 0.5) / runs for at in positions])
+    assert scale.ticks and {place for place, _ in scale.ticks} <= set(positions)
+    assert all(name == f"{place:.0f}" for place, name in scale.ticks)
 
 
 def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
