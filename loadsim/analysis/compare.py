@@ -115,7 +115,7 @@ def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]
         return ()
     infinite = {at: sample.infinite for at, sample in enumerate(samples) if any(sample.infinite)}
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
-    means = [tuple(map(_significant, np.exp(side.mean(axis=-1)))) for side in (base, new)]
+    means = [tuple(map(_without_rounding_error, np.exp(side.mean(axis=-1)))) for side in (base, new)]
     plain = [
         Difference(sample.name, base_ms, new_ms, _ratio(sample, new_ms, base_ms))
         for sample, base_ms, new_ms in zip(samples, *means, strict=True)
@@ -226,8 +226,8 @@ def _ratio(sample: Sample, new_ms: float, base_ms: float) -> float:
     return math.inf if more > 0 else 0.0 if more < 0 else 1.0
 
 
-def _significant(mean_ms: float) -> float:
-    """Return a mean without the error of its logarithms: the mean of one run is the run's own figure."""
+def _without_rounding_error(mean_ms: float) -> float:
+    """Return a mean without the error of logarithms: that of a single run is then shown as the run's own figure."""
     return float(f"{mean_ms:.12g}")
 
 

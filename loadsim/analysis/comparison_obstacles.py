@@ -10,7 +10,7 @@ from typing import Any
 from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, of_both
 from loadsim.analysis.preparation import MANY, SLOW_S
-from loadsim.analysis.run_warnings import warnings_of_runs
+from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, ConfigErrors
@@ -182,7 +182,7 @@ def warnings_of(runs: Sides) -> list[str]:
         if verdict.validity == "degraded":  # the defects of an invalid run forbid the comparison
             warnings.append(f"{run.entry.path}: degraded: {'; '.join(verdict.defects)}")
         warnings += missed_warning(run.entry.path, verdict)
-    warnings += warnings_of_runs([(run.entry.path, run.verdict.warnings) for run in of_both(runs)])
+    warnings += _shared(runs)
     if any(run.header.get("start_state_digest") is None for run in of_both(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     should_agree: dict[str, Callable[[Run], Any]] = {
@@ -194,6 +194,17 @@ def warnings_of(runs: Sides) -> list[str]:
         if len(found := {str(of(run)) for run in of_both(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
     return warnings
+
+
+def _shared(runs: Sides) -> list[str]:
+    """Return the warnings of the single runs, each kind once, with the number of its runs on each side."""
+    both = list(of_both(runs))
+    lines = []
+    for one in shared_warnings([run.verdict.warnings for run in both]):
+        of_base = sum(at < len(runs[BASE]) for at in one.runs)
+        counts = f"{of_base} of {len(runs[BASE])} runs of base, {len(one.runs) - of_base} of {len(runs[NEW])} of new"
+        lines.append(f"{both[one.runs[0]].entry.path if len(one.runs) == 1 else counts}: {one.words}")
+    return lines
 
 
 def unequal_conditions(runs: Sides) -> list[str]:

@@ -78,5 +78,5 @@ def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> li
     return [
         f"the preparation removed {found.removed:,} messages, until {found.ended_before_window_s:.0f} s before the"
         f" window, and the server's files are on ext4 without a journal: it may be slower for {SLOW_S / 60:.0f} min."
-        " Compare this run only with others that begin so; or let loadsim init remove the mail, and wait before the run"
+        " Compare only runs that begin so; or let loadsim init remove the mail, and wait before the run"
     ]

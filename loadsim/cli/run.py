@@ -17,6 +17,7 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.analysis.compare import FIRST_LOOK
+from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
@@ -161,33 +162,58 @@ def _show(result: RunResult, args: argparse.Namespace, page: PageView) -> None:
 
 
 def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
-    """Return the commands that repeat a run, unless there are repeats enough, and report on all its repeats.
+    """Return lines with the command that repeats a run, unless there are enough repeats, and that of their report.
 
     There are none for a run with a part on other machines, or with a setting that no terminal should show.
     """
     secret = any(SECRET_SETTING.search(setting.encode()) for setting in args.overrides)
     if secret or args.cluster is not None or args.slice is not None or args.start_at is not None:
         return []
-    under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
+    # The commands name the directories: other runs of the scenario may have another day, and differ for that reason.
+    this = str(result.directory if args.out is None else args.out)
+    repeats = [*_before(this, result.directory), this]
+    if len(repeats) >= FIRST_LOOK:
+        return _next_lines("look at these repeats", [_report_on(repeats)])
+    further = f"{this}-2" if args.out is None else _next_name(this)
     again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
     again += ["--pin"] if args.pin else []
     again += [] if args.engines is None else ["--engines", str(args.engines)]
-    # Both commands name the directories: other runs of the scenario may have another day, and differ for that reason.
-    this = str(result.directory if args.out is None else args.out)
-    further = f"{this}-2" if args.out is None else _next_name(this)
-    repeats = [*_before(this), this]
-    enough = len(repeats) >= FIRST_LOOK
-    report = f"{program_name()} report {shlex.join(repeats if enough else [*repeats, further])} -o repeats.html"
+    under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
     program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
-    return [report] if enough else [f"{program} run {shlex.join([*again, '--out', further])}", report]
+    once_more = f"{program} run {shlex.join([*again, '--out', further])}"
+    return _next_lines("repeat this at least twice", [once_more, _report_on([*repeats, further])])
 
 
-def _before(name: str) -> list[str]:
-    """Return the directories of the repeats before one with such a name: base or base-1, and base-2, of base-3."""
+def _report_on(repeats: Sequence[str]) -> str:
+    return f"{program_name()} report {shlex.join(repeats)} -o repeats.html"
+
+
+def _next_lines(what: str, commands: Sequence[str]) -> list[str]:
+    return [
+        f"Next, {what}: the report shows how far the scores differ,",
+        "and loadsim compare how far those of two servers do.",
+        *(f"  {command}" for command in commands),
+    ]
+
+
+def _before(name: str, directory: Path) -> list[str]:
+    """Return the directories of the repeats before one with such a name: base or base-1, and base-2, of base-3.
+
+    `directory` is that of the run itself. Only runs of its scenario that are not invalid are repeats of it.
+    """
     stem, _, number = name.rpartition("-")
     if not (stem and number.isdecimal() and len(number) < 4):  # a year, or a time, counts no repeats
         return []
-    return [each for each in (stem, *(f"{stem}-{one}" for one in range(1, int(number)))) if Path(each).is_dir()]
+    names = (stem, *(f"{stem}-{one}" for one in range(1, int(number))))
+    return [each for each in names if _is_repeat(Path(each), directory)]
+
+
+def _is_repeat(one: Path, of: Path) -> bool:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        score = json.loads((one / "score.json").read_bytes())
+        same = (one / SCENARIO).read_bytes() == (of / SCENARIO).read_bytes()
+        return same and score["verdict"]["validity"] != "invalid"
+    return False
 
 
 def _next_name(name: str) -> str:
@@ -199,19 +225,13 @@ def _next_name(name: str) -> str:
 def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
     """Return what to do after a run: after one on the embedded server, how to go on to a real one.
 
-    `repeating` has the commands that repeat a run on a real server, if it is valid and met its criteria.
+    `repeating` has the lines on how to repeat a run on a real server, if it is valid and met its criteria.
     """
     program = program_name()
     lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
         if result.summary.tone == "good" and repeating:
-            first = "repeat this at least twice" if len(repeating) > 1 else "look at these repeats"
-            lines += [
-                "",
-                f"Next, {first}: the report shows how far the scores differ,",
-                "and loadsim compare how far those of two servers do.",
-            ]
-            lines += [f"  {command}" for command in repeating]
+            lines += ["", *repeating]
         return lines
     if result.exit_status == 0:
         lines += ["", "This worked. The embedded server shares this machine, so these times mean", "nothing yet."]

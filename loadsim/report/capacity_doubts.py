@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, VOID
 from loadsim.analysis.capacity_step import CONTENDED_SHARE, MeasuredStep
+from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.errors import printable
 
 NOTED_BY_OTHERS = 0.1
 """The part of the server's cores from which on the work of others is a doubt."""
-
-_NUMBER = re.compile(r"(?<![\w.,:+-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d:]|[.,-]\w)")
-"""Matches a number of a warning, but none in a name, an address or a time of day."""
-
-PLACE = "\N{NULL}"
-"""Stands for a number in a warning, so that runs with other numbers have the same one. No printable text has it."""
 
 
 def doubts(capacity: Capacity) -> list[str]:
@@ -53,28 +46,14 @@ def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
         yield (
             f"In {_of_all(len(shares), steps)} others than the server (programs, the kernel, virtual machines) took"
             f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
-            f" ({_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
+            f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
         )
-    kinds: defaultdict[str, list[tuple[int, list[str]]]] = defaultdict(list)  # a run may have several of a kind
-    for place, step in enumerate(steps):
-        for warning in step.warnings or ():
-            kinds[_NUMBER.sub(PLACE, warning)].append((place, _NUMBER.findall(warning)))
-    runs = {kind: len({place for place, _ in found}) for kind, found in kinds.items()}
-    for kind, found in sorted(kinds.items(), key=lambda one: -runs[one[0]]):
-        first, *rest = kind.split(PLACE)
-        ranges = [_range(each) for each in zip(*(numbers for _, numbers in found), strict=True)]
-        words = first + "".join(number + text for number, text in zip(ranges, rest, strict=True))
-        yield f"In {_of_all(runs[kind], steps)}: {printable(words)}"
+    for one in shared_warnings([step.warnings or () for step in steps]):
+        yield f"In {_of_all(len(one.runs), steps)}: {printable(one.words)}"
 
 
 def _of_all(number: int, steps: Sequence[MeasuredStep]) -> str:
     return f"{number} of {len(steps)} runs"
-
-
-def _range(numbers: Sequence[str]) -> str:
-    """Return the least and the greatest of some numbers as they were stated, or the only one."""
-    low, high = (end(numbers, key=lambda number: float(number.replace(",", ""))) for end in (min, max))
-    return low if low == high else f"{low} to {high}"
 
 
 def _unconfirmed(capacity: Capacity, level: Level) -> str:

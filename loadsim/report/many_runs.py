@@ -10,7 +10,7 @@ from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
-from loadsim.analysis.run_warnings import warnings_of_runs
+from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
@@ -34,7 +34,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
-from loadsim.report.repeats_words import spreads
+from loadsim.report.repeats_words import are_repeats, spreads
 
 Series = Sequence[float | None]
 
@@ -236,9 +236,12 @@ def _met(run: RecordedRun) -> bool:
 
 
 def _warnings(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    found = warnings_of_runs([(name, run.summary.verdict.warnings) for run, name in zip(runs, names, strict=True)])
-    if found:
-        yield Listing("Warnings", tuple(found))
+    lines = []
+    for one in shared_warnings([run.summary.verdict.warnings for run in runs]):
+        which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(runs)} runs"
+        lines.append(f"{which}: {one.words}")
+    if lines:
+        yield Listing("Warnings", tuple(lines))
 
 
 MEND = "mend what the reports on the single runs name, and run again."
@@ -259,9 +262,13 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     met = [run.figures.users for run in judged if _met(run) and run.figures.users not in missed]
     if not missed and not met:
         return MEND
-    if not missed and len(met) == len(runs) and len({*met}) == 1 and len(met) > 1:
+    if not missed and len({run.figures.users for run in runs}) == 1 and len(runs) > 1:
+        if len(met) < len(runs):
+            return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
         if len(met) < FIRST_LOOK:
             return f"repeat the run until there are at least {FIRST_LOOK}: two may be alike by chance."
+        if not are_repeats(runs):
+            return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
         return (
             "make as many runs on another server, or with another setting, and compare them with these (loadsim"
             " compare); or find out how many users this server takes (loadsim capacity)."

@@ -8,13 +8,32 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
-from loadsim.analysis.compare import FIRST_LOOK, MOST_DETECTABLE, POWER, Sample, compare
+from loadsim.analysis.comparability import SAME
+from loadsim.analysis.compare import FIRST_LOOK, POWER, Sample, compare
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.report.differences import differing, facts_of
 from loadsim.report.digits import duration, percent
+
+LEAST_RATIO = 1.01
+"""The least ratio of two scores that is stated as one that a comparison finds."""
+
+
+def are_repeats(runs: Sequence[RecordedRun]) -> bool:
+    """Return True if no run is invalid, and none differs from the others in what loadsim knows of load and server."""
+    scored = {tuple((name, module.covers.scored) for name, module in run.figures.by_protocol.items()) for run in runs}
+    return (
+        all(run.summary.verdict.validity != "invalid" for run in runs)
+        and len(scored) == 1
+        and all(run.log.header.get(key) == runs[0].log.header.get(key) for run in runs for key in SAME)
+        and not differing(facts_of(runs, {}))
+    )
 
 
 def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield how far the scores of repeats differ, by load, number of users and driver. Invalid runs have no score."""
+    """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score.
+
+    If the runs are repeats of one, through one driver, the text says whether they drift, or what they could show.
+    """
     alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
     for run, load in zip(runs, loads, strict=True):
         validity = run.summary.verdict.validity
@@ -28,28 +47,37 @@ def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
             which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
             degraded = sum(is_degraded for _, is_degraded in found)
             among = f" ({degraded} of them degraded)" if degraded else ""
+            further = ""
+            if len(found) == len(runs) >= FIRST_LOOK and not several and are_repeats(runs):
+                further = _trend(scores) or _detectable(scores, any(run.figures.embedded for run in runs))
             yield (
                 f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}, with a median of {duration(median(scores))}.{_trend(scores)}"
-                f"{_detectable(scores)}"
+                f" {duration(max(scores))}, with a median of {duration(median(scores))}.{further}"
             )
 
 
 def _trend(scores: Sequence[float]) -> str:
-    """Return that the scores of runs, in the order in which they were made, only rise or only fall."""
-    steps = [(one < another) - (one > another) for one, another in pairwise(scores)]
-    if len(scores) < FIRST_LOOK or abs(sum(steps)) < len(steps):
+    """Return that the scores, as shown, only rise or only fall in the order in which the runs were made."""
+    pairs = [pair for pair in pairwise(scores) if duration(pair[0]) != duration(pair[1])]
+    rises = {one < another for one, another in pairs}
+    if len(pairs) < len(scores) - 1 or len(rises) > 1:
         return ""
-    return f" Each is {'higher' if steps[0] > 0 else 'lower'} than that of the run before."
-
-
-def _detectable(scores: Sequence[float]) -> str:
-    """Return how far apart the scores of two servers must be, for a comparison of runs that vary so to show it."""
-    if len(scores) < FIRST_LOOK or not all(map(math.isfinite, scores)):
-        return ""
-    ratio = compare([Sample("score", scores, scores)])[0].detectable
-    least = f"{MOST_DETECTABLE:g}" if ratio is None else f"{ratio:.2f}"
+    which, sets = "higher" if rises == {True} else "lower", math.factorial(len(scores)) // 2
     return (
-        f" Of two servers with {len(scores)} such runs each, loadsim compare would probably ({percent(POWER)}) show a"
-        f" difference only if the score of one were at least {least} times that of the other."
+        f" Each is {which} than that of the run before. By chance alone, this is so in 1 of {sets:,} such sets; if the"
+        " server changes from run to run, let the sides of a comparison take turns."
+    )
+
+
+def _detectable(scores: Sequence[float], embedded: bool) -> str:
+    """Return how far apart the scores of two servers must be, for a comparison of runs that vary so to show it."""
+    if embedded or not all(map(math.isfinite, scores)):
+        return ""
+    with_such = f" With {len(scores)} such runs of each of two servers, loadsim compare"
+    ratio = compare([Sample("score", scores, scores)])[0].detectable
+    if ratio is None:
+        return f"{with_such} could hardly show any difference."
+    return (
+        f"{with_such} finds a difference with a probability of {percent(POWER)} if one score is about"
+        f" {max(ratio, LEAST_RATIO):.2f} times the other."
     )

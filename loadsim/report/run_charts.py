@@ -196,18 +196,18 @@ def _late(found: RunSeries) -> tuple[Line, ...]:
     return () if late_ms is None else (Line("all tasks", figures(late_ms)),)
 
 
-OVERALL = "for the whole window"
+OVERALL = "over the whole window"
 """A limit of the generator is one of a percentile over the window: points of a curve may be above it."""
 
 
 def _lag_limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lag_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of the event loop, {OVERALL}: {limit_ms:.3g} ms", limit_ms),)
+    return () if limit_ms is None else (Limit(f"limit of the 99th percentile {OVERALL}: {limit_ms:.3g} ms", limit_ms),)
 
 
 def _late_limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lateness_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of late starts, {OVERALL}: {limit_ms:g} ms", limit_ms),)
+    return () if limit_ms is None else (Limit(f"limit of the 95th percentile {OVERALL}: {limit_ms:g} ms", limit_ms),)
 
 
 def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import shlex
 import sys
@@ -259,23 +260,48 @@ def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypat
 def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those before this one; a number in the name of a scenario counts no runs."""
     monkeypatch.chdir(tmp_path)
-    Path("base").mkdir()
-    result = RunResult(Path("runs/20260105T140001-users-500"), of_one_task(tmp_path, 5))
-    *_, report = repeating(options_of("own.yaml", "--out=base-2"), result)
+    written_run("base")
+    summary = of_one_task(tmp_path, 5)
+    *_, report = repeating(options_of("own.yaml", "--out=base-2"), RunResult(written_run("base-2"), summary))
     assert shlex.split(report)[-6:] == ["report", "base", "base-2", "base-3", "-o", "repeats.html"]
-    run, _ = repeating(options_of("own.yaml"), result)
+    result = RunResult(Path("runs/20260105T140001-users-500"), summary)
+    *_, run, _ = repeating(options_of("own.yaml"), result)
     assert run.endswith(" --out runs/20260105T140001-users-500-2")
+
+
+def written_run(name: str, users: int = 10, validity: str = "valid") -> Path:
+    """The files of a run by which it is known as a repeat."""
+    directory = Path(name)
+    directory.mkdir()
+    (directory / "scenario.yaml").write_text(f"users: {users}")
+    (directory / "score.json").write_text(json.dumps({"verdict": {"validity": validity}}))
+    return directory
 
 
 def test_three_runs_are_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No fourth one is advised: the next command is the report on those that there are."""
     monkeypatch.chdir(tmp_path)
-    for name in ("base-1", "base-2"):
-        Path(name).mkdir()
-    result = RunResult(Path("base-3"), of_one_task(tmp_path, 5))
-    (report,) = repeating(options_of("own.yaml", "--out=base-3"), result)
+    written_run("base-1")
+    written_run("base-2", validity="degraded")
+    result = RunResult(written_run("base-3"), of_one_task(tmp_path, 5))
+    first, _, report = repeating(options_of("own.yaml", "--out=base-3"), result)
+    assert first.startswith("Next, look at these repeats: ")
     assert shlex.split(report)[-6:] == ["report", "base-1", "base-2", "base-3", "-o", "repeats.html"]
-    assert next_steps(result, [report])[-3].startswith("Next, look at these repeats: ")
+    assert next_steps(result, [first, report])[-3:] == ["", first, report]
+
+
+def test_only_runs_of_the_same_scenario_are_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No repeat: other users, an invalid run, one without a score, a file, a directory of something else."""
+    monkeypatch.chdir(tmp_path)
+    for number, (users, validity) in enumerate([(11, "valid"), (10, "invalid"), (10, "valid")], 1):
+        written_run(f"base-{number}", users, validity)
+    Path("base-3/score.json").unlink()
+    Path("base-4").touch()
+    Path("base-5").mkdir()
+    result = RunResult(written_run("base-6"), of_one_task(tmp_path, 5))
+    first, *_, report = repeating(options_of("own.yaml", "--out=base-6"), result)
+    assert first.startswith("Next, repeat this at least twice: ")
+    assert shlex.split(report)[-5:] == ["report", "base-6", "base-7", "-o", "repeats.html"]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +317,7 @@ def test_three_runs_are_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_run_with_a_name_is_repeated_under_the_next_one(tmp_path: Path, out: str, further: str) -> None:
     """Both commands name it, so that the report finds both runs."""
     result = RunResult(tmp_path, of_one_task(tmp_path, 5))
-    run, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
+    *_, run, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
     assert run[-4:] == ["run", "own.yaml", "--out", further]
     assert report[-5:] == ["report", out, further, "-o", "repeats.html"]
 

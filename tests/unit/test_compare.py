@@ -447,3 +447,10 @@ def test_an_infinite_figure_leaves_others_as_they_are() -> None:
     assert (beside.low, beside.high) == (alone.low, alone.high)
     assert beside.p == pytest.approx(2 * (alone.p or 0))
     assert (infinite.new_ms, infinite.ratio, infinite.low, infinite.change) == (math.inf, math.inf, None, None)
+
+
+@pytest.mark.parametrize("score_ms", [2.95, 16.15, 3.85, 0.001, 123456.789])
+def test_the_mean_of_a_single_run_is_its_own_figure(score_ms: float) -> None:
+    """So that a comparison shows 3.0 where the answer of the run does; the error of logarithms would make it 2.9."""
+    (found,) = compare([Sample("score", [score_ms], [score_ms])])
+    assert (found.base_ms, found.new_ms, found.ratio) == (score_ms, score_ms, 1.0)

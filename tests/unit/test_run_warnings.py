@@ -1,68 +1,103 @@
-"""The warnings of single runs in the reports on several, and in comparisons.
+"""What the reports on several runs, and comparisons, say of repeats and of the warnings of single runs.
 
-Seen from outside, this could be wrong so: who sees only the page on all runs does not learn of a warning; each run adds
-a line of its own to a list that nobody reads; a line has the figures of one run as those of all.
+Seen from outside, this could be wrong so: who sees only the page on all runs does not learn of a warning, or not of
+the worst; each run adds a line of its own to a list that nobody reads; warnings of one side look like those of both;
+runs of two servers are taken for repeats of one; three runs in a row are taken for a drift.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compared_runs import write_run
 
 from loadsim.analysis.compare_runs import compare_runs
-from loadsim.analysis.run_warnings import warnings_of_runs
+from loadsim.analysis.run_warnings import SharedWarning, shared_warnings
 from loadsim.cli.report import document_of
 from loadsim.report.document import Listing
 from loadsim.report.markdown import to_markdown
 
+CLEAR = "passwords cross the network in the clear"
+
 
 @pytest.mark.parametrize(
-    ("warnings", "lines"),
+    ("warnings", "found"),
     [
-        ([("a", []), ("b", [])], []),
-        ([("a", ["slow"]), ("b", [])], ["a: slow"]),
-        ([("a", ["slow"]), ("b", ["slow"]), ("c", [])], ["2 of 3 runs: slow"]),
-        ([("a", ["1,024 lost"]), ("b", ["7.5 lost"])], ["2 of 2 runs, here a: 1,024 lost"]),
-        ([("a", ["1 lost", "2 lost"]), ("b", ["1 lost"])], ["2 of 2 runs: 1 lost"]),
-        ([("a", ["late", "slow"]), ("b", ["slow"])], ["a: late", "2 of 2 runs: slow"]),
+        ([[], []], []),
+        ([["slow"], []], [((0,), "slow")]),
+        ([["slow"], [], ["slow"]], [((0, 2), "slow")]),
+        ([["1,024 lost"], ["7.5 lost"]], [((0, 1), "7.5 to 1,024 lost")]),
+        ([["1 lost", "2 lost"], ["1 lost"]], [((0, 1), "1 to 2 lost")]),
+        ([["late"], ["slow"], ["slow"]], [((1, 2), "slow"), ((0,), "late")]),
+        ([["12% of mail1"], ["40% of mail2"]], [((0,), "12% of mail1"), ((1,), "40% of mail2")]),
     ],
-    ids=["none", "one run", "the same", "other numbers", "twice in a run", "two kinds"],
+    ids=["none", "one run", "the same", "other numbers", "twice in a run", "two kinds", "numbers in names"],
 )
-def test_each_kind_has_a_line(warnings: list[tuple[str, list[str]]], lines: list[str]) -> None:
-    assert warnings_of_runs(warnings) == lines
+def test_each_kind_is_found_once(warnings: list[list[str]], found: list[tuple[tuple[int, ...], str]]) -> None:
+    """With the range of its numbers; those of most runs are the first."""
+    assert shared_warnings(warnings) == [SharedWarning(*one) for one in found]
 
 
 def test_runs_with_warnings_are_reported_and_compared_with_them(tmp_path: Path) -> None:
-    """On the page, the warnings stand before the advice on what to do next."""
-    clear = ["passwords cross the network in the clear"]
-    paths = [str(write_run(tmp_path, name, at, in_the_clear=clear)) for at, name in enumerate("abc", 100)]
-    line = "3 of 3 runs: passwords cross the network in the clear"
+    """On the page, the warnings stand before the advice on what to do next; a comparison has those of each side."""
+    took_turns = [("a", [CLEAR], 8), ("b", [], 9), ("c", [CLEAR], 10), ("d", [CLEAR], 11)]
+    paths = [
+        str(write_run(tmp_path, name, 100 + hour, hour=hour, in_the_clear=found)) for name, found, hour in took_turns
+    ]
     document = document_of(paths, {})
     (listing,) = (block for block in document.sections[0].blocks if isinstance(block, Listing))
-    assert listing.caption == "Warnings" and listing.items == (line,)
+    assert listing == Listing("Warnings", (f"3 of 4 runs: {CLEAR}",))
     page = to_markdown(document)
-    assert page.index(line) < page.index("What to do next")
-    assert line in compare_runs(paths[:1], paths[1:], force=True).figures.warnings
+    assert page.index(CLEAR) < page.index("What to do next")
+    compared = compare_runs([paths[0], paths[2]], [paths[1], paths[3]]).figures
+    assert f"2 of 2 runs of base, 1 of 2 of new: {CLEAR}" in compared.warnings
+    assert CLEAR not in " ".join(compared.unequal_conditions)
+    alone = compare_runs([paths[1]], [paths[3]]).figures
+    assert f"{paths[3]}: {CLEAR}" in alone.warnings
+
+
+def spread_of(place: Path, took_ms: list[float], **of_last: Any) -> tuple[str, str]:
+    """Return what the report says of the scores of runs made one hour after another, and its advice.
+
+    The names of the directories are in another order. `of_last` are keys of the last run's header.
+    """
+    paths = []
+    for at, one_ms in enumerate(took_ms):
+        header = {"run": f"20260105T{at + 8:02d}0000Z-x"} | (of_last if at == len(took_ms) - 1 else {})
+        paths.append(str(write_run(place, f"dir-{9 - at}", one_ms, None, hour=at + 8, **header)))
+    blocks = [str(block) for block in document_of(sorted(paths), {}).sections[0].blocks]
+    return next(block for block in blocks if " have scores from " in block), blocks[-1]
 
 
 @pytest.mark.parametrize(
     ("took_ms", "words"),
     [
-        ([10, 20, 30], "Each is higher than that of the run before."),
-        ([30, 20, 10], "Each is lower than that of the run before."),
-        ([10, 30, 20], ""),
-        ([20, 20, 20], ""),
-        ([10, 20], ""),
+        ([10, 20, 30], "Each is higher than that of the run before. By chance alone, this is so in 1 of 3 such sets;"),
+        ([40, 30, 20, 10], "Each is lower than that of the run before. By chance alone, this is so in 1 of 12 such"),
+        ([10, 30, 20], "finds a difference with a probability of 80 % if one score is about 8.86 times the other."),
+        ([20, 20, 20], "if one score is about 1.01 times the other."),
+        ([10, 10.01, 10.02], "if one score is about 1.01 times the other."),
+        ([1, 1000, 30], "With 3 such runs of each of two servers, loadsim compare could hardly show any difference."),
+        ([10, 20], "with a median of 15.0 ms."),
     ],
-    ids=["slower", "faster", "up and down", "equal", "two"],
+    ids=["slower", "faster", "up and down", "equal", "shown as equal", "far apart", "two"],
 )
-def test_a_drift_of_repeats_is_named(tmp_path: Path, took_ms: list[int], words: str) -> None:
-    """In the order in which they were made, whatever the order of the command."""
-    paths = [str(write_run(tmp_path, f"run-{at}", one_ms)) for at, one_ms in enumerate(took_ms)]
-    blocks = map(str, document_of(paths[::-1], {}).sections[0].blocks)
-    spread = next(block for block in blocks if " have scores from " in block)
+def test_repeats_drift_or_show_what_they_can(tmp_path: Path, took_ms: list[float], words: str) -> None:
+    """In the order in which they were made, whatever the order of their names; never both."""
+    spread, _ = spread_of(tmp_path, took_ms)
     assert words in spread
-    assert bool(words) == ("than that of the run before" in spread)
-    assert (len(took_ms) >= 3) == ("loadsim compare would probably" in spread)
+    assert (" than that of the run before" in spread) + ("such runs of each" in spread) == (len(took_ms) > 2)
+
+
+@pytest.mark.parametrize(
+    "of_last",
+    [{"server": "mail-2"}, {"software": "loadsim 9"}, {"start_state_digest": "other"}],
+    ids=lambda one: next(iter(one)),
+)
+def test_runs_that_differ_are_no_repeats(tmp_path: Path, of_last: dict[str, Any]) -> None:
+    """Their range is stated, but neither drift nor what they could show; the advice is to compare them."""
+    spread, advice = spread_of(tmp_path, [10, 20, 30], **of_last)
+    assert spread.endswith(" with a median of 20.0 ms.")
+    assert advice.startswith("What to do next: compare the runs with what differs between them: loadsim compare --base")
