@@ -248,7 +248,7 @@ MEND = "mend what the reports on the single runs name, and run again."
 
 
 def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
-    """Return the advice to a reader who asks how many users the server takes."""
+    """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
     judged = [run for run in runs if run.summary.verdict.validity != "invalid" or _missed(run)]
     if not judged:
         return MEND
@@ -263,11 +263,9 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     if not missed and not met:
         return MEND
     if not missed and len({run.figures.users for run in runs}) == 1 and len(runs) > 1:
-        if len(met) < len(runs):
-            return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
         if len(met) < FIRST_LOOK:
-            return f"repeat the run until there are at least {FIRST_LOOK}: two may be alike by chance."
-        if not are_repeats(runs):
+            return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
+        if not are_repeats([run for run in runs if _met(run)]):
             return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
         return (
             "make as many runs on another server, or with another setting, and compare them with these (loadsim"

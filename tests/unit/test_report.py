@@ -672,7 +672,7 @@ def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]]
         ([(10, 60), (20, 70)], "run with fewer than 10 users, or look into the report on that run"),
         ([(10, 60), (20, 40)], "repeat the runs from 10 to 20 users: fewer users missed what more users met."),
         ([(10, 40), (10, 60)], "run with fewer than 10 users"),
-        ([(10, 40), (10, 45)], "repeat the run until there are at least 3: two may be alike by chance."),
+        ([(10, 40), (10, 45)], "repeat the run until at least 3 are valid: two may be alike by chance."),
         ([(10, 40), (10, 45), (10, 42)], "make as many runs on another server, or with another setting, and compare"),
     ],
     ids=["all met", "all missed", "contradictory", "once met, once missed", "met twice", "met three times"],
