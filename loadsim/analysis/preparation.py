@@ -77,6 +77,7 @@ def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> li
         return []
     return [
         f"the preparation removed {found.removed:,} messages, until {found.ended_before_window_s:.0f} s before the"
-        f" window, and the server's files are on ext4 without a journal: it may be slower for {SLOW_S / 60:.0f} min."
-        " Compare only runs that begin so; or let loadsim init remove the mail, and wait before the run"
+        " window, and the server's files are on ext4 without a journal: the server may be slower for"
+        f" {SLOW_S / 60:.0f} min after the removal, by different amounts from run to run. To avoid it, let loadsim init"
+        " remove the mail, and wait as long before the run, which loadsim cannot check"
     ]

@@ -34,7 +34,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
-from loadsim.report.repeats_words import are_repeats, spreads
+from loadsim.report.repeats_words import are_repeats, only_one_way, spreads
 
 Series = Sequence[float | None]
 
@@ -247,6 +247,10 @@ def _warnings(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Lis
 MEND = "mend what the reports on the single runs name, and run again."
 
 
+SHOW_A_DRIFT = 5
+"""The scores of this number of equal runs only rise or only fall by chance in 1 of 60 cases."""
+
+
 def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
     judged = [run for run in runs if run.summary.verdict.validity != "invalid" or _missed(run)]
@@ -265,10 +269,15 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     if not missed and len({run.figures.users for run in runs}) == 1 and len(runs) > 1:
         if len(met) < FIRST_LOOK:
             return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
-        if not are_repeats([run for run in runs if _met(run)]):
+        counted = [run for run in runs if _met(run)]
+        if not are_repeats(counted):
             return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
+        if any(only_one_way([module.score_ms or 0.0 for module in each]) for each in _by_driver(counted)):
+            if len(counted) < SHOW_A_DRIFT:
+                return "make more runs: so far, a change of the server from run to run is not to be told from chance."
+            return "find out what changes from run to run, before you compare this server with another."
         return (
-            "make as many runs on another server, or with another setting, and compare them with these (loadsim"
+            "compare this server with another, or with another setting, by runs that take turns (loadsim"
             " compare); or find out how many users this server takes (loadsim capacity)."
         )
     if not missed:
@@ -289,6 +298,11 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
         f"the limit is between {max(met):,} and {min(missed):,} users. Measure numbers between them, each at least"
         " three times (loadsim capacity does so by itself)."
     )
+
+
+def _by_driver(runs: Sequence[RecordedRun]) -> Iterable[Sequence[DriverFigures]]:
+    """Return the figures of each driver in all runs, which have the same drivers."""
+    return zip(*(run.figures.by_protocol.values() for run in runs), strict=True)
 
 
 def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> tuple[Block, ...]:

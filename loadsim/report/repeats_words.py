@@ -31,7 +31,7 @@ def are_repeats(runs: Sequence[RecordedRun]) -> bool:
 def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
     """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score.
 
-    If the runs are repeats of one, through one driver, the text says whether they drift, or what they could show.
+    If the runs are repeats of one, through one driver, the text says whether they drift, and what they could show.
     """
     alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
     for run, load in zip(runs, loads, strict=True):
@@ -48,23 +48,35 @@ def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
             among = f" ({degraded} of them degraded)" if degraded else ""
             further = ""
             if len(found) == len(runs) >= FIRST_LOOK and not several and are_repeats(runs):
-                further = _trend(scores) or _detectable(scores, any(run.figures.embedded for run in runs))
+                further = _trend(scores) + _detectable(scores, any(run.figures.embedded for run in runs))
             yield (
                 f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}, with a median of {duration(median(scores))}.{further}"
+                f" {duration(max(scores))}{_apart(scores)}, with a median of {duration(median(scores))}.{further}"
             )
 
 
-def _trend(scores: Sequence[float]) -> str:
-    """Return that the scores, as shown, only rise or only fall in the order in which the runs were made."""
+def _apart(scores: Sequence[float]) -> str:
+    """Return by how much the greatest score is above the least, if that is a tenth or more."""
+    more = max(scores) / min(scores) - 1 if min(scores) > 0 else math.inf
+    return f" ({100 * more:,.0f} % more)" if 0.1 <= more < math.inf else ""
+
+
+def only_one_way(scores: Sequence[float]) -> str:
+    """Return "rise" or "fall" if the scores, as shown, do only so in the order of the runs, and else ""."""
     pairs = [pair for pair in pairwise(scores) if duration(pair[0]) != duration(pair[1])]
     rises = {one < another for one, another in pairs}
-    if len(pairs) < len(scores) - 1 or len(rises) > 1:
+    if len(pairs) < len(scores) - 1 or len(rises) != 1:
         return ""
-    which, sets = "higher" if rises == {True} else "lower", math.factorial(len(scores)) // 2
+    return "rise" if rises == {True} else "fall"
+
+
+def _trend(scores: Sequence[float]) -> str:
+    way, sets = only_one_way(scores), math.factorial(len(scores)) // 2
+    if not way:
+        return ""
     return (
-        f" Each is {which} than that of the run before. By chance alone, this is so in 1 of {sets:,} such sets; if the"
-        " server changes from run to run, let the sides of a comparison take turns."
+        f" From run to run, they only {way}. By chance alone, the scores of {len(scores)} equal runs only rise or only"
+        f" fall in 1 of {sets:,} cases."
     )
 
 

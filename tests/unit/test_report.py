@@ -589,7 +589,7 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
     runs, curve, differences, *_ = document.sections
     table, bounds, spread, differ_in, advice = runs.blocks
-    assert spread == "3 runs with 20 users have scores from 40.0 ms to 90.0 ms, with a median of 60.0 ms."
+    assert spread == "3 runs with 20 users have scores from 40.0 ms to 90.0 ms (125 % more), with a median of 60.0 ms."
     assert isinstance(table, Table)
     assert [column.title for column in table.columns[:5]] == ["Run", "Users", "Verdict", "Load made (%)", "Score (ms)"]
     assert [(*row[:3], row[4]) for row in table.rows] == [
@@ -673,7 +673,7 @@ def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]]
         ([(10, 60), (20, 40)], "repeat the runs from 10 to 20 users: fewer users missed what more users met."),
         ([(10, 40), (10, 60)], "run with fewer than 10 users"),
         ([(10, 40), (10, 45)], "repeat the run until at least 3 are valid: two may be alike by chance."),
-        ([(10, 40), (10, 45), (10, 42)], "make as many runs on another server, or with another setting, and compare"),
+        ([(10, 40), (10, 45), (10, 42)], "compare this server with another, or with another setting, by runs that"),
     ],
     ids=["all met", "all missed", "contradictory", "once met, once missed", "met twice", "met three times"],
 )

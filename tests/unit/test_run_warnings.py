@@ -74,21 +74,31 @@ def spread_of(place: Path, took_ms: list[float], **of_last: Any) -> tuple[str, s
 @pytest.mark.parametrize(
     ("took_ms", "words"),
     [
-        ([10, 20, 30], "Each is higher than that of the run before. By chance alone, this is so in 1 of 3 such sets;"),
-        ([40, 30, 20, 10], "Each is lower than that of the run before. By chance alone, this is so in 1 of 12 such"),
+        ([10, 20, 30], "From run to run, they only rise. By chance alone, the scores of 3 equal runs only rise or"),
+        (
+            [40, 30, 20, 10],
+            "they only fall. By chance alone, the scores of 4 equal runs only rise or only fall in 1 of 12",
+        ),
         ([10, 30, 20], "finds a difference with a probability of 80 % if one score is about 8.86 times the other."),
         ([20, 20, 20], "if one score is about 1.01 times the other."),
         ([10, 10.01, 10.02], "if one score is about 1.01 times the other."),
         ([1, 1000, 30], "With 3 such runs of each of two servers, loadsim compare could hardly show any difference."),
-        ([10, 20], "with a median of 15.0 ms."),
+        ([10, 20], "from 10.0 ms to 20.0 ms (100 % more), with a median of 15.0 ms."),
     ],
     ids=["slower", "faster", "up and down", "equal", "shown as equal", "far apart", "two"],
 )
-def test_repeats_drift_or_show_what_they_can(tmp_path: Path, took_ms: list[float], words: str) -> None:
-    """In the order in which they were made, whatever the order of their names; never both."""
-    spread, _ = spread_of(tmp_path, took_ms)
+def test_repeats_drift_and_show_what_they_can(tmp_path: Path, took_ms: list[float], words: str) -> None:
+    """In the order in which they were made, whatever the order of their names; a drift is to be repeated first."""
+    spread, advice = spread_of(tmp_path, took_ms)
     assert words in spread
-    assert (" than that of the run before" in spread) + ("such runs of each" in spread) == (len(took_ms) > 2)
+    assert ("such runs of each" in spread) == (len(took_ms) > 2)
+    assert ("they only" in spread) == advice.startswith("What to do next: make more runs")
+
+
+def test_a_drift_of_five_runs_is_no_chance(tmp_path: Path) -> None:
+    spread, advice = spread_of(tmp_path, [10, 12, 14, 16, 18])
+    assert "only rise or only fall in 1 of 60 cases" in spread
+    assert advice.startswith("What to do next: find out what changes from run to run, ")
 
 
 @pytest.mark.parametrize(
