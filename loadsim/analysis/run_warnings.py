@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadsim.errors import printable
+
 _NUMBER = re.compile(r"(?<![\w.,:+-])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d:]|[.,-]\w)")
 """Matches a number of a warning, but none in a name, an address or a time of day."""
 
@@ -29,7 +31,7 @@ def shared_warnings(warnings: Sequence[Sequence[str]]) -> list[SharedWarning]:
     """
     kinds: defaultdict[str, list[tuple[int, list[str]]]] = defaultdict(list)
     for run, of_run in enumerate(warnings):
-        for warning in of_run:
+        for warning in map(printable, of_run):
             kinds[_NUMBER.sub(_PLACE, warning)].append((run, _NUMBER.findall(warning)))
     found = []
     for kind, each in kinds.items():

@@ -49,7 +49,7 @@ def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
             f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
         )
     for one in shared_warnings([step.warnings or () for step in steps]):
-        yield f"In {_of_all(len(one.runs), steps)}: {printable(one.words)}"
+        yield f"In {_of_all(len(one.runs), steps)}: {one.words}"
 
 
 def _of_all(number: int, steps: Sequence[MeasuredStep]) -> str:

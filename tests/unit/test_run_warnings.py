@@ -31,9 +31,10 @@ CLEAR = "passwords cross the network in the clear"
         ([["1,024 lost"], ["7.5 lost"]], [((0, 1), "7.5 to 1,024 lost")]),
         ([["1 lost", "2 lost"], ["1 lost"]], [((0, 1), "1 to 2 lost")]),
         ([["late"], ["slow"], ["slow"]], [((1, 2), "slow"), ((0,), "late")]),
+        ([["a\0 1 b"], ["a\0 2 b"]], [((0, 1), "a\\x00 1 to 2 b")]),
         ([["12% of mail1"], ["40% of mail2"]], [((0,), "12% of mail1"), ((1,), "40% of mail2")]),
     ],
-    ids=["none", "one run", "the same", "other numbers", "twice in a run", "two kinds", "numbers in names"],
+    ids=["none", "one run", "the same", "other numbers", "twice in a run", "two kinds", "hostile", "numbers in names"],
 )
 def test_each_kind_is_found_once(warnings: list[list[str]], found: list[tuple[tuple[int, ...], str]]) -> None:
     """With the range of its numbers; those of most runs are the first."""
