@@ -1,4 +1,4 @@
-"""What the reports on several runs, and comparisons, say of repeats and of the warnings of single runs.
+"""Reports on several runs, and comparisons: their words on repeats, and the warnings of single runs.
 
 Seen from outside, this could be wrong so: who sees only the page on all runs does not learn of a warning, or not of
 the worst; each run adds a line of its own to a list that nobody reads; warnings of one side look like those of both;
@@ -89,7 +89,11 @@ def spread_of(place: Path, took_ms: list[float], **of_last: Any) -> tuple[str, s
     ids=["slower", "faster", "up and down", "equal", "shown as equal", "far apart", "two"],
 )
 def test_repeats_drift_and_show_what_they_can(tmp_path: Path, took_ms: list[float], words: str) -> None:
-    """In the order in which they were made, whatever the order of their names; a drift is to be repeated first."""
+    """The order is that of the starts of the runs, not of their names. After a drift, the advice is to make more runs.
+
+    The ratios are of 3.927 standard deviations of the logarithms: 79.8 % of 100,000 simulated comparisons by Welch's
+    test, with three runs a side, found that distance.
+    """
     spread, advice = spread_of(tmp_path, took_ms)
     assert words in spread
     assert ("such runs of each" in spread) == (len(took_ms) > 2)
