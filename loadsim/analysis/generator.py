@@ -67,9 +67,10 @@ class EngineHealth:
 class MachineHealth:
     """One machine over the window; None stands for figures that were not observed.
 
-    Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`: the
-    server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were kept on
-    separate cores. `unobserved_s` has begin and end of each gap between its samples while its engines took theirs.
+    Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`:
+    the server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were
+    kept on separate cores. `generator_cores` is the number of those that its engines may use. `unobserved_s` has
+    begin and end of each gap between its samples while its engines took theirs.
     """
 
     name: str
@@ -83,6 +84,7 @@ class MachineHealth:
     server_here: bool | None = None
     shares_cpus: bool | None = None
     pinned: bool = False
+    generator_cores: int | None = None
     unobserved_s: tuple[tuple[float, float], ...] = ()
 
 
@@ -238,6 +240,7 @@ def _machine_health(
         server_here=source.facts.get("server_here"),
         shares_cpus=source.facts.get("shares_cpus"),
         pinned=bool(source.facts.get("pinned")),
+        generator_cores=len(source.facts.get("generator_cpus") or ()) or cores,
         unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
     )
 

@@ -15,7 +15,8 @@ GAP_S = 3.0
 """Times above a limit with at most this gap count as one: each second has only a hundred ticks."""
 
 STOLEN_MEANWHILE_SHARE = 0.02
-"""A reason for a late event loop mentions at least this share stolen by others on the hardware, the likely cause."""
+"""A reason for a late event loop, and the advice, mention at least this share stolen by others on the hardware: it is
+the likely cause."""
 
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
@@ -96,16 +97,21 @@ def _above(figure: float | None, limit: float | None) -> bool:
     return figure is not None and limit is not None and figure > limit
 
 
-def advice(generator: Generator) -> str:
-    """Return the measures that may help a generator beyond its limits: `--pin` first, the others by their cost."""
+def advice(generator: Generator, compression: float) -> str:
+    """Return the measures that may help a generator beyond its limits: `--pin` first, the others by their cost.
+
+    A day with a `compression` above 1 may be longer.
+    """
     ways = []
-    if any(_above(machine.stolen_share, STOLEN_SHARE) for machine in generator.machines):
-        ways.append("hardware that is not shared with others")
+    if any((machine.stolen_share or 0.0) >= STOLEN_MEANWHILE_SHARE for machine in generator.machines):
+        ways.append("hardware that is not shared with others, or a time when they do less")
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
         ways.append("uvloop (pip install 'loadsim[fast]')")
     idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
-    if not generator.machines or len(generator.engines) < sum(machine.cores or 0 for machine in idle):
+    if not generator.machines or len(generator.engines) < sum(machine.generator_cores or 0 for machine in idle):
         ways.append("more engines")
+    if compression > 1:
+        ways.append("a longer day (run.day_length)")
     others = ", ".join([*ways, "fewer users", "another machine for the generator"])
     if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
         return f"run with --pin (as root), which keeps server and generator apart. If that does not suffice: {others}"

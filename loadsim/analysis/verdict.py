@@ -220,7 +220,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     invalid = [reason for _, reason in invalid_for]
     causes = {cause for cause, _ in invalid_for}
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
-    ways = [advice(facts.generator)] if over_limits else _keeping_up(facts, limits)
+    ways = [advice(facts.generator, facts.compression)] if over_limits else _keeping_up(facts, limits)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
     if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)

@@ -268,7 +268,7 @@ def describe(needs: Needs, resources: Resources) -> list[str]:
         lines.append(
             f"Busiest {BUSIEST_S:g} s: {needs.busiest_tasks_per_s:,.1f} tasks per second;"
             f" {'the embedded server' if resources.embedded else 'this machine'} keeps pace with about"
-            f" {resources.tasks_per_s:,.0f}"
+            f" {resources.tasks_per_s:,.0f}, if nothing else keeps it busy"
         )
     if needs.messages:
         took = timedelta(seconds=ceil(needs.messages / FILLED_PER_S))

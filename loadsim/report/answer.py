@@ -23,7 +23,7 @@ from loadsim.report.answer_tables import (
     score_rows,
     stress_table,
 )
-from loadsim.report.criterion_words import NOT_SHOWN, SCORES, found_words, judged, missed_in_words, wanted
+from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.table import table, text_table
@@ -196,14 +196,14 @@ def _criteria(summary: Summary) -> list[str]:
     What an invalid run does not miss is not judged.
     """
     results, early, invalid = summary.criteria, summary.verdict.ended_early, is_invalid(summary)
-    kept, kept_of_tasks = ("not judged", "not missed") if invalid else ("met", "met")
+    kept = "not judged" if invalid else "met"
     if not results:
         return []
     listed = [one for one in results if not (one.each and one.passed)]
     rows = [
         (
             one.name,
-            NOT_SHOWN if invalid and one.passed and one.name in SCORES else found_words(one),
+            found_words(one, valid=not invalid),
             wanted(one),
             kept if one.passed else "missed" if judged(one, early) else "not judged",
         )
@@ -211,6 +211,7 @@ def _criteria(summary: Summary) -> list[str]:
     ]
     each = sum(one.each for one in results)
     met = len(results) - len(listed)
-    of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} {kept_of_tasks}."
+    counted = f"{each - met} of {each} missed" if invalid else f"{'all' if met == each else f'{met} of'} {each} met"
+    of_tasks = f"Criteria of single tasks: {counted}."
     found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
     return ["", *found, *([of_tasks] if each else [])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loadsim.analysis.figures import Figures, GeneratorFigures
 from loadsim.analysis.generator import MachineHealth
+from loadsim.analysis.run_warnings import number_range
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
@@ -90,10 +91,15 @@ def _day(figures: Figures) -> str:
     return f"{words}; same task rate as {same_task_rate_as(figures)}"
 
 
-def same_task_rate_as(figures: Figures) -> str:
-    """Return the load-equivalent in words, and the share of the published mail if it is small: it makes less load."""
-    received = received_of_published(figures.received_share)
-    return f"{figures.load_equivalent_users:,} users with a day of 8 h{f', who receive {received}' if received else ''}"
+def same_task_rate_as(*runs: Figures) -> str:
+    """Return the load-equivalent of one run in words, or the least and the greatest of several.
+
+    It has the share of the published mail, the least of all runs, if that is small: the users make less load.
+    """
+    shares = [run.received_share for run in runs if run.received_share is not None]
+    received = received_of_published(min(shares, default=None))
+    users = number_range([f"{run.load_equivalent_users:,}" for run in runs])
+    return f"{users} users with a day of 8 h{f', who receive {received}' if received else ''}"
 
 
 def night_words(figures: Figures) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadsim.analysis.criteria import judge_each
 from loadsim.analysis.summary import Summary
-from loadsim.analysis.verdict import ENDED_EARLY, FULL_LOAD, server_failed
+from loadsim.analysis.verdict import ENDED_EARLY, FULL_LOAD, GENERATOR, server_failed
 from loadsim.model.criteria import DEFAULT, documents
 from loadsim.report.answer import NO_MEASUREMENT, missed_and_unjudged, passed_words
 from loadsim.report.answer_facts import count
@@ -79,7 +79,8 @@ def _of_invalid(summary: Summary, users: str) -> str:
         return f"The run with {users} was ended early: it is invalid"
     missed = f", and {_missed(summary)}" if passed_words(summary) == "criteria missed" else ""
     figure = "throughput" if summary.figures.stress else "score"
-    return f"No {figure} can be quoted for {users}: the run is invalid{missed}"
+    why = "the load generator was the bottleneck, and " if verdict.causes == (GENERATOR,) else ""
+    return f"No {figure} can be quoted for {users}: {why}the run is invalid{missed}"
 
 
 def _missed(summary: Summary) -> str:

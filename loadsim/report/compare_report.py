@@ -14,6 +14,7 @@ from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
+    equivalent_words,
     finding,
     has_infinite,
     interval_words,
@@ -83,10 +84,12 @@ def _first_screen(comparison: Comparison, names: Sequence[str]) -> Iterable[Bloc
         if len({(run.users, run.window_s.length_s) for run in runs}) == 1
         else (". Depending on the run, they have")
     )
+    same_rate = equivalent_words(comparison)
+    same_rate = f" Their task rate is that of {same_rate}." if same_rate else ""
     yield (
         f"{count(len(base), 'run')} of the base and {len(new)} of the new{with_all}"
-        f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}. Slower and faster refer to"
-        f" the score: {SCORE_IS}."
+        f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}.{same_rate} Slower and"
+        f" faster refer to the score: {SCORE_IS}."
     )
     if is_embedded(comparison):
         yield EMBEDDED
@@ -270,6 +273,8 @@ def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str
 
 
 def _scores(run: RecordedRun, name: str) -> Cell:
+    if run.summary.verdict.validity == "invalid":
+        return "not shown"
     found = [getattr(module, name) for module in run.figures.by_protocol.values()]
     return found[0] if len(found) == 1 else ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 

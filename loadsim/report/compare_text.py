@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK, level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.compared_run import RunFigures
+from loadsim.analysis.compared_run import BASE, NEW, RunFigures
 from loadsim.errors import printable
 from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import fitting, ms
+from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
+    equivalent_words,
     finding,
     has_infinite,
     interval_words,
@@ -54,7 +56,9 @@ def compare_text(comparison: Comparison, width: int | None = None, colours: bool
         [
             *([coloured(line, tone(comparison)) for line in first] if colours else first),
             *_broken([*_reasons(comparison), ""], width),
-            *_broken([_scenario(comparison), *_runs("Base", figures.base), *_runs("New", figures.new), ""], width),
+            *_broken(
+                [_scenario(comparison), *_runs("Base", BASE, comparison), *_runs("New", NEW, comparison), ""], width
+            ),
             *rows,
             *_broken([*_legend(figures, rows[0]), *_notes(comparison)], width),
             "",
@@ -87,20 +91,27 @@ def _reasons(comparison: Comparison) -> list[str]:
 
 
 def _scenario(comparison: Comparison) -> str:
-    return f"Scenario: {name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
+    same_rate = equivalent_words(comparison)
+    return (
+        f"Scenario: {name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
+        f"{f'; same task rate as {same_rate}' if same_rate else ''}"
+    )
 
 
-def _runs(title: str, runs: Sequence[RunFigures]) -> list[str]:
+def _runs(title: str, side: str, comparison: Comparison) -> list[str]:
+    runs: Sequence[RunFigures] = getattr(comparison.figures, side)
     servers = ", ".join(sorted({run.server for run in runs if run.server})) or "unknown"
     rows = [
         (
             f"  {printable(run.path)}",
-            f"score {' / '.join(map(ms, run.scores_ms.values())) or 'unknown'}",
+            "no score"
+            if run.validity == "invalid"
+            else f"score {' / '.join(map(ms, run.scores_ms.values())) or 'unknown'}",
             f"{run.failed:,} of {run.done:,} tasks failed",
         )
         for run in runs
     ]
-    verdicts = [f"{run.validity}, criteria {'met' if run.passed else 'missed'}" for run in runs]
+    verdicts = [verdict_words(run.summary).lower() for run in comparison.runs[side]]
     lines = [f"{title}: {count(len(runs), 'run')} on {servers}"]
     return [*lines, *(f"{line}; {verdict}" for line, verdict in zip(table(rows), verdicts, strict=True))]
 

@@ -12,7 +12,7 @@ from loadsim.analysis.compared_run import BASE, NEW, RESPONSE_SCORE, SCORE, RunF
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.report.answer_facts import count
+from loadsim.report.answer_facts import count, same_task_rate_as
 from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.figure_words import named
 
@@ -209,6 +209,14 @@ def window_words(comparison: Comparison) -> str:
     """Return the length of the window of the runs; each length, if runs that differ were compared by force."""
     found = _each(comparison, lambda run: run.figures.window_s.length_s)
     return f"window of {_either([f'{length_s:g} s' for length_s in found])}"
+
+
+def equivalent_words(comparison: Comparison) -> str | None:
+    """Return how many users with a day of 8 h have the task rate of the runs; None if it is their own number."""
+    runs = [run.figures for _, run in _runs(comparison)]
+    if all(run.load_equivalent_users in (None, run.users) for run in runs):
+        return None
+    return same_task_rate_as(*(run for run in runs if run.load_equivalent_users is not None))
 
 
 def name_words(comparison: Comparison) -> str | None:

@@ -19,11 +19,8 @@ LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
 _THOUSANDS = re.compile(r"(?<![\d.])\d{4,}(?!\d*e)")
 """Whole parts of numbers from 1000 on."""
 
-SCORES = ("score_ms", "response_score_ms")
-"""The names of the figures that an invalid run does not have."""
-
 NOT_SHOWN = "not shown: the run is invalid"
-"""Stands for the score of an invalid run."""
+"""Stands for a time of an invalid run."""
 
 NEAR = 0.01
 """A figure this near to a limit, as a share of it, keeps all digits: rounding might hide that it misses."""
@@ -85,16 +82,15 @@ def criteria_in_words(
 ) -> list[CriterionInWords]:
     """Return each criterion, and one line for all tasks that have the same criterion of each task.
 
-    A run that is not `valid` meets no criterion; one that it misses is a reason. A score that it does not miss is not
+    A run that is not `valid` meets no criterion; one that it misses is a reason. A time that it does not miss is not
     shown.
     """
     shown = []
     for one in results:
         if one.each:
             continue
-        counts = valid or not one.passed
-        found = found_words(one) if counts or one.name not in SCORES else NOT_SHOWN
-        known = counts and judged(one, ended_early)
+        known = (valid or not one.passed) and judged(one, ended_early)
+        found = found_words(one, valid)
         shown.append(CriterionInWords(one.passed and valid, named(one.name), found, wanted(one), known))
     of_each: dict[tuple[str, str], list[Result]] = {}
     for one in results:
@@ -105,8 +101,8 @@ def criteria_in_words(
         misses = [one for one in of_tasks if not one.passed]
         missed = len(misses)
         words = f"{of_task(last)} of each of {len(of_tasks)} tasks"
-        found = found_words(worst)
-        if any(one.figure != worst.figure for one in of_tasks):
+        found = found_words(worst, valid)
+        if found != NOT_SHOWN and any(one.figure != worst.figure for one in of_tasks):
             found += f" ({task_of(worst.name)}, the worst)"
         found += f"; {missed} missed" if missed > 1 else ""
         known = any(judged(one, ended_early) for one in misses) if misses else valid
@@ -131,9 +127,14 @@ def _distance(result: Result) -> tuple[bool, bool, float]:
     return (not result.passed, False, -figure if "min" in result.limits else figure)
 
 
-def found_words(result: Result) -> str:
-    """Return the figure of a criterion, not rounded if rounding would change the result."""
+def found_words(result: Result, valid: bool = True) -> str:
+    """Return the figure of a criterion, not rounded if rounding would change the result.
+
+    Of a run that is not `valid`, a time is not to be quoted: it is shown only if the run misses it.
+    """
     figure = result.figure
+    if not valid and result.passed and _is_time(result.name):
+        return NOT_SHOWN
     if figure is None or not _is_time(result.name):
         return _separated(result.found)
     near = any(abs(figure - limit) <= NEAR * abs(limit) for limit in result.limits.values() if math.isfinite(figure))

@@ -45,14 +45,16 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(Listing(NOT_JUDGED, tuple(missed_in_words(unjudged, with_names=False))))
     if verdict.warnings:
         blocks.append(Listing("Warnings", verdict.warnings))
+    invalid = verdict.validity == "invalid"
+    details: list[Block] = []
     if summary.criteria:
-        shown = criteria_in_words(summary.criteria, verdict.ended_early, valid=verdict.validity != "invalid")
-        blocks.append(_criteria(shown))
+        details.append(_criteria(criteria_in_words(summary.criteria, verdict.ended_early, valid=not invalid)))
     if limits := _limits(run):
-        blocks.append(limits)
-    if len(verdict.advice) > 1:
-        return (*blocks, Listing("What to do next", verdict.advice))
-    return (*blocks, f"What to do next: {_next(run)}")
+        details.append(limits)
+    advised = len(verdict.advice) > 1
+    next_step: Block = Listing("What to do next", verdict.advice) if advised else f"What to do next: {_next(run)}"
+    # The criteria of an invalid run are not judged: a reader looks for the way to a valid one.
+    return (*blocks, next_step, *details) if invalid else (*blocks, *details, next_step)
 
 
 def what_was_tested(run: RecordedRun) -> str:

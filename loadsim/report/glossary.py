@@ -58,8 +58,9 @@ WORDS_OF_A_PLAN = (
     ),
     (
         "Compressed day",
-        "The tasks of a whole day, in less time. Rates grow; sessions and mailboxes do not: it does not replace a run"
-        " with as many users as you expect.",
+        "The tasks of a whole day, in less time. The 8-hour equivalent is the number of users with a day of 8 h whose"
+        " tasks would come due at the same rate. Only rates grow; sessions and mailboxes do not: it does not replace a"
+        " run with as many users as you expect.",
     ),
 )
 """Words of runs with due times, which a closed loop lacks."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
-from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
-from loadsim.analysis.run_warnings import shared_warnings
+from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
@@ -32,9 +31,9 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
-from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
-from loadsim.report.repeats_words import are_repeats, only_one_way, spreads
+from loadsim.report.many_runs_advice import meets, misses, next_step
+from loadsim.report.repeats_words import spreads
 
 Series = Sequence[float | None]
 
@@ -60,9 +59,11 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     _table(runs, names),
                     *filter(None, (different_loads,)),
                     *_answers(runs, loads),
+                    *filter(None, (_equivalent(runs),)),
+                    *_reasons(runs, names),
                     *_warnings(runs, names),
                     _differing_names(facts),
-                    f"What to do next: {_next(runs, loads)}",
+                    f"What to do next: {next_step(runs, loads)}",
                 ),
             ),
             Section("Users and response times", _curve(runs, names, loads)),
@@ -121,6 +122,15 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
         ("Engine CPU (%)", 0, lambda one: _cpu_percent(one[0].figures)),
     )
+
+
+def _equivalent(runs: Sequence[RecordedRun]) -> str:
+    """Return how many users with a day of 8 h have the task rate of each user; "" for one, or if none is known."""
+    found = [(run.figures.load_equivalent_users, run.figures.users) for run in runs]
+    each = [f"{many / users:,.3g}" for many, users in found if many is not None]
+    if {*each} <= {"1"}:
+        return ""
+    return f"Each user has the task rate of {number_range(each)} users with a day of 8 h."
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
@@ -206,10 +216,10 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
     texts = []
     for load in dict.fromkeys(loads):
         of_load = [run for run, of_run in zip(runs, loads, strict=True) if of_run == load]
-        missed = {run.figures.users for run in of_load if _missed(run)}
-        met = {run.figures.users for run in of_load if _met(run)} - missed
-        invalid = sum(run.summary.verdict.validity == "invalid" and not _missed(run) for run in of_load)
-        degraded = sum(run.summary.verdict.validity == "degraded" and not _missed(run) for run in of_load)
+        missed = {run.figures.users for run in of_load if misses(run)}
+        met = {run.figures.users for run in of_load if meets(run)} - missed
+        invalid = sum(run.summary.verdict.validity == "invalid" and not misses(run) for run in of_load)
+        degraded = sum(run.summary.verdict.validity == "degraded" and not misses(run) for run in of_load)
         words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
         if len({run.figures.users for run in of_load}) == 1:
             tried = f"Only {of_load[0].figures.users:,} users were tried"
@@ -224,85 +234,26 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
     return tuple(texts)
 
 
-def _missed(run: RecordedRun) -> bool:
-    """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
-    verdict = run.summary.verdict
-    return server_failed(verdict.causes) or (verdict.validity != "invalid" and verdict.passed is False)
-
-
-def _met(run: RecordedRun) -> bool:
-    """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
-    return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
+def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
+    """Yield why runs are invalid or degraded, without the details behind a semicolon, which the runs' reports have."""
+    verdicts = [run.summary.verdict for run in runs]
+    invalid = any(verdict.validity == "invalid" for verdict in verdicts)
+    reasons = [[reason.partition(";")[0] for reason in verdict.defects] for verdict in verdicts]
+    yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", reasons, names)
 
 
 def _warnings(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
+    yield from _listing("Warnings", [run.summary.verdict.warnings for run in runs], names)
+
+
+def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str]) -> Iterator[Listing]:
+    """Yield the texts of all runs, each kind once, with the run or the number of runs that have it."""
     lines = []
-    for one in shared_warnings([run.summary.verdict.warnings for run in runs]):
-        which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(runs)} runs"
+    for one in shared_warnings(of_runs):
+        which = names[one.runs[0]] if len(one.runs) == 1 else f"{len(one.runs)} of {len(names)} runs"
         lines.append(f"{which}: {one.words}")
     if lines:
-        yield Listing("Warnings", tuple(lines))
-
-
-MEND = "mend what the reports on the single runs name, and run again."
-
-
-SHOW_A_DRIFT = 5
-"""The scores of this number of equal runs only rise or only fall by chance in 1 of 60 cases."""
-
-
-def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
-    """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
-    judged = [run for run in runs if run.summary.verdict.validity != "invalid" or _missed(run)]
-    if not judged:
-        return MEND
-    if any(loads):
-        return "compare only runs whose scores are comparable, or run again with one scenario."
-    if any(run.summary.verdict.passed is None and not _missed(run) for run in judged):
-        return "merge the logs of the other slices with these."
-    if any(run.figures.embedded for run in judged):
-        return YOUR_OWN
-    missed = [run.figures.users for run in judged if _missed(run)]
-    met = [run.figures.users for run in judged if _met(run) and run.figures.users not in missed]
-    if not missed and not met:
-        return MEND
-    if not missed and len({run.figures.users for run in runs}) == 1 and len(runs) > 1:
-        if len(met) < FIRST_LOOK:
-            return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
-        counted = [run for run in runs if _met(run)]
-        if not are_repeats(counted):
-            return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
-        if any(only_one_way([module.score_ms or 0.0 for module in each]) for each in _by_driver(counted)):
-            if len(counted) < SHOW_A_DRIFT:
-                return "make more runs: so far, a change of the server from run to run is not to be told from chance."
-            return "find out what changes from run to run, before you compare this server with another."
-        return (
-            "compare this server with another, or with another setting, by runs that take turns (loadsim"
-            " compare); or find out how many users this server takes (loadsim capacity)."
-        )
-    if not missed:
-        beyond = [run.figures.users for run in runs if not _met(run) and run.figures.users > max(met)]
-        if beyond:
-            return (
-                f"between {max(met):,} and {min(beyond):,} users, find where a run misses a criterion (loadsim capacity"
-                f" does so by itself). The report on the run with {min(beyond):,} says why it decides nothing."
-            )
-        return (
-            f"run with more than {max(met):,} users, until a criterion is missed (loadsim capacity does so by itself)."
-        )
-    if not met:
-        return f"run with fewer than {min(missed):,} users, or look into the report on that run for what was missed."
-    if max(met) > min(missed):
-        return f"repeat the runs from {min(missed):,} to {max(met):,} users: fewer users missed what more users met."
-    return (
-        f"the limit is between {max(met):,} and {min(missed):,} users. Measure numbers between them, each at least"
-        " three times (loadsim capacity does so by itself)."
-    )
-
-
-def _by_driver(runs: Sequence[RecordedRun]) -> Iterable[Sequence[DriverFigures]]:
-    """Return the figures of each driver in all runs, which have the same drivers."""
-    return zip(*(run.figures.by_protocol.values() for run in runs), strict=True)
+        yield Listing(caption, tuple(lines))
 
 
 def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> tuple[Block, ...]:

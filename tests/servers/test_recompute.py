@@ -64,6 +64,7 @@ LEFT_OUT = {
     "preparation.*": "facts of the log of each machine; tests/unit/test_removed_before.py holds them",
     "machines.*.server_here": FACT,
     "machines.*.shares_cpus": FACT,
+    "machines.*.generator_cores": FACT,
     "machines.*.pinned": FACT,
     "machines.*.unobserved_s": "it takes the samples of the machine's engines, and test_own_faults holds it",
 }

@@ -579,8 +579,10 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     invalid = "an invalid one" in line
     assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
     assert ("The ratios prove nothing: repeat the invalid runs until they are valid" in text) == invalid
-    shown = str(describe_comparison(comparison).sections[0].blocks)
-    assert ("'not shown: the run is invalid'" in shown) == invalid
+    report = describe_comparison(comparison)
+    assert ("'not shown: the run is invalid'" in str(report.sections[0].blocks)) == invalid
+    assert bool(re.search(r"  no score +0 of \d+ tasks failed; invalid, criteria not judged\n", text)) == invalid
+    assert ("'Invalid, criteria not judged', 'not shown', 'not shown'" in str(report.sections[2].blocks)) == invalid
     assert "\nWarning (--force): these runs should not be compared:\n" in text
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
@@ -705,6 +707,30 @@ def test_what_was_forced_is_shown_with_the_terms_of_all_runs(tmp_path: Path) -> 
     assert report.title == "sample or another, 2 or 3 users: new against base"
     assert ". Depending on the run, they have 2 or 3 simulated users and a window of 100 s or 90 s." in str(
         report.sections[0].blocks[0]
+    )
+
+
+def test_users_of_a_compressed_day_have_the_load_of_many(tmp_path: Path) -> None:
+    """2 users with a day of 300 s have the task rate of 192; of 240 s, that of 240: the least and the most are stated.
+
+    The mail of the run that has the least of the published mail is stated.
+    """
+
+    def planned(received_share: float) -> dict[str, Any]:
+        return {
+            "day_s": 300,
+            "planned_load": {"duration_s": 100.0, "tasks": {"READ": [5]}, "received_share": received_share},
+        }
+
+    base = [write_run(tmp_path, f"b{at}", **planned(0.8)) for at in (1, 2)]
+    new = [write_run(tmp_path, f"n{at}", **planned(0.75)) for at in (1, 2)]
+    comparison = compare_runs(base, new, force=True)
+    same_rate = "192 users with a day of 8 h, who receive 75 % of the published mail"
+    assert f"\nScenario: sample, 2 users, window of 100 s; same task rate as {same_rate}\n" in compare_text(comparison)
+    assert f" Their task rate is that of {same_rate}. " in str(describe_comparison(comparison).sections[0].blocks[0])
+    short = [write_run(tmp_path, f"s{at}", day_s=240) for at in (1, 2)]
+    assert "same task rate as 192 to 240 users with a day of 8 h, who" in compare_text(
+        compare_runs(base, short, force=True)
     )
 
 

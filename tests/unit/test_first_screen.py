@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from health_samples import sample
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
@@ -211,7 +212,17 @@ def test_the_banner_is_a_sentence(
 def test_it_says_what_to_do_next(tmp_path: Path, header: dict[str, Any], says: str) -> None:
     """By the verdict."""
     texts_there = texts(tmp_path, **{"criteria": {"score_ms": {"max": 1000}}} | header)
-    assert texts_there[-1].startswith(f"What to do next: {says}")
+    assert any(text.startswith(f"What to do next: {says}") for text in texts_there)
+
+
+@pytest.mark.parametrize(("hits", "first"), [(1, "Criteria"), (3, "What to do next")])
+def test_an_invalid_run_has_the_next_step_before_what_was_not_judged(tmp_path: Path, hits: int, first: str) -> None:
+    header = {"limits": {"hits": hits}, "criteria": {"score_ms": {"max": 1000}}}
+    sample_log(tmp_path / "a.tlog", [done("READ", 0, 5), done("READ", 1, 5)], header=header)
+    (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
+    criteria = next(at for at, block in enumerate(summary.blocks) if getattr(block, "caption", "") == "Criteria")
+    step = next(at for at, block in enumerate(summary.blocks) if str(block).startswith("What to do next"))
+    assert ("Criteria" if criteria < step else "What to do next") == first
 
 
 def test_a_score_of_enough_hits_is_to_be_repeated(tmp_path: Path) -> None:
@@ -233,15 +244,33 @@ def test_the_load_has_two_rates(tmp_path: Path) -> None:
     )
 
 
+def test_the_banner_says_that_the_generator_was_the_bottleneck(tmp_path: Path) -> None:
+    """A reader must not take a late event loop for a slow server; with another cause besides, it is one of several."""
+    work, health = [done("READ", at, 5) for at in range(200)], [sample(at, [9_000] * 100) for at in range(1, 101)]
+    verdicts = []
+    for name, hits in (("a", 1), ("b", 300)):
+        log = tmp_path / f"{name}.tlog"
+        sample_log(log, work, DELIVERED, header=MET | {"limits": {"hits": hits}}, health=health, facts=ENDED)
+        verdicts.append(document_of([str(log)], {}).verdict)
+    assert verdicts == [
+        "No score can be quoted for 2 users: the load generator was the bottleneck, and the run is invalid (invalid,"
+        " criteria not judged).",
+        "No score can be quoted for 2 users: the run is invalid (invalid, criteria not judged).",
+    ]
+
+
 def test_an_invalid_run_has_no_score(tmp_path: Path) -> None:
-    """Neither among the criteria, nor among the key figures; a missed limit is a reason, and stays."""
-    header = {"limits": {"hits": 5}, "criteria": {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1}}}
+    """Nor another time, among the criteria or the key figures; a missed limit is a reason, and stays, as do shares."""
+    criteria = {"score_ms": {"max": 1000}, "response_score_ms": {"max": 1}, "tasks.READ.p95_ms": {"max": 9}}
+    header = {"limits": {"hits": 5}, "criteria": {**criteria, "failed_share": {"max": 0.5}}}
     sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)], header=header | {"day_s": 100, "profile_day_s": 28800})
     (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
     tables = {block.caption: block for block in summary.blocks if isinstance(block, Table)}
     assert tables["Criteria"].rows == (
         ("Score", "not shown: the run is invalid", "at most 1,000 ms", "- not judged"),
         ("Score from due times", "5.0 ms", "at most 1 ms", "\N{MULTIPLICATION SIGN} missed"),
+        ("95th percentile of READ", "not shown: the run is invalid", "at most 9 ms", "- not judged"),
+        ("Failed tasks", "0 %", "at most 50 %", "- not judged"),
     )
     figures = {row[0]: row[1] for row in tables["Key figures"].rows}
     assert figures["Score, from when tasks began"] == "not shown: the run is invalid"

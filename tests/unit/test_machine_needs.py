@@ -207,7 +207,7 @@ def test_the_needs_are_told_in_words() -> None:
     assert describe(NEEDS, EQUAL) == [
         "Needs, about: memory 1.0 GiB (1.0 GiB available), logs 1.0 MiB (1.0 MiB available)",
         "Open files: 100 in each of 2 engines (100 allowed)",
-        "Busiest 10 s: 50.0 tasks per second; this machine keeps pace with about 50",
+        "Busiest 10 s: 50.0 tasks per second; this machine keeps pace with about 50, if nothing else keeps it busy",
         "First preparation: 1,401 messages into 10 mailboxes, about 0:00:02 on a Dovecot with two cores",
     ]
     assert describe(replace(NEEDS, log_bytes=None, pace=None, messages=0, engines=1), UNKNOWN) == [

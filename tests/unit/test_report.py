@@ -58,7 +58,7 @@ from loadsim.errors import LogError
 from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
 from loadsim.report.differences import differing_in_words
-from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
+from loadsim.report.document import Axis, Chart, Column, Document, Line, Listing, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
 from loadsim.report.many_runs import SAME, _refused, describe_runs
 from loadsim.report.markdown import to_markdown
@@ -668,7 +668,7 @@ def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]]
 @pytest.mark.parametrize(
     ("runs", "says"),
     [
-        ([(10, 10), (20, 40)], "run with more than 20 users, until a criterion is missed (loadsim capacity does so"),
+        ([(10, 10), (20, 40)], "run with more than 20 users, until a criterion is missed (loadsim capacity does so by"),
         ([(10, 60), (20, 70)], "run with fewer than 10 users, or look into the report on that run"),
         ([(10, 60), (20, 40)], "repeat the runs from 10 to 20 users: fewer users missed what more users met."),
         ([(10, 40), (10, 60)], "run with fewer than 10 users"),
@@ -684,6 +684,20 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
+def test_several_invalid_runs_have_their_reason_on_the_page(tmp_path: Path) -> None:
+    """Once, with the range of its figures, and the advice that all have: nobody must open three reports for it."""
+    for at, lag_us in enumerate((7_000, 8_000, 9_800)):
+        header = {"users": 10, "engine_users": 10, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        health = [sample(second, [lag_us] * 100) for second in range(1, 101)]
+        write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header, health=health)
+    *_, advice = blocks = document_of([str(tmp_path / str(at)) for at in range(3)], {}).sections[0].blocks
+    (reasons,) = [block for block in blocks if isinstance(block, Listing)]
+    late = "the event loop of engine c1.0 was late: 99th percentile 7.0 to 9.8 ms, at most 2 ms allowed"
+    assert reasons.caption == "Why runs are not valid"
+    assert f"3 of 3 runs: {late}" in reasons.items
+    assert str(advice).startswith("What to do next: ") and "another machine for the generator" in str(advice)
 
 
 @pytest.mark.parametrize(
@@ -747,6 +761,25 @@ def test_a_server_that_did_not_take_the_load_has_no_capacity_there(
     assert document.verdict == verdict
     assert document.sections[0].blocks[1] == capacity
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
+
+
+@pytest.mark.parametrize(
+    ("days_s", "words"),
+    [
+        ((28_800, 28_800), None),
+        ((300, 300), "Each user has the task rate of 96 users with a day of 8 h."),
+        ((300, 28_800), "Each user has the task rate of 1 to 96 users with a day of 8 h."),
+    ],
+)
+def test_users_of_a_compressed_day_are_not_all_that_is_stated(
+    tmp_path: Path, days_s: tuple[int, int], words: str | None
+) -> None:
+    """Of a day of 300 s, each user makes the load of 96 with one of 8 h."""
+    for day_s, users in zip(days_s, (10, 20), strict=True):
+        header = {"users": users, "engine_users": users, "run": f"run-{users}", "day_s": day_s}
+        write_sample(tmp_path / str(users) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header)
+    blocks = document_of([str(tmp_path / str(users)) for users in (10, 20)], {}).sections[0].blocks
+    assert [block for block in blocks if str(block).startswith("Each user has")] == ([words] if words else [])
 
 
 def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
@@ -932,7 +965,8 @@ def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) 
     only = document_of([str(tmp_path / "b"), str(tmp_path / "b")], {})
     assert only.verdict == "no run can be judged: all 2 are invalid"
     assert only.sections[0].blocks[-1] == (
-        "What to do next: mend what the reports on the single runs name, and run again."
+        "What to do next: for more hits, more days (run.days), more users, or a longer window that fits into the run"
+        " (run.window)."
     )
 
 
