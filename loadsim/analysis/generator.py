@@ -69,7 +69,7 @@ class MachineHealth:
 
     Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`:
     the server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were
-    kept on separate cores. `generator_cores` is the number of those that its engines may use. `unobserved_s` has
+    kept on separate cores. `generator_cores` is the most cores that engines may have. `unobserved_s` has
     begin and end of each gap between its samples while its engines took theirs.
     """
 
@@ -240,7 +240,7 @@ def _machine_health(
         server_here=source.facts.get("server_here"),
         shares_cpus=source.facts.get("shares_cpus"),
         pinned=bool(source.facts.get("pinned")),
-        generator_cores=len(source.facts.get("generator_cpus") or ()) or cores,
+        generator_cores=max(cores // 2, 1) if cores and source.facts.get("pinned") else cores,
         unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
     )
 

@@ -17,6 +17,9 @@ from loadsim.timinglog.planned_load import LEFT_OUT, received_of_published
 MUCH_LESS, FEW_PLANNED = 0.95, 50
 """A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
 
+AS_USUAL = 0.05
+"""The load of a user that differs by less from that of one with a day of 8 h is not stated."""
+
 MOST_FAILURES = 5
 """At most this number of kinds of failure is named."""
 
@@ -91,6 +94,13 @@ def _day(figures: Figures) -> str:
     return f"{words}; same task rate as {same_task_rate_as(figures)}"
 
 
+def load_of_a_user(figures: Figures) -> float | None:
+    """Return how many users with a day of 8 h have the task rate of each user; None if it is unknown."""
+    if figures.load_equivalent_users is None or not figures.users:
+        return None
+    return figures.load_equivalent_users / figures.users
+
+
 def same_task_rate_as(*runs: Figures) -> str:
     """Return the load-equivalent of one run in words, or the least and the greatest of several.
 
@@ -98,8 +108,9 @@ def same_task_rate_as(*runs: Figures) -> str:
     """
     shares = [run.received_share for run in runs if run.received_share is not None]
     received = received_of_published(min(shares, default=None))
+    least = "at least " if len({*shares}) > 1 else ""
     users = number_range([f"{run.load_equivalent_users:,}" for run in runs])
-    return f"{users} users with a day of 8 h{f', who receive {received}' if received else ''}"
+    return f"{users} users with a day of 8 h{f', who receive {least}{received}' if received else ''}"
 
 
 def night_words(figures: Figures) -> str:

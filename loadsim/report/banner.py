@@ -79,8 +79,8 @@ def _of_invalid(summary: Summary, users: str) -> str:
         return f"The run with {users} was ended early: it is invalid"
     missed = f", and {_missed(summary)}" if passed_words(summary) == "criteria missed" else ""
     figure = "throughput" if summary.figures.stress else "score"
-    why = "the load generator was the bottleneck, and " if verdict.causes == (GENERATOR,) else ""
-    return f"No {figure} can be quoted for {users}: {why}the run is invalid{missed}"
+    why = " because of the load generator" if verdict.causes == (GENERATOR,) else ""
+    return f"No {figure} can be quoted for {users}: the run is invalid{why}{missed}"
 
 
 def _missed(summary: Summary) -> str:

@@ -22,6 +22,7 @@ from loadsim.analysis.capacity_step import MeasuredStep, Time
 from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
+from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import duration
 from loadsim.report.figure_words import reason_in_words
@@ -37,9 +38,6 @@ MOST_REASONS = 3
 
 CONTENDED = "in doubt, since other work shared the server's cores"
 """Follows a capacity that is not the server's own."""
-
-AS_USUAL = 0.05
-"""A load that differs less from that of a user with a day of 8 h is not stated for each user."""
 
 NOT_SHOWN = "not shown"
 """Stands for a time of an invalid run."""

@@ -12,7 +12,7 @@ from loadsim.analysis.compared_run import BASE, NEW, RESPONSE_SCORE, SCORE, RunF
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.report.answer_facts import count, same_task_rate_as
+from loadsim.report.answer_facts import AS_USUAL, count, load_of_a_user, same_task_rate_as
 from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.figure_words import named
 
@@ -214,7 +214,7 @@ def window_words(comparison: Comparison) -> str:
 def equivalent_words(comparison: Comparison) -> str | None:
     """Return how many users with a day of 8 h have the task rate of the runs; None if it is their own number."""
     runs = [run.figures for _, run in _runs(comparison)]
-    if all(run.load_equivalent_users in (None, run.users) for run in runs):
+    if all(abs((load_of_a_user(run) or 1.0) - 1) < AS_USUAL for run in runs):
         return None
     return same_task_rate_as(*(run for run in runs if run.load_equivalent_users is not None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
@@ -12,6 +13,7 @@ from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.verdict import Totals, server_failed
 from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
 from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import upper_limits_ms
 from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
@@ -36,6 +38,9 @@ from loadsim.report.many_runs_advice import meets, misses, next_step
 from loadsim.report.repeats_words import spreads
 
 Series = Sequence[float | None]
+
+_MOMENT = re.compile(r"; above it in [^;]*")
+"""Matches the times of a run in a reason."""
 
 
 def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
@@ -126,11 +131,11 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
 
 def _equivalent(runs: Sequence[RecordedRun]) -> str:
     """Return how many users with a day of 8 h have the task rate of each user; "" for one, or if none is known."""
-    found = [(run.figures.load_equivalent_users, run.figures.users) for run in runs]
-    each = [f"{many / users:,.3g}" for many, users in found if many is not None]
-    if {*each} <= {"1"}:
+    each = [ratio for run in runs if (ratio := load_of_a_user(run.figures)) is not None]
+    if all(abs(ratio - 1) < AS_USUAL for ratio in each):
         return ""
-    return f"Each user has the task rate of {number_range(each)} users with a day of 8 h."
+    shown = number_range([f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}" for ratio in each])
+    return f"Each user has the task rate of {shown} users with a day of 8 h."
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
@@ -235,10 +240,10 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, .
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield why runs are invalid or degraded, without the details behind a semicolon, which the runs' reports have."""
+    """Yield why runs are invalid or degraded, without the times of each run at which a limit was exceeded."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
-    reasons = [[reason.partition(";")[0] for reason in verdict.defects] for verdict in verdicts]
+    reasons = [[_MOMENT.sub("", reason) for reason in verdict.defects] for verdict in verdicts]
     yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", reasons, names)
 
 

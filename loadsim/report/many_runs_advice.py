@@ -25,8 +25,10 @@ def next_step(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
     judged = [run for run in runs if run.summary.verdict.validity != "invalid" or misses(run)]
     if not judged:
-        first, *others = {run.summary.verdict.advice for run in runs}
-        return MEND if others or not first else f"{'; '.join(first)}."
+        causes = {run.summary.verdict.causes for run in runs}
+        advice = [run.summary.verdict.advice for run in runs]
+        # Of one cause, the longest advice has the measures of the others.
+        return f"{'; '.join(max(advice, key=lambda one: len(str(one))))}." if len(causes) == 1 and all(advice) else MEND
     if any(loads):
         return "compare only runs whose scores are comparable, or run again with one scenario."
     if any(run.summary.verdict.passed is None and not misses(run) for run in judged):

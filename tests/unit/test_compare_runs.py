@@ -725,7 +725,7 @@ def test_users_of_a_compressed_day_have_the_load_of_many(tmp_path: Path) -> None
     base = [write_run(tmp_path, f"b{at}", **planned(0.8)) for at in (1, 2)]
     new = [write_run(tmp_path, f"n{at}", **planned(0.75)) for at in (1, 2)]
     comparison = compare_runs(base, new, force=True)
-    same_rate = "192 users with a day of 8 h, who receive 75 % of the published mail"
+    same_rate = "192 users with a day of 8 h, who receive at least 75 % of the published mail"
     assert f"\nScenario: sample, 2 users, window of 100 s; same task rate as {same_rate}\n" in compare_text(comparison)
     assert f" Their task rate is that of {same_rate}. " in str(describe_comparison(comparison).sections[0].blocks[0])
     short = [write_run(tmp_path, f"s{at}", day_s=240) for at in (1, 2)]

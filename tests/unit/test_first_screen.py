@@ -244,7 +244,7 @@ def test_the_load_has_two_rates(tmp_path: Path) -> None:
     )
 
 
-def test_the_banner_says_that_the_generator_was_the_bottleneck(tmp_path: Path) -> None:
+def test_the_banner_says_that_the_generator_was_the_reason(tmp_path: Path) -> None:
     """A reader must not take a late event loop for a slow server; with another cause besides, it is one of several."""
     work, health = [done("READ", at, 5) for at in range(200)], [sample(at, [9_000] * 100) for at in range(1, 101)]
     verdicts = []
@@ -253,8 +253,8 @@ def test_the_banner_says_that_the_generator_was_the_bottleneck(tmp_path: Path) -
         sample_log(log, work, DELIVERED, header=MET | {"limits": {"hits": hits}}, health=health, facts=ENDED)
         verdicts.append(document_of([str(log)], {}).verdict)
     assert verdicts == [
-        "No score can be quoted for 2 users: the load generator was the bottleneck, and the run is invalid (invalid,"
-        " criteria not judged).",
+        "No score can be quoted for 2 users: the run is invalid because of the load generator (invalid, criteria not"
+        " judged).",
         "No score can be quoted for 2 users: the run is invalid (invalid, criteria not judged).",
     ]
 

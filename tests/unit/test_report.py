@@ -782,6 +782,18 @@ def test_users_of_a_compressed_day_are_not_all_that_is_stated(
     assert [block for block in blocks if str(block).startswith("Each user has")] == ([words] if words else [])
 
 
+def test_a_usual_day_has_no_load_of_a_user(tmp_path: Path) -> None:
+    """Nor has one with 97 % of its load made, nor a run without users, which has no load at all."""
+    runs = []
+    for users in (0, 200):
+        header = {"users": users, "engine_users": users, "run": f"run-{users}"}
+        write_sample(tmp_path / str(users) / "a.tlog", [done("READ", 500, 10)], header=header)
+        run = read_run(str(tmp_path / str(users)))
+        made = replace(run.summary.figures, load_equivalent_users=0.97 * users)
+        runs.append(replace(run, summary=replace(run.summary, figures=made)))
+    assert "Each user has" not in str(describe_runs(runs, {}).sections[0].blocks)
+
+
 def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     """With 30 users the run has too few hits; with 5 it does not matter."""
     for users, hits in ((5, 5), (10, 1), (30, 5)):
