@@ -134,7 +134,7 @@ def _equivalent(runs: Sequence[RecordedRun]) -> str:
     each = [ratio for run in runs if (ratio := load_of_a_user(run.figures)) is not None]
     if all(abs(ratio - 1) < AS_USUAL for ratio in each):
         return ""
-    shown = number_range([f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2g}" for ratio in each])
+    shown = number_range([f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}" for ratio in each])
     return f"Each user has the task rate of {shown} users with a day of 8 h."
 
 

@@ -768,6 +768,7 @@ def test_a_server_that_did_not_take_the_load_has_no_capacity_there(
     [
         ((28_800, 28_800), None),
         ((300, 300), "Each user has the task rate of 96 users with a day of 8 h."),
+        ((289, 289), "Each user has the task rate of 100 users with a day of 8 h."),
         ((300, 28_800), "Each user has the task rate of 1 to 96 users with a day of 8 h."),
     ],
 )
