@@ -795,6 +795,24 @@ def test_a_usual_day_has_no_load_of_a_user(tmp_path: Path) -> None:
     assert "Each user has" not in str(describe_runs(runs, {}).sections[0].blocks)
 
 
+def test_a_shared_reason_keeps_its_cause(tmp_path: Path) -> None:
+    """What others took of the processor stays, and so does a second reason; only the times of one run are left out."""
+    runs = []
+    for at, (took, rest) in enumerate(((3, ""), (8, ", with short breaks"))):
+        write_sample(tmp_path / str(at) / "a.tlog", [done("READ", 500, 10)], header={"run": f"run-{at}"})
+        run = read_run(str(tmp_path / str(at)))
+        late = (
+            f"late; above it in {at} of 150 s, longest from 1 s to 2 s of the run{rest}; others took {took}% of the CPU"
+        )
+        verdict = replace(run.summary.verdict, validity="invalid", defects=(late, "few hits; more are needed"))
+        runs.append(replace(run, summary=replace(run.summary, verdict=verdict)))
+    (reasons,) = [one for one in describe_runs(runs, {}).sections[0].blocks if isinstance(one, Listing)]
+    assert reasons.items == (
+        "2 of 2 runs: late; others took 3 to 8% of the CPU",
+        "2 of 2 runs: few hits; more are needed",
+    )
+
+
 def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     """With 30 users the run has too few hits; with 5 it does not matter."""
     for users, hits in ((5, 5), (10, 1), (30, 5)):
