@@ -10,10 +10,13 @@ import gc
 import io
 import logging
 import math
+import os
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+from atexit import register
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -22,6 +25,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import keeper
 from imap_script import certificate
 from timing_samples import HEADER
 from virtual_runs import Tape, contents, quiet, scenario_of
@@ -208,10 +212,17 @@ class Middle:
             await asyncio.sleep(0)
 
 
+def _directory() -> Path:
+    """Return a new directory, which is removed with the process, and by the keeper of a killed test run."""
+    directory = Path(tempfile.mkdtemp(prefix="loadsim-hostile-", dir=os.environ.get(keeper.PLACE)))
+    register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
 @cache
 def tls_files() -> tuple[Path, Any]:
     """A certificate for the middle."""
-    return certificate(Path(tempfile.mkdtemp(prefix="loadsim-hostile-")), f"IP:{HOST}")
+    return certificate(_directory(), f"IP:{HOST}")
 
 
 def server_tls() -> Any:
@@ -453,7 +464,7 @@ def _leaves(error: BaseException) -> str:
 
 @cache
 def _scenario() -> Scenario:
-    place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
+    place = _directory()
     return scenario_of(
         place, (PROFILE, USERS), day=f"{DAY_S:g}s", accounts={"user": "user{index}", "password": PASSWORD}
     )
@@ -461,6 +472,6 @@ def _scenario() -> Scenario:
 
 @cache
 def _provisioned() -> Scenario:
-    place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
+    place = _directory()
     topology = [{"profile": str(place / "profile0.yaml"), "users": 2, "protocol": "imap"}]
     return scenario_of(place, (PROFILE, 2), topology=topology, accounts={"user": "user{index}", "password": PASSWORD})
