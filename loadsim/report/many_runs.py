@@ -72,7 +72,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                 ),
             ),
             Section("Users and response times", _curve(runs, names, loads)),
-            Section("What differs between the runs", (_what_differs(facts, names),)),
+            *_what_differs(facts, names),
             Section("How to read this", tuple(_how_to_read(runs))),
             Section("Disclosure", (same_table(facts),)),
             glossary(_all_stress(runs), WORDS_OF_RUNS),
@@ -190,9 +190,9 @@ def _differing_names(facts: Facts) -> str:
     return f"The runs differ in: {differing_in_words(different)}. The values are below the charts."
 
 
-def _what_differs(facts: Facts, names: Sequence[str]) -> Block:
-    different = differing(facts)
-    return differing_table(different, names) if different else SAME
+def _what_differs(facts: Facts, names: Sequence[str]) -> Iterator[Section]:
+    if different := differing(facts):
+        yield Section("What differs between the runs", (differing_table(different, names),))
 
 
 def _failed_percent(tasks: Totals) -> float | None:

@@ -502,6 +502,7 @@ def test_the_processes_with_open_files_are_no_difference(tmp_path: Path) -> None
         _write_health(tmp_path / name / "machine.tlog", header, [], {"server_file_systems": systems})
     same, other = (document_of([str(tmp_path / name) for name in names], {}) for names in ("ab", "abc"))
     assert SAME in same.sections[0].blocks
+    assert "What differs between the runs" not in [section.title for section in same.sections]
     (differing,) = other.sections[2].blocks
     assert isinstance(differing, Table)
     assert differing.rows == (
