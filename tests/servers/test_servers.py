@@ -515,7 +515,8 @@ def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_director
 @pytest.mark.servers
 def test_servers_end_with_a_killed_command(scenario: Path, server_directory: Path) -> None:
     """Dovecot and Postfix do not outlive `loadsim server`, although it is killed."""
-    command = [*LOADSIM, "server", "dovecot-postfix", str(scenario), "--dir", str(server_directory)]
+    ports = ["--imap-port", str(free_port()), "--smtp-port", str(free_port())]
+    command = [*LOADSIM, "server", "dovecot-postfix", str(scenario), "--dir", str(server_directory), *ports]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert any("Ctrl-C" in line for line in process.stdout)
