@@ -79,5 +79,5 @@ def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> li
         f"the preparation removed {found.removed:,} messages, until {found.ended_before_window_s:.0f} s before the"
         " window, and the server's files are on ext4 without a journal: the server may be slower for"
         f" {SLOW_S / 60:.0f} min after the removal, by different amounts from run to run. To avoid it, remove the mail"
-        " with loadsim init, and begin the run as long after it (loadsim cannot check that)"
+        f" with loadsim init, and begin the run {SLOW_S / 60:.0f} min after it (loadsim cannot check that)"
     ]

@@ -17,6 +17,7 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.analysis.compare import FIRST_LOOK
+from loadsim.analysis.preparation import SLOW_S
 from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
@@ -174,24 +175,33 @@ def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     repeats = [*_before(this, result.directory), this]
     if len(repeats) >= FIRST_LOOK:
         return _next_lines("look at these repeats", [_report_on(repeats)])
-    further = f"{this}-2" if args.out is None else _next_name(this)
+    further = [f"{this}-2" if args.out is None else _next_name(this)]
+    while len(repeats) + len(further) < FIRST_LOOK:
+        further.append(_next_name(further[-1]))
     again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
+    prepare = f"{program_name()} init {shlex.join(again)}"
     again += ["--pin"] if args.pin else []
     again += [] if args.engines is None else ["--engines", str(args.engines)]
     under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
     program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
-    once_more = f"{program} run {shlex.join([*again, '--out', further])}"
-    return _next_lines("repeat this at least twice", [once_more, _report_on([*repeats, further])])
+    runs = [f"{program} run {shlex.join([*again, '--out', name])}" for name in further]
+    prepared = result.summary.figures.preparation
+    before = [prepare] if prepared is not None and prepared.suffers else []
+    wait = f"Before each run, type the first line, and wait {SLOW_S / 60:.0f} min: see the warning."
+    times = "once" if len(runs) == 1 else "twice"
+    commands = [*before, *runs, _report_on([*repeats, *further])]
+    return _next_lines(f"repeat this {times} or more", commands, wait if before else "")
 
 
 def _report_on(repeats: Sequence[str]) -> str:
     return f"{program_name()} report {shlex.join(repeats)} -o repeats.html"
 
 
-def _next_lines(what: str, commands: Sequence[str]) -> list[str]:
+def _next_lines(what: str, commands: Sequence[str], before: str = "") -> list[str]:
     return [
-        f"Next, {what}: the report shows how far the scores differ,",
-        "and loadsim compare how far those of two servers do.",
+        f"Next, {what}: the report shows how far the scores differ.",
+        "loadsim compare compares such runs with those of another server or release.",
+        *filter(None, [before]),
         *(f"  {command}" for command in commands),
     ]
 
@@ -238,7 +248,8 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
     return [
         *lines,
         "",
-        "Next, with a mail server of your own (docs/tutorial.md starts one here):",
+        "Next: docs/tutorial.md goes on with this run, then with Dovecot and Postfix on",
+        "this machine. With a mail server of your own:",
         f"  {program} new my-server",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml {TRY_OPTIONS}",

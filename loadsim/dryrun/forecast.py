@@ -93,7 +93,10 @@ def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]
     received = received_of_published(None if load is None else load.received_share)
     if not (received and scenario.little_mail):
         return scenario.little_mail
-    return (f"users receive {received}, because the scenario has no distribution lists (lists.count: 0)",)
+    return (
+        f"users receive {received}, because the scenario has no distribution lists: set lists.count, and create the"
+        " lists on the server (loadsim topology export writes them)",
+    )
 
 
 def _with_remedy(why: str, scenario: Scenario, found: Iterator[Scenario]) -> str:

@@ -91,7 +91,7 @@ def _day(figures: Figures) -> str:
         words += f"; {shape_words(figures.day_shape)}; {figures.window_factor:.3g} times in the window"
     if figures.load_equivalent_users == figures.users:
         return words
-    return f"{words}; same task rate as {same_task_rate_as(figures)}"
+    return f"{words}; same task rate as {same_task_rate_as(figures)}; mailboxes and sessions of {figures.users:,}"
 
 
 def load_of_a_user(figures: Figures) -> float | None:

@@ -140,8 +140,8 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
 
 
 UNKNOWN_LIMIT = (
-    "What limits: not known. The probe host did not measure the server's machine over the window: set probes.host={} if"
-    " the load runs there, or declare a monitor there (monitors)."
+    "Nearest to full: not known. The probe host did not measure the server's machine over the window: set"
+    " probes.host={} if the load runs there, or declare a monitor there (monitors)."
 )
 
 
@@ -151,10 +151,10 @@ def _limits(run: RecordedRun) -> str:
     "" if no probe measured the embedded server, of which nothing is learnt.
     """
     candidates = [one for one in run.figures.resources or () if one.server_here is not False]
-    lines = [f"{line[:1].lower()}{line[1:]}" for line in resource_lines(candidates)]
+    lines = resource_lines(candidates)
     if not lines:
         return "" if run.figures.embedded else UNKNOWN_LIMIT
-    return f"What limits: {'; '.join(lines)}."
+    return f"{'; '.join(lines)}."
 
 
 def few_hits(run: RecordedRun) -> str:
@@ -199,6 +199,6 @@ def _next(run: RecordedRun) -> str:
     if few:
         return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
     return (
-        "repeat the run at least three times before you quote its score; then try more users, which may need another"
-        " machine for the load."
+        "repeat the run twice or more before you quote its score; then try more users, which may need another machine"
+        " for the load."
     )

@@ -114,7 +114,9 @@ def headline(figures: Figures, validity: str) -> str:
 def subtitle(run: RecordedRun) -> str:
     at = begun(run)
     part = run.figures.slice and f"slice {run.figures.slice} only"
-    parts = (run.figures.run and f"Run {run.figures.run}", part, at and f"begun {at}", run.figures.server)
+    drivers = run.figures.by_protocol
+    driver = f"driver{'s' * (len(drivers) > 1)} {', '.join(drivers)}" if drivers else None
+    parts = (run.figures.run and f"Run {run.figures.run}", part, at and f"begun {at}", run.figures.server, driver)
     return "; ".join(filter(None, parts))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadsim.analysis.resources import Resource
+from loadsim.analysis.resources import INSTEAD, UNMEASURED, Resource
 from loadsim.errors import printable
 from loadsim.report.document import Table, table_of
 
@@ -47,11 +47,16 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
     for machine in dict.fromkeys(map(_machine, resources or ())):
         own = [one for one in resources or () if _machine(one) == machine]
         known = [one for one in own if one.share is not None]
-        named = [f"{one.name} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
+        named = [f"{_name(one)} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
         unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.share is None)
         if named:
             lines.append(f"Nearest to full on {machine}: {', '.join(named)}{unknown}; evidence, no proof")
     return lines
+
+
+def _name(resource: Resource) -> str:
+    """Return the name; another line of the answer has the share of all cores."""
+    return UNMEASURED.get(resource.figure, resource.name) if resource.figure in INSTEAD.values() else resource.name
 
 
 def _more(resource: Resource) -> str:

@@ -146,7 +146,10 @@ def read_capacity(directory: Path) -> Capacity:
     except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
     if found is None:
-        raise ConfigError(f"{path}: expected a finished search, found {len(steps)} steps of one (resume it)")
+        made = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+        raise ConfigError(
+            f"{path}: expected a finished search, found one that has made {made} so far; loadsim capacity resumes it"
+        )
     return Capacity(directory, terms, steps, found, confirming, refused, predicted)
 
 

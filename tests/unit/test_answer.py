@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
 
 from loadsim.analysis.per_run import in_tenths
+from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.score import CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
@@ -242,18 +243,18 @@ def options_of(*words: str) -> argparse.Namespace:
 
 
 def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands work as they are printed: the same run again, and a report on both, without runs of another day."""
+    """The commands work as they are printed: the same run again, and a report on all, without runs of another day."""
     monkeypatch.chdir(tmp_path)
     words = ["it's.yaml", "--set", "run.day_length=5m", "--set", "name=a b", "--pin", "--engines", "2"]
-    place, further = Path("runs/20260105T140001-a-b"), Path("runs/20260105T140001-a-b-2")
-    for number, each in enumerate((place, further), 1):
+    place, *further = (Path(f"runs/20260105T140001-a-b{end}") for end in ("", "-2", "-3"))
+    for number, each in enumerate((place, *further), 1):
         (each / "logs").mkdir(parents=True)
         good = of_one_task(each / "logs", 5, name="a b", run=f"r{number}")
     lines = next_steps(RunResult(place, good), repeating(options_of(*words), RunResult(place, good)))
-    run, report = (shlex.split(line.strip()) for line in lines[-2:])
-    assert run[-len(words) - 3 :] == ["run", *words, "--out", str(further)]
-    assert report[-5:] == ["report", str(place), str(further), "-o", "repeats.html"]
-    assert main(report[-5:]) == 0
+    *runs, report = (shlex.split(line.strip()) for line in lines[-3:])
+    assert [run[-len(words) - 3 :] for run in runs] == [["run", *words, "--out", str(each)] for each in further]
+    assert report[-6:] == ["report", *map(str, (place, *further)), "-o", "repeats.html"]
+    assert main(report[-6:]) == 0
     assert "a b" in Path("repeats.html").read_text(encoding="utf-8")
 
 
@@ -265,8 +266,9 @@ def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     *_, report = repeating(options_of("own.yaml", "--out=base-2"), RunResult(written_run("base-2"), summary))
     assert shlex.split(report)[-6:] == ["report", "base", "base-2", "base-3", "-o", "repeats.html"]
     result = RunResult(Path("runs/20260105T140001-users-500"), summary)
-    *_, run, _ = repeating(options_of("own.yaml"), result)
+    *_, run, third, _ = repeating(options_of("own.yaml"), result)
     assert run.endswith(" --out runs/20260105T140001-users-500-2")
+    assert third.endswith(" --out runs/20260105T140001-users-500-3")
 
 
 def written_run(name: str, users: int = 10, validity: str = "valid") -> Path:
@@ -300,26 +302,40 @@ def test_only_runs_of_the_same_scenario_are_repeats(tmp_path: Path, monkeypatch:
     Path("base-5").mkdir()
     result = RunResult(written_run("base-6"), of_one_task(tmp_path, 5))
     first, *_, report = repeating(options_of("own.yaml", "--out=base-6"), result)
-    assert first.startswith("Next, repeat this at least twice: ")
-    assert shlex.split(report)[-5:] == ["report", "base-6", "base-7", "-o", "repeats.html"]
+    assert first.startswith("Next, repeat this twice or more: ")
+    assert shlex.split(report)[-6:] == ["report", "base-6", "base-7", "base-8", "-o", "repeats.html"]
+
+
+def test_a_run_after_removed_mail_is_repeated_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that removes the mail works as it is printed; a run without that warning needs no pause."""
+    monkeypatch.chdir(tmp_path)
+    removed = PreparationFigures(0, 11_686, 51.0, without_journal=True)
+    one = of_one_task(tmp_path, 5)
+    for preparation, says in ((removed, True), (replace(removed, removed=10), False), (None, False)):
+        summary = replace(one, figures=replace(one.figures, preparation=preparation))
+        lines = repeating(options_of("own.yaml", "--set", "name=a b", "--pin"), RunResult(tmp_path, summary))
+        commands = [shlex.split(line) for line in lines if line.startswith("  ")]
+        assert any("wait 6 min" in line for line in lines) is says
+        assert (commands[0][-4:] == ["init", "own.yaml", "--set", "name=a b"]) is says
+        assert [words[words.index("--out") - 1] for words in commands if "--out" in words] == ["--pin", "--pin"]
 
 
 @pytest.mark.parametrize(
     ("out", "further"),
     [
-        ("runs/base-1", "runs/base-2"),
-        ("runs/base-9", "runs/base-10"),
-        ("it's", "it's-2"),
-        ("2-a", "2-a-2"),
-        ("-7", "-7-2"),
+        ("runs/base-1", ("runs/base-2", "runs/base-3")),
+        ("runs/base-9", ("runs/base-10", "runs/base-11")),
+        ("it's", ("it's-2", "it's-3")),
+        ("2-a", ("2-a-2", "2-a-3")),
+        ("-7", ("-7-2", "-7-3")),
     ],
 )
-def test_a_run_with_a_name_is_repeated_under_the_next_one(tmp_path: Path, out: str, further: str) -> None:
-    """Both commands name it, so that the report finds both runs."""
+def test_a_run_with_a_name_is_repeated_under_the_next_ones(tmp_path: Path, out: str, further: tuple[str, str]) -> None:
+    """All commands name them, so that the report finds the runs."""
     result = RunResult(tmp_path, of_one_task(tmp_path, 5))
-    *_, run, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
-    assert run[-4:] == ["run", "own.yaml", "--out", further]
-    assert report[-5:] == ["report", out, further, "-o", "repeats.html"]
+    *_, run, third, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
+    assert (run[-4:], third[-1]) == (["run", "own.yaml", "--out", further[0]], further[1])
+    assert report[-6:] == ["report", out, *further, "-o", "repeats.html"]
 
 
 @pytest.mark.parametrize(

@@ -618,5 +618,8 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, change: dict[str,
 def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(replace(searched(), directory=tmp_path, found=None))
     assert main(["report", str(tmp_path)]) == 2
-    assert "expected a finished search, found 20 steps of one (resume it)" in capsys.readouterr().err
+    assert (
+        "expected a finished search, found one that has made 20 steps so far; loadsim capacity resumes it"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "report.html").exists()

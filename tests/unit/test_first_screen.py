@@ -229,7 +229,7 @@ def test_a_score_of_enough_hits_is_to_be_repeated(tmp_path: Path) -> None:
     header = {"limits": {"hits": 1}, "criteria": {"score_ms": {"max": 1000}}}
     sample_log(tmp_path / "a.tlog", [done("READ", at, 5) for at in range(300)], header=header)
     (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
-    assert str(summary.blocks[-2]).startswith("What to do next: repeat the run at least three times")
+    assert str(summary.blocks[-2]).startswith("What to do next: repeat the run twice or more")
 
 
 def test_the_load_has_two_rates(tmp_path: Path) -> None:
@@ -393,17 +393,17 @@ def test_it_says_what_limits(tmp_path: Path, server_here: bool | None, machine: 
     here = {"client": "mx1", "engine": "machine", "engine_users": 0}
     sample_log(place / "a.tlog", [done("READ", 0, 5)])
     sample_log(place / "b.tlog", header=here, health=sampled, facts=ENDED | {"server_here": server_here})
-    line = f"What limits: nearest to full on {machine}: processor 25 % (95th 25 %); evidence, no proof."
+    line = f"Nearest to full on {machine}: processor 25 % (95th 25 %); evidence, no proof."
     assert limits_of(place) == (line if machine else UNKNOWN_LIMIT)
     sample_log(tmp_path / "alone" / "a.tlog", [done("READ", 0, 5)])
     assert limits_of(tmp_path / "alone") == UNKNOWN_LIMIT
     assert "probes.host" in UNKNOWN_LIMIT
     sample_log(tmp_path / "embedded" / "a.tlog", [done("READ", 0, 5)], header={"embedded": True})
     (summary, *_) = document_of([str(tmp_path / "embedded")], {}).sections
-    assert not any("What limits" in block for block in summary.blocks if isinstance(block, str))
+    assert not any("Nearest to full" in block for block in summary.blocks if isinstance(block, str))
 
 
 def limits_of(place: Path) -> str:
     (summary, *_) = document_of([str(place)], {}).sections
-    (line,) = [block for block in summary.blocks if isinstance(block, str) and block.startswith("What limits")]
+    (line,) = [block for block in summary.blocks if isinstance(block, str) and block.startswith("Nearest to full")]
     return line

@@ -118,7 +118,8 @@ def test_mail_without_lists_is_noted_with_its_share() -> None:
     """From 90 % on, and without a plan, the note has no figure; with lists, there is none."""
     without, load = scenario("lists.count=0"), even(READ=1)
     assert little_mail(without, replace(load, received_share=0.3412)) == (
-        "users receive 34 % of the published mail, because the scenario has no distribution lists (lists.count: 0)",
+        "users receive 34 % of the published mail, because the scenario has no distribution lists: set lists.count, and"
+        " create the lists on the server (loadsim topology export writes them)",
     )
     assert little_mail(without, load) == little_mail(without, None) == without.little_mail != ()
     assert little_mail(without, replace(load, received_share=0.95)) == without.little_mail

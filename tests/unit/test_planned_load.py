@@ -367,7 +367,7 @@ def test_an_equivalent_of_less_mail_says_so(tmp_path: Path, share: float | None,
     (log,) = logs_of(tmp_path, 120, {"day_s": 288, "profile_day_s": 28800, "planned_load": plan, "window_s": [0, 100]})
     summary = summarise([log])
     assert summary.score["received_share"] == share
-    assert f"; same task rate as 195 users with a day of 8 h{words}\n" in full_answer(summary)
+    assert f"; same task rate as 195 users with a day of 8 h{words}; mailboxes and sessions of " in full_answer(summary)
     (first, *_) = document_of([str(tmp_path / "0.tlog")], {}).sections
     (figures,) = (each for each in first.blocks if isinstance(each, Table) and each.caption == "Key figures")
     assert ("Same task rate as", f"195 users with a day of 8 h{words}") in figures.rows

@@ -206,7 +206,7 @@ def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others:
     summary = summarise([log_of(tmp_path, True, {"cpu_busy_share": 0.8, **shares})])
     (processor, *_) = summary.figures.resources or ()
     assert processor.others_share == pytest.approx(others / 2)
-    assert f"processor 100 % (95th 100 %{words})" in full_answer(summary)
+    assert f"processor of the server's cores 100 % (95th 100 %{words})" in full_answer(summary)
     table = resource_table(summary.figures.resources or ())
     titles = [column.title for column in table.columns]
     assert table.rows[0][titles.index("By others than the server (%)")] == pytest.approx(50 * others)

@@ -481,7 +481,11 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     one_per_s = sum(1 for user in range(1, 21) for _ in office.activities(user)) / 28800 / 20
     assert score.score["load_equivalent_users"] == round(per_s / one_per_s)
     equivalent = score.score["load_equivalent_users"]
-    told = f"; same task rate as {equivalent:,} users with a day of 8 h" if equivalent != 20 else ""
+    told = (
+        f"; same task rate as {equivalent:,} users with a day of 8 h; mailboxes and sessions of 20"
+        if equivalent != 20
+        else ""
+    )
     assert f"\n{line}{told}\n" in full_answer(score)
 
 
