@@ -8,7 +8,7 @@ from loadsim.analysis.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.score import FEW_HITS
 from loadsim.dryrun.remedy import Planned, in_text, plan_of, remedies, scored_in_window
 from loadsim.model.run_times import in_words
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.planned_load import PlannedLoad, received_of_published
 
@@ -93,9 +93,10 @@ def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]
     received = received_of_published(None if load is None else load.received_share)
     if not (received and scenario.little_mail):
         return scenario.little_mail
+    create = "" if scenario.server == EMBEDDED else ", and create the lists on the server (loadsim topology export)"
     return (
-        f"users receive {received}, because the scenario has no distribution lists: set lists.count, and create the"
-        " lists on the server (loadsim topology export writes them)",
+        f"users receive {received}, because the scenario has no distribution lists (lists.count: 0): set their"
+        f" number{create}",
     )
 
 

@@ -154,7 +154,7 @@ def _limits(run: RecordedRun) -> str:
     lines = resource_lines(candidates)
     if not lines:
         return "" if run.figures.embedded else UNKNOWN_LIMIT
-    return f"{'; '.join(lines)}."
+    return f"{'. '.join(lines)}."
 
 
 def few_hits(run: RecordedRun) -> str:
@@ -199,6 +199,6 @@ def _next(run: RecordedRun) -> str:
     if few:
         return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
     return (
-        "repeat the run twice or more before you quote its score; then try more users, which may need another machine"
+        "make three such runs or more before you quote a score; then try more users, which may need another machine"
         " for the load."
     )

@@ -55,7 +55,7 @@ def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
 
 
 def _name(resource: Resource) -> str:
-    """Return the name; another line of the answer has the share of all cores."""
+    """Return the name; the processor of the server's cores is called so: other figures are of all cores."""
     return UNMEASURED.get(resource.figure, resource.name) if resource.figure in INSTEAD.values() else resource.name
 
 
@@ -71,7 +71,7 @@ def resource_table(resources: Sequence[Resource], with_figures: bool = True) -> 
     return table_of(
         "Resources, the nearest to saturation first",
         resources,
-        ("Resource", None, lambda one: one.name),
+        ("Resource", None, _name),
         ("Machine", None, _machine),
         ("Mean of full (%)", 1, lambda one: None if one.share is None else 100 * one.share),
         ("95th percentile (%)", 1, lambda one: None if one.p95 is None else 100 * one.p95 / one.full),

@@ -56,8 +56,11 @@ HEALED_S = 90.0
 LIMIT_S = 10.0
 """The time limit of each command."""
 
-CPU_LIMIT_S = 60.0
-"""The most CPU time of a run: most take half a second, two floods up to eight, and twice that on a slow machine."""
+CPU_LIMIT_S = 15.0
+"""The most CPU time of a run; most take half a second."""
+
+FLOOD_CPU_LIMIT_S = 60.0
+"""The most CPU time of a run with a flood: two take eight seconds, and more than twice that on a slow machine."""
 
 MEMORY_LIMIT_MIB = 576
 """The most by which a run may enlarge the process: two answers at once, of up to 250 MiB each (loadsim's limit is 192
@@ -292,7 +295,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
     said = io.StringIO()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(_guarded(outcome))
+        stack.enter_context(_guarded(outcome, fault))
         try:
             _, complaints = run(main)
             outcome.noise += complaints
@@ -394,7 +397,7 @@ def provision(fault: Fault) -> Provisioned:
             finally:
                 await middle.close()
 
-    with _guarded(found):
+    with _guarded(found, fault):
         try:
             _, complaints = run(main)
             found.noise += complaints
@@ -409,11 +412,13 @@ class Stuck(BaseException):
 
 
 @contextmanager
-def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
+def _guarded(outcome: Outcome | Provisioned, fault: Fault | None) -> Iterator[None]:
     """Bound the CPU time, measure the memory, collect all that is printed or logged as an error."""
 
+    limit_s = FLOOD_CPU_LIMIT_S if fault is not None and fault.floods else CPU_LIMIT_S
+
     def stuck(*_: Any) -> None:
-        raise Stuck(f"more than {CPU_LIMIT_S:.0f} s of CPU")
+        raise Stuck(f"more than {limit_s:.0f} s of CPU")
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -426,7 +431,7 @@ def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
     keep = Keep(logging.ERROR)
     logging.getLogger().addHandler(keep)
     base_kib = _forget_peak()
-    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S, 2.0)
+    signal.setitimer(signal.ITIMER_PROF, limit_s, 2.0)
     unraisable, sys.unraisablehook = (
         sys.unraisablehook,
         lambda it: outcome.noise.append(f"unraisable: {it.exc_value!r}"),

@@ -229,7 +229,7 @@ def test_a_score_of_enough_hits_is_to_be_repeated(tmp_path: Path) -> None:
     header = {"limits": {"hits": 1}, "criteria": {"score_ms": {"max": 1000}}}
     sample_log(tmp_path / "a.tlog", [done("READ", at, 5) for at in range(300)], header=header)
     (summary, *_) = document_of([str(tmp_path / "a.tlog")], {}).sections
-    assert str(summary.blocks[-2]).startswith("What to do next: repeat the run twice or more")
+    assert str(summary.blocks[-2]).startswith("What to do next: make three such runs or more")
 
 
 def test_the_load_has_two_rates(tmp_path: Path) -> None:

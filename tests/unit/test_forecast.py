@@ -117,10 +117,14 @@ def test_notes_are_of_runs_that_can_become_valid() -> None:
 def test_mail_without_lists_is_noted_with_its_share() -> None:
     """From 90 % on, and without a plan, the note has no figure; with lists, there is none."""
     without, load = scenario("lists.count=0"), even(READ=1)
-    assert little_mail(without, replace(load, received_share=0.3412)) == (
-        "users receive 34 % of the published mail, because the scenario has no distribution lists: set lists.count, and"
-        " create the lists on the server (loadsim topology export writes them)",
+    little = replace(load, received_share=0.3412)
+    (note,) = little_mail(without, little)
+    assert note == (
+        "users receive 34 % of the published mail, because the scenario has no distribution lists (lists.count: 0): set"
+        " their number"
     )
+    create = ", and create the lists on the server (loadsim topology export)"
+    assert little_mail(load_scenario("dovecot-postfix", ["lists.count=0"]), little) == (note + create,)
     assert little_mail(without, load) == little_mail(without, None) == without.little_mail != ()
     assert little_mail(without, replace(load, received_share=0.95)) == without.little_mail
     assert little_mail(scenario(), replace(load, received_share=0.3412)) == ()
