@@ -207,7 +207,7 @@ def _report_on(repeats: Sequence[str]) -> str:
 
 def _next_lines(what: str, commands: Sequence[str], before: str = "") -> list[str]:
     return [
-        f"Next, {what}: the report shows how far the scores differ.",
+        f"Next, {what}: the report shows how far scores differ.",
         "loadsim compare compares such runs with those of another server or release.",
         *filter(None, [before]),
         *(f"  {command}" for command in commands),
