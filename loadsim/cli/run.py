@@ -197,7 +197,7 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     leaves_much = slowed or result.summary.figures.delivery.accepted >= MANY
     if prepared is None or not (prepared.without_journal and leaves_much and initialise == "auto"):
         return _next_lines(f"repeat this at least {times}", commands)
-    wait = f"Before each run, use the first command, then wait {SLOW_S / 60:.0f} min: it slows this server."
+    wait = f"Before each run, type the init, then wait {SLOW_S / 60:.0f} min: removing mail slows the server."
     return _next_lines(f"repeat this at least {times}", [prepare, *commands], wait)
 
 
