@@ -89,6 +89,6 @@ def _detectable(scores: Sequence[float], embedded: bool) -> str:
     if ratio is None:
         return f"{with_such} could hardly show any difference."
     return (
-        f"{with_such} finds a difference with a probability of {percent(POWER)} if one score is about"
+        f"{with_such} is likely ({percent(POWER)}) to find a difference if one score is about"
         f" {max(ratio, LEAST_RATIO):.2f} times the other."
     )

@@ -80,7 +80,7 @@ def spread_of(place: Path, took_ms: list[float], **of_last: Any) -> tuple[str, s
             [40, 30, 20, 10],
             "they only fall. By chance alone, the scores of 4 equal runs only rise or only fall in 1 of 12",
         ),
-        ([10, 30, 20], "finds a difference with a probability of 80 % if one score is about 8.86 times the other."),
+        ([10, 30, 20], "is likely (80 %) to find a difference if one score is about 8.86 times the other."),
         ([20, 20, 20], "if one score is about 1.01 times the other."),
         ([10, 10.01, 10.02], "if one score is about 1.01 times the other."),
         ([1, 1000, 30], "With 3 such runs of each of two servers, loadsim compare could hardly show any difference."),
