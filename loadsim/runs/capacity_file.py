@@ -148,7 +148,8 @@ def read_capacity(directory: Path) -> Capacity:
     if found is None:
         made = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
         raise ConfigError(
-            f"{path}: expected a finished search, found one that has made {made} so far; loadsim capacity resumes it"
+            f"{path}: expected a finished search, found one with {made} so far; loadsim capacity, typed as before,"
+            " resumes it"
         )
     return Capacity(directory, terms, steps, found, confirming, refused, predicted)
 
