@@ -190,7 +190,6 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
     program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
     runs = [f"{program} run {shlex.join([*again, '--out', name])}" for name in further]
-    prepared = result.summary.figures.preparation
     commands = [*runs, _report_on([*repeats, *further])]
     times = ("once", "twice", "three times")[len(runs) - 1]
     # Will the next run be slowed, too?

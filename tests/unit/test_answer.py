@@ -319,7 +319,7 @@ def prepared(removed: int) -> PreparationFigures:
         (11_686, 5000, "auto", True, ("2", "3", "4")),  # slowed: three others are repeats of one another
         (0, 5000, "auto", True, ("2", "3")),  # the first run: the next one removes its mail
         (0, 10, "auto", False, ("2", "3")),
-        (11_686, 5000, "always", False, ("2", "3")),  # each run removes everything, whatever was done before
+        (11_686, 5000, "always", False, ("2", "3")),  # each run removes all mail, also after init
         (None, 5000, "auto", False, ("2", "3")),
     ],
 )
@@ -346,7 +346,7 @@ def test_runs_are_repeated_after_a_pause_where_removed_mail_slows_the_server(
 
 
 def test_slowed_runs_are_repeats_of_slowed_ones_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes three of them without the pause is led to their report; one that is not slowed is not in it."""
+    """After three slowed runs, the next command is the report on them, without the run that was not slowed."""
     monkeypatch.chdir(tmp_path)
     for number, removed in enumerate((0, 5000, 5000, 5000), 1):
         written_run(f"base-{number}", removed=removed)
