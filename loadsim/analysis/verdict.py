@@ -14,7 +14,16 @@ from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_failures import is_shortage
-from loadsim.analysis.generator_limits import Generator, advice, exceeded, full_machines, suspicious, unobserved
+from loadsim.analysis.generator_limits import (
+    START_AGAIN,
+    Generator,
+    advice,
+    began_late,
+    exceeded,
+    full_machines,
+    suspicious,
+    unobserved,
+)
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model import records
@@ -220,7 +229,12 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     invalid = [reason for _, reason in invalid_for]
     causes = {cause for cause, _ in invalid_for}
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
-    ways = [advice(facts.generator, facts.compression)] if over_limits else _keeping_up(facts, limits)
+    if not over_limits:
+        ways = _keeping_up(facts, limits)
+    elif over_limits == began_late(facts.generator, limits):
+        ways = [START_AGAIN]
+    else:
+        ways = [advice(facts.generator, facts.compression)]
     few = _few_hits(facts, limits) if whole and not facts.stress else []
     if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)
@@ -293,7 +307,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
         ends = [(ABORTED, facts.aborted_why), (FAULT, facts.ended_why)]
         reasons += [(cause, f"ended early: {why}") for cause, why in ends if why] or [(ENDED, ENDED_EARLY)]
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
-        reasons.append((FAULT, "no engine survived to the end of the run"))
+        reasons.append((FAULT, "no log has the end of the run: it still runs, or no engine survived"))
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         lost = f"the generator lost {facts.lost_users:,} of {facts.users:,} users"

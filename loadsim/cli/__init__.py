@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
@@ -89,12 +90,11 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             words = " ".join(unknown)
-            users = re.search(r"--users?[ =](\S+)", words) if "--set" in self._option_string_actions else None
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
             near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
-            if users:
-                hint = f"; use --set topology.0.users={users[1]}"
+            if "--set" in self._option_string_actions and (value := _value_to_set(words)):
+                hint = f"; use --set {value}"
             elif self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
                 hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
             self.error(f"unrecognized arguments: {words}{hint}")
@@ -113,6 +113,19 @@ class _Parser(argparse.ArgumentParser):
             elif near:
                 text = text.replace("(choose from", f"(perhaps {near[0]}; choose from", 1)
             raise argparse.ArgumentError(action, text) from None
+
+
+def _value_to_set(words: str) -> str | None:
+    """Return the `PATH=VALUE` of an option that is a key of a scenario: the first group's users, or one of `run`."""
+    typed = re.match(r"-+([a-z_-]+)[ =](\S+)", words)
+    if not typed:
+        return None
+    from loadsim.model.scenario_sections import RunSection  # not for `--help`
+
+    key, value = typed[1].replace("-", "_"), typed[2]
+    if key in ("user", "users"):
+        return f"topology.0.users={value}"
+    return f"run.{key}={value}" if key in {each.name.removesuffix("_s") for each in fields(RunSection)} else None
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]

@@ -1065,6 +1065,11 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
         (("scenarios", "--json"), "unrecognized arguments: --json; see loadsim scenarios --help"),
         (("run", "medium", "--user", "500"), "--user 500; use --set topology.0.users=500; see loadsim run --help"),
         (("run", "medium", "--users=500"), "--users=500; use --set topology.0.users=500; see loadsim run --help"),
+        (
+            ("run", "medium", "--day-length", "10m"),
+            "--day-length 10m; use --set run.day_length=10m; see loadsim run --help",
+        ),
+        (("check", "medium", "--window=1h"), "--window=1h; use --set run.window=1h; see loadsim check --help"),
     ],
 )
 def test_a_hint_is_for_what_was_typed(capsys: Capture, arguments: tuple[str, ...], hint: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.delivery import Delivery
-from loadsim.analysis.generator import MachineHealth
-from loadsim.analysis.generator_limits import Generator
+from loadsim.analysis.generator import EngineHealth, MachineHealth
+from loadsim.analysis.generator_limits import START_AGAIN, Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.analysis.verdict import MORE_HITS, Facts, Totals, judge
@@ -357,6 +357,17 @@ def test_a_late_generator_is_mended_before_the_server_is_blamed() -> None:
     advice = " ".join(judge(slow, (MET,), LIMITS).advice)
     assert "another machine for the generator" in advice
     assert "keep up" not in advice
+
+
+@pytest.mark.parametrize(("lateness_p95_ms", "again"), [(5.0, True), (900.0, False)])
+def test_less_load_is_no_advice_for_an_engine_that_was_late_at_the_start_alone(
+    lateness_p95_ms: float, again: bool
+) -> None:
+    """Its processor was held at that instant; later lateness has the measures against too much load."""
+    engine = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3, began_late_ms=70.2)
+    verdict = judge(replace(FINE, generator=Generator(lateness_p95_ms, engines=(engine,))), (MET,), LIMITS)
+    assert verdict.defects[-1] == "engine c1.1 began 70.2 ms after the common start, at most 50 ms allowed"
+    assert ("fewer users" not in verdict.advice[0], verdict.advice == (START_AGAIN,)) == (again, again)
 
 
 @pytest.mark.parametrize(("change", "validity", "passed", "exit_status", "reasons"), CASES)
