@@ -108,16 +108,18 @@ def _above(figure: float | None, limit: float | None) -> bool:
     return figure is not None and limit is not None and figure > limit
 
 
-def advice(generator: Generator, compression: float) -> str:
+def advice(generator: Generator, compression: float, lag_limit: float | None) -> str:
     """Return the measures that may help a generator beyond its limits: `--pin` first, the others by their cost.
 
-    A day with a `compression` above 1 may be longer.
+    A day with a `compression` above 1 may be longer. `lag_limit` is that of the event loop's lag, in milliseconds.
     """
     ways = []
-    if any((machine.stolen_share or 0.0) >= STOLEN_MEANWHILE_SHARE for machine in generator.machines):
-        ways.append("hardware that is not shared with others, or a time when they do less")
+    stolen = [machine.stolen_share or 0.0 for machine in generator.machines]
+    stolen += [_stolen_above(engine, lag_limit) for engine in generator.engines]
+    if max(stolen, default=0.0) >= STOLEN_MEANWHILE_SHARE:
+        ways.append("the same run at a time when others on the same hardware do less, or hardware of its own")
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
-        ways.append("uvloop (pip install 'loadsim[fast]')")
+        ways.append("uvloop (pip install 'loadsim[fast]'), then for all runs that you compare")
     idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
     if not generator.machines or len(generator.engines) < sum(machine.generator_cores or 0 for machine in idle):
         ways.append("more engines")
@@ -201,17 +203,21 @@ def _moment(seconds: Sequence[Second], limit: float | None) -> str:
 
 
 def _stolen_meanwhile(engine: EngineHealth, limit: float | None) -> str:
-    """Return the share of CPU stolen by others while the loop's lag was above its limit, if it was large."""
+    share = _stolen_above(engine, limit)
+    if share < STOLEN_MEANWHILE_SHARE:
+        return ""
+    return f"; others on the same hardware took {share:.0%} of the CPU meanwhile"
+
+
+def _stolen_above(engine: EngineHealth, limit: float | None) -> float:
+    """Return the share of CPU that others took while the loop's lag was above its limit; 0 without such a time."""
     late = [second for second in engine.lags if _above(second.value, limit)]
     taken = [
         stolen.value
         for stolen in engine.stolen
         if any(second.begin_s < stolen.end_s and stolen.begin_s < second.end_s for second in late)
     ]
-    share = sum(taken) / len(taken) if taken else 0.0
-    if share < STOLEN_MEANWHILE_SHARE:
-        return ""
-    return f"; others on the same hardware took {share:.0%} of the CPU meanwhile"
+    return sum(taken) / len(taken) if taken else 0.0
 
 
 def _sum_s(seconds: Sequence[Second]) -> float:

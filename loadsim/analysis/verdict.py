@@ -21,6 +21,7 @@ from loadsim.analysis.generator_limits import (
     began_late,
     exceeded,
     full_machines,
+    lag_limit_ms,
     suspicious,
     unobserved,
 )
@@ -234,7 +235,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     elif over_limits == began_late(facts.generator, limits):
         ways = [START_AGAIN]
     else:
-        ways = [advice(facts.generator, facts.compression)]
+        ways = [advice(facts.generator, facts.compression, lag_limit_ms(limits, facts.fastest_p95_ms))]
     few = _few_hits(facts, limits) if whole and not facts.stress else []
     if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)

@@ -122,10 +122,9 @@ def _value_to_set(words: str) -> str | None:
         return None
     from loadsim.model.scenario_sections import RunSection  # not for `--help`
 
-    key, value = typed[1].replace("-", "_"), typed[2]
-    if key in ("user", "users"):
-        return f"topology.0.users={value}"
-    return f"run.{key}={value}" if key in {each.name.removesuffix("_s") for each in fields(RunSection)} else None
+    keys = {each.name.removesuffix("_s"): "run" for each in fields(RunSection)} | {"users": "topology.0"}
+    near = get_close_matches(typed[1].replace("-", "_"), keys, n=1, cutoff=0.79)
+    return f"{keys[near[0]]}.{near[0]}={typed[2]}" if near else None
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]

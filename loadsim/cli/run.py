@@ -190,14 +190,15 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
     program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
     runs = [f"{program} run {shlex.join([*again, '--out', name])}" for name in further]
-    commands = [*runs, _report_on([*repeats, *further])]
+    report = _report_on([*repeats, *further])
     times = ("once", "twice", "three times")[len(runs) - 1]
     # Will the next run be slowed, too?
     leaves_much = slowed or result.summary.figures.delivery.accepted >= MANY
     if prepared is None or not (prepared.without_journal and leaves_much and initialise == "auto"):
-        return _next_lines(f"repeat this at least {times}", commands)
-    wait = f"Before each run, type the init, then wait {SLOW_S / 60:.0f} min: removing mail slows the server."
-    return _next_lines(f"repeat this at least {times}", [prepare, *commands], wait)
+        return _next_lines(f"repeat this at least {times}", [*runs, report])
+    wait = f"Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
+    rested = [line for run in runs for line in (prepare, f"sleep {SLOW_S:.0f}", run)]
+    return _next_lines(f"repeat this at least {times}", [*rested, report], wait)
 
 
 def _report_on(repeats: Sequence[str]) -> str:

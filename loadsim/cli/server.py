@@ -180,7 +180,7 @@ async def _serve_until_signal(start: _Start, directory: Path) -> int:
         print(scenario_lines(server.services), end="")
         print("# Ctrl-C stops it.", flush=True)
         await stop.wait()
-        print("# Stopping: this takes some seconds.", flush=True)
+        print("# Stopping: with full mailboxes, this may take a minute.", flush=True)
     return 0
 
 

@@ -56,7 +56,7 @@ from loadsim.model.scenario_sections import (
     RunSection,
 )
 from loadsim.model.scenario_server import INSECURE, Server, is_loopback, proves_only, resolve_server, server_document
-from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, strict, with_nearest, word
+from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, nearest_path, strict, with_nearest, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
@@ -67,6 +67,7 @@ from loadsim.model.yaml_reader import (
     parse_mended,
     read_document,
     show,
+    similar,
     write_yaml,
 )
 from loadsim.plugins import origin
@@ -418,7 +419,8 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     if found is None:
         names = known("scenarios")
         beside = next((f"{reference}{end}" for end in (".yaml", ".yml") if Path(f"{reference}{end}").is_file()), None)
-        shown = f"{show(reference)} (perhaps {beside})" if beside else with_nearest(reference, names)
+        meant = beside or nearest_path(reference, names) or similar(Path(reference))
+        shown = f"{show(reference)} (perhaps {meant})" if meant else show(reference)
         raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
     path, name = found
     document, origin = read_document(path, name)

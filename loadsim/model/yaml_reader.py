@@ -292,15 +292,15 @@ def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
     try:
         text = read_text(path, name)
     except ConfigError as failure:
-        similar = None if _exists(path) else _similar(path)
-        raise ConfigError(f"{failure} (perhaps {similar})") if similar else failure from None
+        meant = None if _exists(path) else similar(path)
+        raise ConfigError(f"{failure} (perhaps {meant})") if meant else failure from None
     document = read_yaml(text, name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
     return document, Origin(name, lines=Lines(text))
 
 
-def _similar(path: Path) -> Path | None:
+def similar(path: Path) -> Path | None:
     """Return the YAML file in the same directory whose name is most similar, or None."""
     with suppress(OSError, ValueError):
         files = islice(path.parent.glob("*.y*ml"), _MOST_BESIDE)

@@ -91,7 +91,12 @@ def _day(figures: Figures) -> str:
         words += f"; {shape_words(figures.day_shape)}; {figures.window_factor:.3g} times in the window"
     if figures.load_equivalent_users == figures.users:
         return words
-    return f"{words}; same task rate as {same_task_rate_as(figures)}; mailboxes and sessions of {figures.users:,}"
+    return f"{words}; same task rate as {with_mailboxes_of(figures)}"
+
+
+def with_mailboxes_of(figures: Figures) -> str:
+    """Return the load-equivalent of a run, and how many users it really had: it is no number that the server takes."""
+    return f"{same_task_rate_as(figures)}; mailboxes and sessions of {figures.users:,}"
 
 
 def load_of_a_user(figures: Figures) -> float | None:

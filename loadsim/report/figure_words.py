@@ -152,7 +152,10 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "hits": ("hits of each scored task: at least", "count"),
     "window_s": ("window: at least", "s"),
     "generator_lag_p99_ms": ("99th percentile of an event loop's lag: at most", "ms"),
-    "generator_lag_share": ("the same, as a share of the fastest task's 95th percentile: at most", "share"),
+    "generator_lag_share": (
+        "the same, as a share of the fastest task's 95th percentile, with 2 ms always allowed: at most",
+        "share",
+    ),
     "generator_cpu": ("an engine's share of a core: at most", "share"),
     "generator_lateness_p95_ms": ("95th percentile of the generator's lateness: at most", "ms"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.report.answer_facts import how_addressed, same_task_rate_as, tasks_per_s
+from loadsim.report.answer_facts import how_addressed, tasks_per_s, with_mailboxes_of
 from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.digits import duration, known_decimals, percent, rounded
 from loadsim.report.document import Cell, Column, Table
@@ -64,7 +64,7 @@ def key_figures(run: RecordedRun) -> Table:
         ("Delivery time, 95th percentile", time(mail.took.p95_ms)),
     ]
     if not invalid and not figures.stress and figures.load_equivalent_users != figures.users:
-        rows.append(("Same task rate as", same_task_rate_as(figures)))
+        rows.append(("Same task rate as", with_mailboxes_of(figures)))
     return Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows))
 
 

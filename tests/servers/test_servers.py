@@ -497,7 +497,9 @@ def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal
     """`server embedded` prints a `server:` block that works, and ends with status 0 on a signal."""
     said = serve_and_ask_to_stop(["embedded", str(scenario)], request_to_end)
     assert "not a measurement" in said
-    assert said.endswith("# Stopping: this takes some seconds.\n# Stopped; its files are removed.\n")
+    assert said.endswith(
+        "# Stopping: with full mailboxes, this may take a minute.\n# Stopped; its files are removed.\n"
+    )
 
 
 @pytest.mark.servers

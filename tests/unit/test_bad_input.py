@@ -1066,8 +1066,8 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
         (("run", "medium", "--user", "500"), "--user 500; use --set topology.0.users=500; see loadsim run --help"),
         (("run", "medium", "--users=500"), "--users=500; use --set topology.0.users=500; see loadsim run --help"),
         (
-            ("run", "medium", "--day-length", "10m"),
-            "--day-length 10m; use --set run.day_length=10m; see loadsim run --help",
+            ("run", "medium", "--dya-length", "10m"),
+            "--dya-length 10m; use --set run.day_length=10m; see loadsim run --help",
         ),
         (("check", "medium", "--window=1h"), "--window=1h; use --set run.window=1h; see loadsim check --help"),
     ],
@@ -1075,6 +1075,17 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
 def test_a_hint_is_for_what_was_typed(capsys: Capture, arguments: tuple[str, ...], hint: str) -> None:
     """An option is no name of a file, and --users is not like --cluster."""
     assert refusal(capsys, *arguments).endswith(hint)
+
+
+def test_a_similar_scenario_of_ones_own_is_named(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its suffix is left out. A similar name that is shipped comes first."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("my-server.yaml", "quicksilver.yaml"):
+        (tmp_path / name).touch()
+    assert refusal(capsys, "run", "my-servr").endswith("found 'my-servr' (perhaps my-server.yaml)")
+    assert refusal(capsys, "run", "quickstar").endswith("found 'quickstar' (perhaps quickstart)")
 
 
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:
