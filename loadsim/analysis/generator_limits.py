@@ -100,6 +100,9 @@ def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
     return too_long, shorter
 
 
+SAME_CORES = "the server runs on the same cores"
+"""Begins the warning about a server that shares the generator's cores."""
+
 START_AGAIN = "repeat the run when its machine has less other work: something held its processor at the start"
 """Advice if loadsim was late at the start alone: less load would not help."""
 
@@ -137,7 +140,7 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
     for machine in generator.machines:
         if machine.shares_cpus and not embedded:
             warnings.append(
-                f"the server runs on the same cores of {machine.name} as the generator: --pin (as root) keeps them"
+                f"{SAME_CORES} of {machine.name} as the generator: --pin (as root) keeps them"
                 " apart, another machine does it better"
             )
         if _above(machine.cpu_share, BUSY_SHARE):

@@ -71,12 +71,16 @@ def _before_start_s(source: Source) -> float:
     return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
 
 
+RESTED = f"each {SLOW_S / 60:.0f} min after loadsim init"
+"""Words for runs whose preparation slows no server."""
+
+
 def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> list[str]:
     """Return the warning of a run on a server that suffers from removals, if there is one."""
     if found is None or embedded or not found.suffers:
         return []
     return [
-        f"the preparation removed {found.removed:,} messages, the last {found.ended_before_window_s:.0f} s before the"
+        f"the preparation removed {found.removed:,} messages until {found.ended_before_window_s:.0f} s before the"
         " window, and the server's files are on ext4 without a journal: the server may be slower for"
         f" {SLOW_S / 60:.0f} min after the removal, by different amounts from run to run. To avoid it, remove the mail"
         f" with loadsim init, and begin the run {SLOW_S / 60:.0f} min after it (loadsim cannot check that)"

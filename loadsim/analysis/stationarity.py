@@ -47,9 +47,10 @@ _FIRST = {
     "rising": "the window is not steady, times are rising: in its first quarter",
 }
 _OTHER = {"early": "later", "falling": "in its last", "rising": "in its last"}
+LONGER_WARM_UP = "a longer warm-up may help (run.warm_up)"
 _REMEDIES = {
-    "early": "a longer warm-up may help (run.warm_up)",
-    "falling": "a longer warm-up may help (run.warm_up)",
+    "early": LONGER_WARM_UP,
+    "falling": LONGER_WARM_UP,
     "rising": "perhaps a queue or the mailboxes grow, or the load or other work had a peak near the end (the charts of"
     " the report show when)",
 }

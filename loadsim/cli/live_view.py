@@ -264,7 +264,8 @@ def _generator(snapshot: LiveSnapshot, lag_most_ms: float | None, cpu_limit: flo
     text = Text()
     if snapshot.lag_p99_ms is not None:
         bad = lag_most_ms is not None and snapshot.lag_p99_ms > lag_most_ms
-        most = "" if lag_most_ms is None else f", {'above the ' if bad else ''}limit {duration(lag_most_ms)}"
+        limit = "" if lag_most_ms is None else f"limit {duration(lag_most_ms)}"
+        most = f", now above the {limit} of the window" if bad else f", {limit}" if limit else ""
         late = f"{duration(snapshot.lag_p99_ms)} late"
         line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(line, style="red" if bad else "")

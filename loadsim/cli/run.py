@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,10 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.analysis.compare import FIRST_LOOK
-from loadsim.analysis.preparation import MANY, SLOW_S, PreparationFigures
+from loadsim.analysis.generator_limits import SAME_CORES
+from loadsim.analysis.preparation import MANY, RESTED, SLOW_S, PreparationFigures
 from loadsim.analysis.recorded_run import SCENARIO
+from loadsim.analysis.stationarity import LONGER_WARM_UP
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
@@ -27,7 +30,7 @@ from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
-from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.shown_answer import WIDTH, add_wide, shown_answer
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
@@ -178,7 +181,9 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     slowed = prepared is not None and prepared.suffers
     repeats = [*_before(this, result.directory, slowed), this]
     if len(repeats) >= FIRST_LOOK:
-        return _next_lines("look at these repeats", [_report_on(repeats)])
+        not_quoted = f"Do not quote their scores: removed mail slowed the server. Make others, {RESTED}."
+        return _next_lines("look at these repeats", [_report_on(repeats)], not_quoted if slowed else "")
+    caveats = _caveats(result.summary)
     further = [f"{this}-2" if args.out is None else _next_name(this)]
     repeats = [] if slowed and initialise == "auto" else repeats
     while len(repeats) + len(further) < FIRST_LOOK:
@@ -195,10 +200,25 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     # Will the next run be slowed, too?
     leaves_much = slowed or result.summary.figures.delivery.accepted >= MANY
     if prepared is None or not (prepared.without_journal and leaves_much and initialise == "auto"):
-        return _next_lines(f"repeat this at least {times}", [*runs, report])
-    wait = f"Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
+        return _next_lines(f"repeat this at least {times}", [*runs, report], caveats)
+    wait = f"{caveats} Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
     rested = [line for run in runs for line in (prepare, f"sleep {SLOW_S:.0f}", run)]
-    return _next_lines(f"repeat this at least {times}", [*rested, report], wait)
+    return _next_lines(f"repeat this at least {times}", [*rested, report], wait.lstrip())
+
+
+def _caveats(summary: Summary) -> str:
+    """Return what to change before a run is repeated, by its warnings; "" without any that its repeats would have."""
+    warnings = summary.verdict.warnings
+    changes = [
+        change
+        for change, needed in (
+            ("a longer warm-up (run.warm_up)", any(one.endswith(LONGER_WARM_UP) for one in warnings)),
+            ("more users or days", any(one.provisional for one in summary.figures.by_protocol.values())),
+            ("--pin", any(SAME_CORES in one for one in warnings)),
+        )
+        if needed
+    ]
+    return f"Before that, take {', '.join(changes)}: else the repeats have the same faults." if changes else ""
 
 
 def _report_on(repeats: Sequence[str]) -> str:
@@ -209,7 +229,7 @@ def _next_lines(what: str, commands: Sequence[str], before: str = "") -> list[st
     return [
         f"Next, {what}: the report shows how far scores differ.",
         "loadsim compare compares such runs with those of another server or release.",
-        *filter(None, [before]),
+        *textwrap.wrap(before, WIDTH, break_on_hyphens=False),
         *(f"  {command}" for command in commands),
     ]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from loadsim.analysis.preparation import RESTED
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import FEW_HITS
+from loadsim.analysis.stationarity import LONGER_WARM_UP
 from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
 from loadsim.report.answer_facts import count, due_in_no_plan, night_words
@@ -198,7 +200,13 @@ def _next(run: RecordedRun) -> str:
         return "run again, unless the reasons above are what you expect."
     if few:
         return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
-    return (
-        "make three such runs or more before you quote a score; then try more users, which may need another machine"
-        " for the load."
-    )
+    prepared = run.figures.preparation
+    if prepared is not None and prepared.suffers:
+        runs = (
+            f"make three runs or more, {RESTED}, before you quote a score: removed mail slowed the server in this one"
+        )
+    elif any(warning.endswith(LONGER_WARM_UP) for warning in verdict.warnings):
+        runs = "make three runs or more with a longer warm-up (run.warm_up) before you quote a score"
+    else:
+        runs = "make three such runs or more before you quote a score"
+    return f"{runs}; then try more users, which may need another machine for the load."

@@ -64,7 +64,7 @@ def key_figures(run: RecordedRun) -> Table:
         ("Delivery time, 95th percentile", time(mail.took.p95_ms)),
     ]
     if not invalid and not figures.stress and figures.load_equivalent_users != figures.users:
-        rows.append(("Same task rate as", with_mailboxes_of(figures)))
+        rows.append(("Same task rate as (no capacity)", with_mailboxes_of(figures)))
     return Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows))
 
 

@@ -294,6 +294,29 @@ def test_three_runs_are_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     assert next_steps(result, [first, report])[-3:] == ["", first, report]
 
 
+@pytest.mark.parametrize(
+    ("warnings", "hits", "change"),
+    [
+        ((), 300, None),
+        ((), 299, "more users or days"),
+        (("x 9 s: a longer warm-up may help (run.warm_up)",), 300, "a longer warm-up (run.warm_up)"),
+        (("the server runs on the same cores of c1 as the generator: --pin keeps them apart",), 300, "--pin"),
+    ],
+)
+def test_repeats_do_not_have_a_fault_that_is_known(
+    tmp_path: Path, warnings: tuple[str, ...], hits: int, change: str | None
+) -> None:
+    """A warning of the run would be one of its repeats: what avoids it comes first."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 5)] * hits, header=SLOW)
+    one = summarise([log])
+    one = replace(one, verdict=replace(one.verdict, warnings=warnings))
+    lines = repeating(options_of("own.yaml", "--out=base-1"), RunResult(tmp_path, one))
+    said = " ".join(line for line in lines if not line.startswith("  "))
+    assert (f"Before that, take {change}: else the repeats have the same faults." in said) is bool(change)
+    assert ("Before that" in said) is bool(change)
+    assert max(len(line) for line in lines if not line.startswith("  ")) <= 80
+
+
 def test_only_runs_of_the_same_scenario_are_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No repeat: other users, an invalid run, one without a score, a file, a directory of something else."""
     monkeypatch.chdir(tmp_path)
@@ -351,7 +374,8 @@ def test_slowed_runs_are_repeats_of_slowed_ones_only(tmp_path: Path, monkeypatch
         written_run(f"base-{number}", removed=removed)
     one = of_one_task(tmp_path, 5)
     slowed = replace(one, figures=replace(one.figures, preparation=prepared(5000)))
-    *_, report = repeating(options_of("own.yaml", "--out=base-4"), RunResult(Path("base-4"), slowed))
+    *words, report = repeating(options_of("own.yaml", "--out=base-4"), RunResult(Path("base-4"), slowed))
+    assert "Do not quote their scores: removed mail slowed the server." in " ".join(words)
     assert shlex.split(report)[-6:] == ["report", "base-2", "base-3", "base-4", "-o", "repeats.html"]
 
 

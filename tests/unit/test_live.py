@@ -280,7 +280,7 @@ def test_a_late_event_loop_is_said_in_words(scenario: Scenario) -> None:
     """Red alone is lost on a terminal without colours; READ's 22 ms make the limit."""
     late = replace(WORK, lag_p99_ms=8.4)
     (line,) = cells(drawn(late, Stretch(BEFORE, late), scenario))["Generator"]
-    assert line.startswith("event loop 8.4 ms late (99th percentile, above the limit 2.2 ms), ")
+    assert line.startswith("event loop 8.4 ms late (99th percentile, now above the limit 2.2 ms of the window), ")
 
 
 def test_log_ons_stand_below_the_work(scenario: Scenario) -> None:

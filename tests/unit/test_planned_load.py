@@ -371,7 +371,7 @@ def test_an_equivalent_of_less_mail_says_so(tmp_path: Path, share: float | None,
     (first, *_) = document_of([str(tmp_path / "0.tlog")], {}).sections
     (figures,) = (each for each in first.blocks if isinstance(each, Table) and each.caption == "Key figures")
     rate = f"195 users with a day of 8 h{words}; mailboxes and sessions of 2"
-    assert ("Same task rate as", rate) in figures.rows
+    assert ("Same task rate as (no capacity)", rate) in figures.rows
     assert ("did a day's mail, with 34 % of the published mail: " in str(first.blocks[0])) is bool(words)
 
 

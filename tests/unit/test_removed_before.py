@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from compared_runs import HEADER, write_run
-from timing_samples import ENDED, START_NS, write_sample
+from timing_samples import ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.cli.report import document_of
 from loadsim.provisioning.initialise import Initialised
 from loadsim.report.compare_words import RESERVATION, verdict_line
 
@@ -68,8 +69,21 @@ def test_a_run_after_many_removals_says_so(tmp_path: Path, removed: int, before_
         "ended_before_window_s": pytest.approx(before_start_s),
         "without_journal": True,
     }
-    text = f"the preparation removed {removed:,} messages, the last {before_start_s:.0f} s before the window"
+    text = f"the preparation removed {removed:,} messages until {before_start_s:.0f} s before the window"
     assert [line.startswith(text) for line in warnings(found)] == [True] * warns
+
+
+def test_no_report_calls_scores_after_removals_fit_to_be_quoted(tmp_path: Path) -> None:
+    """Neither that on one run nor that on three of them: who reads nothing else would quote them."""
+    tasks = [done("READ", 10 * at, 5) for at in range(300)]
+    runs = [prepared_run(tmp_path, name, MANY, 40, tasks=tasks) for name in ("a", "b", "c")]
+    rested = [prepared_run(tmp_path, name, 0, 40, tasks=tasks) for name in ("d", "e", "f")]
+    for given, slowed in ((runs, True), (rested, False)):
+        (several, *_) = document_of(list(map(str, given)), {}).sections
+        (one, *_) = document_of([str(given[0])], {}).sections
+        assert ("do not quote these scores" in str(several.blocks)) is slowed
+        for text in (str(several.blocks), str(one.blocks)):
+            assert ("each 6 min after loadsim init" in text) is slowed
 
 
 @pytest.mark.parametrize("journal", [True, None])
