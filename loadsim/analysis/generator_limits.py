@@ -100,10 +100,10 @@ def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
     return too_long, shorter
 
 
-SAME_CORES = "the server runs on the same cores"
-"""Begins the warning about a server that shares the generator's cores."""
+PIN_APART, OTHER_MACHINE = "--pin (as root) keeps them apart", "another machine keeps them apart"
+"""The remedies in the warning about a server that shares the generator's cores."""
 
-START_AGAIN = "repeat the run when its machine has less other work: something held its processor at the start"
+START_AGAIN = "repeat the run when its machine has less other work: perhaps something held its processor at the start"
 """Advice if loadsim was late at the start alone: less load would not help."""
 
 
@@ -118,7 +118,7 @@ def advice(generator: Generator, compression: float, lag_limit: float | None) ->
     """
     ways = []
     stolen = [machine.stolen_share or 0.0 for machine in generator.machines]
-    stolen += [_stolen_above(engine, lag_limit) for engine in generator.engines]
+    stolen += [_stolen_above(engine, lag_limit) for engine in generator.engines if _above(engine.lag_p99_ms, lag_limit)]
     if max(stolen, default=0.0) >= STOLEN_MEANWHILE_SHARE:
         ways.append("the same run at a time when others on the same hardware do less, or hardware of its own")
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
@@ -129,9 +129,14 @@ def advice(generator: Generator, compression: float, lag_limit: float | None) ->
     if compression > 1:
         ways.append("a longer day (run.day_length)")
     others = ", ".join([*ways, "fewer users", "another machine for the generator"])
-    if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
+    if any(machine.shares_cpus and has_more_cores(machine) for machine in generator.machines):
         return f"run with --pin (as root), which keeps server and generator apart. If that does not suffice: {others}"
     return others
+
+
+def has_more_cores(machine: MachineHealth) -> bool:
+    """Return True if a machine has cores to keep apart, as far as it is known."""
+    return (machine.cores or 2) > 1
 
 
 def suspicious(generator: Generator, embedded: bool) -> list[str]:
@@ -140,8 +145,8 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
     for machine in generator.machines:
         if machine.shares_cpus and not embedded:
             warnings.append(
-                f"{SAME_CORES} of {machine.name} as the generator: --pin (as root) keeps them"
-                " apart, another machine does it better"
+                f"the server runs on the same cores of {machine.name} as the generator: "
+                + (f"{PIN_APART}, another machine does it better" if has_more_cores(machine) else OTHER_MACHINE)
             )
         if _above(machine.cpu_share, BUSY_SHARE):
             warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken{_takers(machine)}")

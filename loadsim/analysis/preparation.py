@@ -71,8 +71,8 @@ def _before_start_s(source: Source) -> float:
     return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
 
 
-RESTED = f"each {SLOW_S / 60:.0f} min after loadsim init"
-"""Words for runs whose preparation slows no server."""
+RESTED = f"a pause of {SLOW_S / 60:.0f} min after loadsim init"
+"""The remedy for runs whose preparation slows a server."""
 
 
 def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> list[str]:

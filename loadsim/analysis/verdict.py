@@ -101,7 +101,7 @@ class Facts:
     window's user-seconds without a session. `companions` is None for users with one mail program each.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
-    client. Without either, a user ended the run. `unended`: no engine survived to the end.
+    client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
     several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
     `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
@@ -232,7 +232,9 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     if not over_limits:
         ways = _keeping_up(facts, limits)
-    elif over_limits == began_late(facts.generator, limits):
+    elif invalid == began_late(facts.generator, limits) and not any(
+        one.shares_cpus for one in facts.generator.machines
+    ):
         ways = [START_AGAIN]
     else:
         ways = [advice(facts.generator, facts.compression, lag_limit_ms(limits, facts.fastest_p95_ms))]

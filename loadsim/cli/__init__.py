@@ -93,8 +93,8 @@ class _Parser(argparse.ArgumentParser):
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
             near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
-            if "--set" in self._option_string_actions and (value := _value_to_set(words)):
-                hint = f"; use --set {value}"
+            if "--set" in self._option_string_actions and (set_hint := _hint_at_set(unknown, self.prog)):
+                hint = set_hint
             elif self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
                 hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
             self.error(f"unrecognized arguments: {words}{hint}")
@@ -115,16 +115,23 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, text) from None
 
 
-def _value_to_set(words: str) -> str | None:
-    """Return the `PATH=VALUE` of an option that is a key of a scenario: the first group's users, or one of `run`."""
-    typed = re.match(r"-+([a-z_-]+)[ =](\S+)", words)
-    if not typed:
-        return None
+def _hint_at_set(unknown: Sequence[str], program: str) -> str:
+    """Return the `--set` for an unknown option that is a key of a scenario: one of `run`, or the number of users."""
     from loadsim.model.scenario_sections import RunSection  # not for `--help`
 
     keys = {each.name.removesuffix("_s"): "run" for each in fields(RunSection)} | {"users": "topology.0"}
-    near = get_close_matches(typed[1].replace("-", "_"), keys, n=1, cutoff=0.79)
-    return f"{keys[near[0]]}.{near[0]}={typed[2]}" if near else None
+    for word, following in zip(unknown, [*unknown[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        key = option.lstrip("-").replace("-", "_")
+        near = get_close_matches(key, keys, n=1, cutoff=0.85) if word.startswith("-") else []
+        if not near:
+            continue
+        if near[0] == "users" and program.endswith(" capacity"):
+            return "; use --from and --most"
+        value = value if equals else following
+        value = value if re.fullmatch(r"\d[\w.]*", value) else "VALUE"  # it may be the name of the scenario
+        return f"; {'use' if near[0] == key else 'perhaps'} --set {keys[near[0]]}.{near[0]}={value}"
+    return ""
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]

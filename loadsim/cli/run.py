@@ -18,10 +18,8 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.analysis.compare import FIRST_LOOK
-from loadsim.analysis.generator_limits import SAME_CORES
 from loadsim.analysis.preparation import MANY, RESTED, SLOW_S, PreparationFigures
 from loadsim.analysis.recorded_run import SCENARIO
-from loadsim.analysis.stationarity import LONGER_WARM_UP
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
@@ -38,6 +36,7 @@ from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
 from loadsim.passwords import SECRET_SETTING
 from loadsim.report.answer import verdict_line
+from loadsim.report.first_screen import changes_for_repeats
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
 from loadsim.report.key_figures import score_words
@@ -180,10 +179,13 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     prepared = result.summary.figures.preparation
     slowed = prepared is not None and prepared.suffers
     repeats = [*_before(this, result.directory, slowed), this]
+    changes = [one for one in changes_for_repeats(result.summary) if not (args.pin and one.startswith("--pin"))]
+    before = f"Before you quote a score, take {', '.join(changes)}: mere repeats may have the warnings of this run."
+    before = before if changes else ""
     if len(repeats) >= FIRST_LOOK:
-        not_quoted = f"Do not quote their scores: removed mail slowed the server. Make others, {RESTED}."
-        return _next_lines("look at these repeats", [_report_on(repeats)], not_quoted if slowed else "")
-    caveats = _caveats(result.summary)
+        return _next_lines("look at these repeats", [_report_on(repeats)], before)
+    if set(changes) - {RESTED}:  # the commands of mere repeats would not have them
+        return _wrapped(before)
     further = [f"{this}-2" if args.out is None else _next_name(this)]
     repeats = [] if slowed and initialise == "auto" else repeats
     while len(repeats) + len(further) < FIRST_LOOK:
@@ -200,25 +202,10 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     # Will the next run be slowed, too?
     leaves_much = slowed or result.summary.figures.delivery.accepted >= MANY
     if prepared is None or not (prepared.without_journal and leaves_much and initialise == "auto"):
-        return _next_lines(f"repeat this at least {times}", [*runs, report], caveats)
-    wait = f"{caveats} Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
-    rested = [line for run in runs for line in (prepare, f"sleep {SLOW_S:.0f}", run)]
-    return _next_lines(f"repeat this at least {times}", [*rested, report], wait.lstrip())
-
-
-def _caveats(summary: Summary) -> str:
-    """Return what to change before a run is repeated, by its warnings; "" without any that its repeats would have."""
-    warnings = summary.verdict.warnings
-    changes = [
-        change
-        for change, needed in (
-            ("a longer warm-up (run.warm_up)", any(one.endswith(LONGER_WARM_UP) for one in warnings)),
-            ("more users or days", any(one.provisional for one in summary.figures.by_protocol.values())),
-            ("--pin", any(SAME_CORES in one for one in warnings)),
-        )
-        if needed
-    ]
-    return f"Before that, take {', '.join(changes)}: else the repeats have the same faults." if changes else ""
+        return _next_lines(f"repeat this at least {times}", [*runs, report])
+    wait = f"Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
+    rested = [f"{prepare} && sleep {SLOW_S:.0f} && {run}" for run in runs]
+    return _next_lines(f"repeat this at least {times}", [*rested, report], wait)
 
 
 def _report_on(repeats: Sequence[str]) -> str:
@@ -229,9 +216,13 @@ def _next_lines(what: str, commands: Sequence[str], before: str = "") -> list[st
     return [
         f"Next, {what}: the report shows how far scores differ.",
         "loadsim compare compares such runs with those of another server or release.",
-        *textwrap.wrap(before, WIDTH, break_on_hyphens=False),
+        *_wrapped(before),
         *(f"  {command}" for command in commands),
     ]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
 def _before(name: str, directory: Path, slowed: bool) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -409,6 +410,13 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
+def _with_suffix(reference: str) -> str | None:
+    """Return the name of a file that is this one but for its suffix, or None."""
+    with suppress(OSError, ValueError):  # such as a name that is too long
+        return next((f"{reference}{end}" for end in (".yaml", ".yml") if Path(f"{reference}{end}").is_file()), None)
+    return None
+
+
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
@@ -418,8 +426,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     found = locate("scenarios", reference, None)
     if found is None:
         names = known("scenarios")
-        beside = next((f"{reference}{end}" for end in (".yaml", ".yml") if Path(f"{reference}{end}").is_file()), None)
-        meant = beside or nearest_path(reference, names) or similar(Path(reference))
+        meant = _with_suffix(reference) or nearest_path(reference, names) or similar(Path(reference))
         shown = f"{show(reference)} (perhaps {meant})" if meant else show(reference)
         raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
     path, name = found

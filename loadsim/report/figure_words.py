@@ -153,7 +153,7 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "window_s": ("window: at least", "s"),
     "generator_lag_p99_ms": ("99th percentile of an event loop's lag: at most", "ms"),
     "generator_lag_share": (
-        "the same, as a share of the fastest task's 95th percentile, with 2 ms always allowed: at most",
+        "the same, as a share of the fastest task's 95th percentile, or 2 ms if that is more: at most",
         "share",
     ),
     "generator_cpu": ("an engine's share of a core: at most", "share"),

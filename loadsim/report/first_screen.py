@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from loadsim.analysis.figures import Figures
+from loadsim.analysis.generator_limits import PIN_APART
 from loadsim.analysis.preparation import RESTED
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.stationarity import LONGER_WARM_UP
+from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
 from loadsim.report.answer_facts import count, due_in_no_plan, night_words
@@ -178,7 +181,7 @@ LOOK_ELSEWHERE = "the criteria that were missed"
 
 def _next(run: RecordedRun) -> str:
     criteria, verdict = run.summary.criteria, run.summary.verdict
-    embedded, nights, few = run.figures.embedded, bool(run.figures.night_s), few_hits(run)
+    embedded, few = run.figures.embedded, few_hits(run)
     if verdict.advice:
         return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
@@ -198,15 +201,34 @@ def _next(run: RecordedRun) -> str:
         return YOUR_OWN
     if verdict.validity == "degraded":
         return "run again, unless the reasons above are what you expect."
+    others = [change for change in changes_for_repeats(run.summary) if change != more_hits(run.figures)]
     if few:
-        return f"take {'' if nights else 'more days (run.days) or '}more users: the score is provisional, with {few}."
-    prepared = run.figures.preparation
-    if prepared is not None and prepared.suffers:
-        runs = (
-            f"make three runs or more, {RESTED}, before you quote a score: removed mail slowed the server in this one"
-        )
-    elif any(warning.endswith(LONGER_WARM_UP) for warning in verdict.warnings):
-        runs = "make three runs or more with a longer warm-up (run.warm_up) before you quote a score"
-    else:
-        runs = "make three such runs or more before you quote a score"
-    return f"{runs}; then try more users, which may need another machine for the load."
+        more = f"take {more_hits(run.figures)}: the score is provisional, with {few}."
+        return f"{more} Also take {', '.join(others)}." if others else more
+    changes = f"take {', '.join(others)}, and " if others else ""
+    return (
+        f"{changes}make three such runs or more before you quote a score; then try more users, which may need another"
+        " machine for the load."
+    )
+
+
+def changes_for_repeats(summary: Summary) -> list[str]:
+    """Return what to change before a run is repeated, as its repeats may have the same warnings; more hits come first.
+
+    The pause after `loadsim init` is `RESTED`.
+    """
+    figures, warnings, changes = summary.figures, summary.verdict.warnings, []
+    if any(module.provisional for module in figures.by_protocol.values()):
+        changes.append(more_hits(figures))
+    if figures.preparation is not None and figures.preparation.suffers:
+        changes.append(RESTED)
+    elif any(warning.endswith(LONGER_WARM_UP) for warning in warnings):
+        changes.append("a longer warm-up (run.warm_up)")
+    if any(PIN_APART in warning for warning in warnings):
+        changes.append("--pin (as root)")
+    return changes
+
+
+def more_hits(figures: Figures) -> str:
+    """Return what gives a run more hits: days with nights are of a fixed number."""
+    return f"{'' if figures.night_s else 'more days (run.days) or '}more users"

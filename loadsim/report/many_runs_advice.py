@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures
+from loadsim.analysis.generator_limits import START_AGAIN
 from loadsim.analysis.preparation import RESTED
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.verdict import server_failed
@@ -28,8 +29,9 @@ def next_step(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     if not judged:
         causes = {run.summary.verdict.causes for run in runs}
         advice = [run.summary.verdict.advice for run in runs]
-        # Of one cause, the longest advice has the measures of the others.
-        return f"{'; '.join(max(advice, key=lambda one: len(str(one))))}." if len(causes) == 1 and all(advice) else MEND
+        # Of one cause, the longest advice has the measures of the others, but for a start that was late.
+        longest = max(advice, key=lambda one: (START_AGAIN not in one, len(str(one))))
+        return f"{'; '.join(longest)}." if len(causes) == 1 and all(advice) else MEND
     if any(loads):
         return "compare only runs whose scores are comparable, or run again with one scenario."
     if any(run.summary.verdict.passed is None and not misses(run) for run in judged):
@@ -46,8 +48,12 @@ def next_step(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
         counted = [run for run in runs if meets(run)]
         if not are_repeats(counted):
             return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
-        if any(one.figures.preparation is not None and one.figures.preparation.suffers for one in counted):
-            return f"do not quote these scores, as removed mail slowed the server: make the runs again, {RESTED}."
+        slowed = [run for run in counted if run.figures.preparation is not None and run.figures.preparation.suffers]
+        if slowed:
+            return (
+                f"before you quote a score, make {len(slowed)} of these runs again, with {RESTED}: removed mail may"
+                " have slowed the server."
+            )
         if any(only_one_way([module.score_ms or 0.0 for module in each]) for each in _by_driver(counted)):
             if len(counted) < SHOW_A_DRIFT:
                 return "make more runs: so far, a change of the server from run to run is not to be told from chance."

@@ -1063,12 +1063,19 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
     ("arguments", "hint"),
     [
         (("scenarios", "--json"), "unrecognized arguments: --json; see loadsim scenarios --help"),
-        (("run", "medium", "--user", "500"), "--user 500; use --set topology.0.users=500; see loadsim run --help"),
+        (("run", "medium", "--user", "500"), "--user 500; perhaps --set topology.0.users=500; see loadsim run --help"),
         (("run", "medium", "--users=500"), "--users=500; use --set topology.0.users=500; see loadsim run --help"),
         (
             ("run", "medium", "--dya-length", "10m"),
-            "--dya-length 10m; use --set run.day_length=10m; see loadsim run --help",
+            "--dya-length 10m; perhaps --set run.day_length=10m; see loadsim run --help",
         ),
+        (
+            ("run", "--users", "500", "medium"),
+            "--users medium; use --set topology.0.users=VALUE; see loadsim run --help",
+        ),
+        (("run", "medium", "--day-length"), "--day-length; use --set run.day_length=VALUE; see loadsim run --help"),
+        (("run", "medium", "--foo", "--users", "5"), "--users 5; use --set topology.0.users=5; see loadsim run --help"),
+        (("capacity", "medium", "--users", "500"), "--users 500; use --from and --most; see loadsim capacity --help"),
         (("check", "medium", "--window=1h"), "--window=1h; use --set run.window=1h; see loadsim check --help"),
     ],
 )
@@ -1086,6 +1093,7 @@ def test_a_similar_scenario_of_ones_own_is_named(
         (tmp_path / name).touch()
     assert refusal(capsys, "run", "my-servr").endswith("found 'my-servr' (perhaps my-server.yaml)")
     assert refusal(capsys, "run", "quickstar").endswith("found 'quickstar' (perhaps quickstart)")
+    assert refusal(capsys, "run", 300 * "a").startswith("loadsim: scenario: expected one of ")
 
 
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:

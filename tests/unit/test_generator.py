@@ -328,7 +328,9 @@ QUIETER = "the same run at a time when others on the same hardware do less, or h
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, generator_cores=1),)), []),
         (
             Generator(
-                engines=(replace(ENGINE, lags=seconds(3.0, (10, 12)), stolen=seconds(0.03, (9.5, 12.5))),),
+                engines=(
+                    replace(ENGINE, lag_p99_ms=3.0, lags=seconds(3.0, (10, 12)), stolen=seconds(0.03, (9.5, 12.5))),
+                ),
                 machines=(replace(SHARED, shares_cpus=False, generator_cores=1, stolen_share=0.01),),
             ),
             [QUIETER],

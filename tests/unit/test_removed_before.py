@@ -81,9 +81,9 @@ def test_no_report_calls_scores_after_removals_fit_to_be_quoted(tmp_path: Path) 
     for given, slowed in ((runs, True), (rested, False)):
         (several, *_) = document_of(list(map(str, given)), {}).sections
         (one, *_) = document_of([str(given[0])], {}).sections
-        assert ("do not quote these scores" in str(several.blocks)) is slowed
+        assert ("before you quote a score, make 3 of these runs again" in str(several.blocks)) is slowed
         for text in (str(several.blocks), str(one.blocks)):
-            assert ("each 6 min after loadsim init" in text) is slowed
+            assert ("a pause of 6 min after loadsim init" in text) is slowed
 
 
 @pytest.mark.parametrize("journal", [True, None])
