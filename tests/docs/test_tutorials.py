@@ -182,6 +182,7 @@ with fresh_debian(Path({str(tmp_path)!r})) as machine, machine.terminal() as ter
         ("READ  10  969  6.5  87.5  1,343  0\n", "READ  10  9  6.5  never  0\n", []),
         ("Category  Weight  Hits  50th  95th  Failed\n", "Category  Hits  95th  Mean  Std. Dev.  Failed\n", []),
         ("Verdict: invalid, criteria missed\nWhy: x\n", "Verdict: valid, criteria met\n", []),
+        ("Verdict: invalid, criteria not judged\n", "Verdict: valid, criteria met\n", []),
     ],
 )
 def test_shown_outputs_are_compared_without_figures(output: str, page: str, lacking: list[str]) -> None:
