@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -57,7 +56,7 @@ from loadsim.model.scenario_sections import (
     RunSection,
 )
 from loadsim.model.scenario_server import INSECURE, Server, is_loopback, proves_only, resolve_server, server_document
-from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, nearest_path, strict, with_nearest, word
+from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, strict, with_nearest, with_nearest_file, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
@@ -67,8 +66,6 @@ from loadsim.model.yaml_reader import (
     override,
     parse_mended,
     read_document,
-    show,
-    similar,
     write_yaml,
 )
 from loadsim.plugins import origin
@@ -410,13 +407,6 @@ def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def _with_suffix(reference: str) -> str | None:
-    """Return the name of a file that is this one but for its suffix, or None."""
-    with suppress(OSError, ValueError):  # such as a name that is too long
-        return next((f"{reference}{end}" for end in (".yaml", ".yml") if Path(f"{reference}{end}").is_file()), None)
-    return None
-
-
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
@@ -426,8 +416,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     found = locate("scenarios", reference, None)
     if found is None:
         names = known("scenarios")
-        meant = _with_suffix(reference) or nearest_path(reference, names) or similar(Path(reference))
-        shown = f"{show(reference)} (perhaps {meant})" if meant else show(reference)
+        shown = with_nearest_file(reference, names)
         raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
     path, name = found
     document, origin = read_document(path, name)

@@ -32,7 +32,7 @@ from loadsim.model.schema import (
     strict,
     text,
     whole,
-    with_nearest,
+    with_nearest_file,
     word,
 )
 from loadsim.model.terms import MOST_USERS
@@ -263,7 +263,8 @@ def load_suite(ref: str) -> Suite:
     if found is None:
         names = known("suites")
         raise ConfigError(
-            f"suite: expected one of {', '.join(names)}, or the path of a .yaml file, found {with_nearest(ref, names)}"
+            f"suite: expected one of {', '.join(names)}, or the path of a .yaml file, found"
+            f" {with_nearest_file(ref, names)}"
         )
     path, name = found
     document, origin = read_document(path, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from loadsim.analysis.generator_limits import LEAST_LAG_LIMIT_MS
+
 NAMES: Mapping[str, str] = {
     "score_ms": "score",
     "response_score_ms": "score from due times",
@@ -153,7 +155,8 @@ LIMITS: Mapping[str, tuple[str, str]] = {
     "window_s": ("window: at least", "s"),
     "generator_lag_p99_ms": ("99th percentile of an event loop's lag: at most", "ms"),
     "generator_lag_share": (
-        "the same, as a share of the fastest task's 95th percentile, or 2 ms if that is more: at most",
+        "the same, as a share of the fastest task's 95th percentile,"
+        f" or {LEAST_LAG_LIMIT_MS:g} ms if that is more: at most",
         "share",
     ),
     "generator_cpu": ("an engine's share of a core: at most", "share"),
