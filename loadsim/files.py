@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import stat
-from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,6 +59,8 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
 
 def sources_digest(package: Path) -> str:
     """Return the SHA-256 of the names and contents of a package's sources and data, in hexadecimal."""
+    from hashlib import sha256  # loads OpenSSL
+
     digest = sha256()
     for path in sorted((*package.rglob("*.py"), *package.rglob("data/*"))):
         if path.is_file():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import shlex
 import stat
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,6 +42,9 @@ def _how_to_set(variable: str, name: str) -> str:
 
 def from_command(command: str, name: str) -> str:
     """Return the line that a command prints, run without a shell. Raises `ConfigError`, which shows nothing of it."""
+    import shlex  # few passwords come from commands
+    import subprocess
+
     try:
         words = shlex.split(command)
         done = subprocess.run(  # noqa: S603 - the user's own
@@ -102,5 +102,7 @@ def blot_command_line() -> None:
         at = 0
         for argument in title.split(b"\0"):
             if found := SECRET_SETTING.search(argument):
+                import ctypes  # few command lines have secrets
+
                 ctypes.memset(start + at + found.end(), ord("*"), len(argument) - found.end())
             at += len(argument) + 1

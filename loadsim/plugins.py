@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUPS = {"driver": "loadsim.protocols", "task": "loadsim.tasks", "probe": "loadsim.probes"}
 """The group of entry points of each kind of plug-in."""
@@ -62,6 +64,8 @@ def plugins(kind: str) -> Sequence[Plugin]:
 @cache
 def _installed(kind: str, _: tuple[str, ...]) -> tuple[Plugin, ...]:
     """Search the path once: that takes milliseconds."""
+    from importlib.metadata import entry_points  # imports the package email
+
     found = (
         Plugin(kind, each.name, each.dist.name if each.dist else "?", each.dist.version if each.dist else "?", each)
         for each in entry_points(group=GROUPS[kind])

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from loadsim.analysis.utilisation import Estimate
 from loadsim.errors import printable
+from loadsim.model.lazy_pydantic import TypeAdapter
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from loadsim.analysis.averages import counted, delivered_per_min
 from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.criteria import Result as CriterionResult
@@ -18,6 +16,7 @@ from loadsim.analysis.resources import HOST, Resource, kind_of
 from loadsim.analysis.verdict import GENERATOR as OF_GENERATOR
 from loadsim.analysis.verdict import server_failed
 from loadsim.errors import printable
+from loadsim.model.lazy_pydantic import TypeAdapter
 
 RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.model.scenario_sections import Limits
+from loadsim.model.limits import Limits
 from loadsim.timinglog.header_words import LIMITS, WORDS, differences, limit_key, limit_words, shown_apart
 
 SAME = (

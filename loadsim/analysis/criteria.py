@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
-from loadsim.model.profile import load_weights
 from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import read_document
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
@@ -101,6 +100,13 @@ def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     return older
 
 
+def default_weights() -> Mapping[str, float]:
+    """Return the weights of logs that state none."""
+    from loadsim.model.profile import load_weights  # for old logs and stress runs only
+
+    return load_weights()
+
+
 def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits | None]:
     """Return the criteria of a scenario's file with the defaults, for the tasks and drivers in `figures`.
 
@@ -110,7 +116,7 @@ def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits |
     done = {module: {task["task"] for task in found["tasks"]} for module, found in figures["by_protocol"].items()} or {
         "imap": set()
     }
-    undone = {*load_weights(), *UNSCORED}.difference(*done.values())
+    undone = {*default_weights(), *UNSCORED}.difference(*done.values())
     planned = {module: tasks | undone for module, tasks in done.items()}
     document, origin = read_document(path, str(path))
     stated = document.get("probes")
@@ -144,7 +150,7 @@ def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
     With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight count.
     """
     modules = score["by_protocol"]
-    weighted = load_weights() if score["throughput"] else ()
+    weighted = default_weights() if score["throughput"] else ()
     return {
         (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
         for module, found in modules.items()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.score import rank
+from loadsim.analysis.nearest_rank import rank
 from loadsim.errors import LogError
 
 Pass = Iterable[tuple[NDArray[Any], NDArray[Any]]]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.probes import PROBE
-from loadsim.analysis.score import percentile
 from loadsim.model.terms import Window
 from loadsim.timinglog.reader import Source, TimingLog
 from loadsim.timinglog.records import MAKERS

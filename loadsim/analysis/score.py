@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
 from loadsim.analysis.json_values import INLINE
+from loadsim.analysis.nearest_rank import percentile as percentile
 from loadsim.model.plugin_reports import MOST_COMMANDS, OTHER_COMMANDS
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW, Window
@@ -35,27 +36,6 @@ MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
 METHODS = (MERGED, MEAN_OF_CLIENTS)
 """The ways to compute percentiles over several client machines: of all records together, or as LsLog could, as the
 mean of each machine's percentile. Such a mean is not a percentile of any set of records."""
-
-
-def rank(samples: int, percent: int | Fraction) -> int:
-    """Return the position, from 1, of the nearest-rank percentile among sorted samples.
-
-    It is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
-    """
-    return max(1, math.ceil(Fraction(percent) * samples / 100))
-
-
-def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float:
-    """Return the nearest-rank percentile of sorted samples and `infinite` more that are infinite.
-
-    "95 percent of all response times recorded for that action were equal to or below that value" (IBM 1998, Appendix
-    A). Raises `ValueError` without samples.
-    """
-    samples = len(ordered) + infinite
-    if not samples:
-        raise ValueError("no samples")
-    at = rank(samples, percent)
-    return float(ordered[at - 1]) if at <= len(ordered) else math.inf
 
 
 def standard_deviation(samples: NDArray[Any]) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.compare import one_critical_t
-from loadsim.analysis.score import percentile
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 from loadsim.model.terms import Window
 

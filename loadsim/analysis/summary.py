@@ -11,7 +11,7 @@ from typing import Any, Literal
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
-from loadsim.analysis.criteria import Result, criteria_of, header_criteria, judge_each, missed_texts
+from loadsim.analysis.criteria import Result, criteria_of, default_weights, header_criteria, judge_each, missed_texts
 from loadsim.analysis.figures import (
     Bounds,
     Coverage,
@@ -45,8 +45,6 @@ from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.day_shape import factor_of_window
 from loadsim.model.partition import Slice
-from loadsim.model.ports import ALL_TASKS
-from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.merge import (
@@ -120,12 +118,16 @@ def _criterion(result: Result) -> dict[str, Any]:
 
 def _weights(log: TimingLog, given: Mapping[str, float] | None) -> Mapping[str, float]:
     """Return the given weights, or else those of a log. Raises `LogError` for a task that neither of them has."""
-    in_log: Mapping[str, float] = log.header.get("weights") or load_weights()
+    in_log: Mapping[str, float] = log.header.get("weights") or default_weights()
+    if given is None:
+        return in_log
+    from loadsim.model.ports import ALL_TASKS  # for given weights only
+
     known = {*ALL_TASKS, *in_log, *log.strings}
-    if unknown := sorted(task for task in given or () if task not in known):
+    if unknown := sorted(task for task in given if task not in known):
         tasks = ", ".join(sorted({*ALL_TASKS, *in_log}))
         raise LogError(f"weights: expected tasks of loadsim or of the log ({tasks}), found {unknown[0]!r}")
-    return in_log if given is None else given
+    return given
 
 
 def summarise(

@@ -28,7 +28,7 @@ from loadsim.analysis.generator_limits import (
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.model import records
-from loadsim.model.scenario_sections import Limits
+from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
 from loadsim.timinglog.header_words import named
 

@@ -23,8 +23,8 @@ from loadsim.cli.report_file import check_format, check_place, content, format_o
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
-from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
@@ -202,7 +202,7 @@ def _runner(args: argparse.Namespace, scenario: Scenario) -> Runner | None:
 class _Shown:
     """Shows a search: its steps and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace, page: PageView) -> None:
+    def __init__(self, args: argparse.Namespace, page: Page) -> None:
         self._args = args
         self._page = page
         self._width = width_and_colours()[0]

@@ -18,7 +18,7 @@ from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, PLAIN_WORD, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
-from loadsim.model.scenario_server import is_loopback
+from loadsim.model.host_port import is_loopback
 from loadsim.report.table import table
 
 if TYPE_CHECKING:

@@ -13,11 +13,9 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
-from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.report.compare_report import describe_comparison
+from loadsim.report.compare_junit import compare_junit
 from loadsim.report.compare_text import compare_text
-from loadsim.report.junit import compare_junit
 
 REPORT = "--report"
 
@@ -64,8 +62,11 @@ def share(text: str) -> float:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
-    chosen = format_of(REPORT, args.report) if args.report else ""
+    chosen = ""
     if args.report:
+        from loadsim.cli.report_file import check_format, check_place, format_of  # not without the option
+
+        chosen = format_of(REPORT, args.report)
         check_format(REPORT, chosen)
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
@@ -76,6 +77,9 @@ def run_compare(args: argparse.Namespace) -> int:
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(_shown(comparison, args), end="", flush=True)  # before the report: a browser may fail to print it
     if args.report:
+        from loadsim.cli.report_file import content, write
+        from loadsim.report.compare_report import describe_comparison
+
         with shown_work("Drawing the report"):
             report = content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}")
         write(report, args.report, REPORT)

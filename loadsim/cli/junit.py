@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadsim.errors import ConfigError, LoadSimError
-from loadsim.report.junit import Case, junit
 
 
 @contextmanager
@@ -40,4 +39,6 @@ def junit_file(path: Path | None, verb: str) -> Iterator[Callable[[str], None]]:
 
 
 def _unfinished(verb: str, why: str) -> str:
+    from loadsim.report.junit import Case, junit  # not without the option
+
     return junit(f"loadsim {verb}", [Case(f"loadsim.{verb.replace(' ', '.')}", verb, "error", why)])

@@ -1,12 +1,11 @@
-"""The live state of a run: a screen on a terminal, elsewhere a line every ten seconds."""
+"""The live state of a run: a screen on a terminal."""
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import floor, log10
@@ -20,20 +19,15 @@ from rich.text import Text
 
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.per_client import by_number
-from loadsim.cli.progress import watched_terminal
+from loadsim.cli.live_lines import sentence as sentence
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.model.records import FAILURES
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.report.digits import duration
+from loadsim.report.digits import count, duration
 from loadsim.users.tasks import TASKS
-
-ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]
-"""Shows the state of a run, and of each client machine of a cluster run by its name."""
-
-BETWEEN_LINES_S = 10.0
 
 LATELY_S = 60.0
 """Rates and service times on the screen cover the last minute."""
@@ -77,21 +71,7 @@ WAITING = {
 """The activity in each phase after the work."""
 
 
-@contextmanager
-def shown_run(scenario: Scenario) -> Iterator[ShowSnapshot]:
-    """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
-    console = watched_terminal()
-    if console is None:
-        yield _Lines(scenario.run).show
-    else:
-        with closing(_Screen(console, scenario)) as view:
-            yield view.show
-
-
-# --- the screen ---------------------------------------------------------------------------------------------------
-
-
-class _Screen:
+class Screen:
     """Draws in a thread, so that a terminal that accepts nothing (Ctrl-S) delays no measurement."""
 
     def __init__(self, console: Console, scenario: Scenario) -> None:
@@ -224,12 +204,8 @@ def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
     if narrow:
         line = f"{on}, {lost:,} lost, {in_transit:,} in transit"
     else:
-        line = f"{on}, {_count(lost, 'session')} lost, {_count(in_transit, 'message')} in transit"
+        line = f"{on}, {count(lost, 'session')} lost, {count(in_transit, 'message')} in transit"
     return Text(line, style="red" if lost else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
@@ -378,35 +354,3 @@ def _about(value_ms: float | None) -> str:
         return f"over {BOUNDS_MS[-1] / 1000:g} s"
     rounded_ms = round(value_ms, 1 - floor(log10(value_ms)))
     return f"{rounded_ms / 1000:g} s" if rounded_ms >= SECONDS_FROM_MS else f"{rounded_ms:,g} ms"
-
-
-# --- plain lines --------------------------------------------------------------------------------------------------
-
-
-def sentence(snapshot: LiveSnapshot) -> str:
-    """Return the counts as a line, with lag and CPU share of the worst engine in the last second."""
-    at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
-    lag = "" if snapshot.lag_p99_ms is None else f"; event loop {duration(snapshot.lag_p99_ms)} late"
-    busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
-    own = f" {snapshot.generator_failed:,} by the generator itself," if snapshot.generator_failed else ""
-    return (
-        f"{at}{snapshot.users_on:,} of {snapshot.users:,} users on, {snapshot.done:,} tasks done,"
-        f" {snapshot.failed:,} failed,{own} {_count(snapshot.accepted_undelivered, 'message')} in transit{lag}{busy}"
-    )
-
-
-class _Lines:
-    """Prints a line at each change of the phase, and every ten seconds."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._phase = ""
-        self._last_s = 0.0
-
-    def show(self, snapshot: LiveSnapshot, _clients: Mapping[str, LiveSnapshot]) -> None:
-        at_s = snapshot.at_s or 0.0
-        phase = snapshot.phase_of(self._run)
-        if phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
-            self._phase, self._last_s = phase, at_s
-            with suppress(BrokenPipeError):  # the reader has gone: the run goes on
-                print(f"{phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)

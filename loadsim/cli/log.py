@@ -14,18 +14,14 @@ from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
 from loadsim.analysis.score import MERGED, METHODS, SCORED_PERCENT
-from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT
-from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import add_wide, shown_answer, width_and_colours
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
-from loadsim.model.profile import weights_of
 from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
-from loadsim.report.junit import verdict_junit
 from loadsim.report.plain_lines import wrapped
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.container import VERSION
@@ -247,11 +243,13 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
-    path = args.weights
+    from loadsim.analysis.summary import summarise  # not for other verbs
+    from loadsim.cli.junit import junit_file
+
     with junit_file(args.junit, "log answer") as write_junit, shown_work("Computing the summary"):
         summary = summarise(
             args.logs,
-            weights=weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path)) if path else None,
+            weights=_weights(args.weights) if args.weights else None,
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
@@ -262,10 +260,19 @@ def run_answer(args: argparse.Namespace) -> int:
             by=args.by,
             criteria=args.criteria,
         )
-        write_junit(verdict_junit(summary))
+        if args.junit:
+            from loadsim.report.junit import verdict_junit
+
+            write_junit(verdict_junit(summary))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(summary.score, indent=2) if args.json else shown_answer(summary, wide=args.wide).rstrip())
     return summary.exit_status
+
+
+def _weights(path: Path) -> dict[str, float]:
+    from loadsim.model.profile import weights_of
+
+    return weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path))
 
 
 def run_export_csv(args: argparse.Namespace) -> int:

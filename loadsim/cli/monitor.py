@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from loadsim.cli.options import duration, whole
 from loadsim.cli.run_view import Warnings
 from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_sections import Probes

@@ -19,10 +19,11 @@ from loadsim.dryrun.forecast import few_planned, not_valid
 from loadsim.dryrun.remedy import options, remedies
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
+from loadsim.model.host_port import is_loopback
 from loadsim.model.profile import load_profile
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS, is_loopback
+from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS
 from loadsim.model.yaml_reader import known

@@ -9,16 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cluster.address import PLAIN_WORD, control_address
 from loadsim.errors import ConfigError, printable
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.schema import PositiveDuration
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
+    from loadsim.model.scenario import Scenario
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -35,8 +34,8 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 def duration(text: str) -> float:
     """Parse a duration such as 2m, as in a scenario, to seconds."""
     try:
-        return TypeAdapter[float](PositiveDuration).validate_python(text)
-    except ValidationError as failure:
+        return pydantic.TypeAdapter[float](PositiveDuration).validate_python(text)
+    except pydantic.ValidationError as failure:
         raise argparse.ArgumentTypeError(f"{failure.errors()[0]['msg']}, found {text!r}") from None
 
 
@@ -57,6 +56,8 @@ def given_scenario(args: argparse.Namespace) -> Scenario:
 
     What is no risk, `little_mail`, is left to the commands whose result depends on it.
     """
+    from loadsim.model.scenario import load_scenario  # not for commands without a scenario
+
     scenario = load_scenario(args.scenario, args.overrides)
     for warning in (*scenario.exposed, *scenario.warnings):
         if warning not in scenario.little_mail:

@@ -17,7 +17,7 @@ from loadsim.monitor.machine_needs import describe, shortages
 from loadsim.protocols.registry import check_protocols
 from loadsim.report.plan_text import plan_text
 from loadsim.runs.library import plan
-from loadsim.runs.local import compared_needs
+from loadsim.runs.needs import compared_needs
 from loadsim.runs.quick_forecast import MOST_PLANNED_USER_DAYS
 
 

@@ -8,21 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from threading import Timer
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
-from loadsim.provisioning.sessions import Progress as ShowProgress
+    from loadsim.provisioning.sessions import Progress as ShowProgress
 
 WORTH_TELLING_S = 10.0
 """The time left is told in phases that take longer."""
@@ -39,8 +31,12 @@ def watched_terminal() -> Console | None:
 
     It has no colours if `NO_COLOR` is set.
     """
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console  # not without a terminal
+
     console = Console(stderr=True)
-    return console if sys.stderr.isatty() and console.is_interactive else None
+    return console if console.is_interactive else None
 
 
 @contextmanager
@@ -50,6 +46,8 @@ def shown_progress() -> Iterator[ShowProgress]:
     if console is None:
         yield Lines().show
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("accounts"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         phases: dict[str, TaskID] = {}
@@ -73,7 +71,6 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
     began_s = now_s()
     tenths = -1
     first: tuple[float, float] | None = None
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with ExitStack() as shown, ExitStack() as waiting:
         bar: Progress | None = None
         waiting.enter_context(shown_work(title))  # millions of users take long before the first share
@@ -88,6 +85,14 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
                 return
             if console is not None:
                 if bar is None:
+                    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+                    columns = (
+                        TextColumn("{task.description}"),
+                        BarColumn(),
+                        TaskProgressColumn(),
+                        TimeRemainingColumn(),
+                    )
                     bar = shown.enter_context(Progress(*columns, console=console, transient=True))
                     bar.add_task(title, total=1.0)
                 bar.update(bar.task_ids[0], completed=share)
@@ -109,13 +114,15 @@ def shown_work(title: str, *, everywhere: bool = False) -> Iterator[None]:
     With `everywhere`, standard error has the title as a line elsewhere. Nothing may be printed in the block.
     """
     console = watched_terminal()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with ExitStack() as shown:
 
         def show() -> None:
             if console is None:
                 print(title, file=sys.stderr, flush=True)
             else:
+                from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+                columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
                 bar = shown.enter_context(Progress(*columns, console=console, transient=True))
                 bar.add_task(title, total=None)
 

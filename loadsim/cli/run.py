@@ -29,15 +29,14 @@ from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import WIDTH, add_wide, shown_answer
+from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
-from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import TRUST, Scenario
 from loadsim.passwords import SECRET_SETTING
 from loadsim.report.answer import verdict_line
 from loadsim.report.first_screen import changes_for_repeats
-from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
 from loadsim.report.key_figures import score_words
 from loadsim.runs.directory import hand_over
@@ -45,6 +44,9 @@ from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 from loadsim.runs.watcher import Watchers
 from loadsim.servers.program_name import program_name
+
+REPORT_NAME = "report.html"
+"""The report in a run directory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +144,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
     return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
 
 
-def _show(result: RunResult, args: argparse.Namespace, page: PageView, initialise: str) -> None:
+def _show(result: RunResult, args: argparse.Namespace, page: Page, initialise: str) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
     shown = text.splitlines()
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status

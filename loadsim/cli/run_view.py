@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 
-from loadsim.cli.live_view import ShowSnapshot, shown_run
+from loadsim.cli.live_lines import Lines, ShowSnapshot
 from loadsim.cli.progress import shown_progress, shown_share, shown_work, watched_terminal
 from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning.sessions import Progress as ShowProgress
 from loadsim.runs.watcher import Stage, Watcher
+
+
+@contextmanager
+def shown_run(scenario: Scenario) -> Iterator[ShowSnapshot]:
+    """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
+    console = watched_terminal()
+    if console is None:
+        yield Lines(scenario.run).show
+    else:
+        from loadsim.cli.live_view import Screen  # imports rich
+
+        with closing(Screen(console, scenario)) as view:
+            yield view.show
 
 
 class Warnings(Watcher):

@@ -20,7 +20,7 @@ from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.report.answer_facts import count
+from loadsim.report.digits import count
 from loadsim.servers.courier import start_courier
 from loadsim.servers.cyrus import start_cyrus
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix

@@ -6,9 +6,10 @@ import argparse
 import os
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
-from loadsim.analysis.summary import Summary
-from loadsim.report.answer import full_answer, short_answer
+if TYPE_CHECKING:
+    from loadsim.analysis.summary import Summary
 
 WIDTH = 80
 """Columns where standard output is no terminal."""
@@ -25,6 +26,8 @@ def add_wide(parser: argparse.ArgumentParser) -> None:
 
 def shown_answer(summary: Summary, *, wide: bool) -> str:
     """Return the answer for standard output; in colour on a terminal, unless `NO_COLOR` is set."""
+    from loadsim.report.answer import full_answer, short_answer  # not for commands that need the width only
+
     return full_answer(summary) if wide else short_answer(summary, *width_and_colours())
 
 

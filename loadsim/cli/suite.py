@@ -19,13 +19,13 @@ from loadsim.cli.run_view import RunView
 from loadsim.cli.shipped import schema_file
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
-from loadsim.cli.web.view import PageView
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import EMBEDDED, Scenario
 from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
 from loadsim.model.workload import Workload
-from loadsim.report.answer_facts import count
+from loadsim.report.digits import count
 from loadsim.report.suite_report import describe_suite
 from loadsim.report.suite_text import headline, run_text, suite_text, time_words, tone
 from loadsim.report.table import table
@@ -85,7 +85,7 @@ def run_command(args: argparse.Namespace) -> int:
         return _run(args, suite, _Shown(args, suite, page), page, chosen)
 
 
-def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, page: PageView, chosen: str) -> int:
+def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, page: Page, chosen: str) -> int:
     try:
         figures = run_suite(
             suite,
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, page: PageView, 
 class _Shown:
     """Shows a suite: its runs and its answer on standard output, the progress of each run on standard error."""
 
-    def __init__(self, args: argparse.Namespace, suite: Suite, page: PageView) -> None:
+    def __init__(self, args: argparse.Namespace, suite: Suite, page: Page) -> None:
         self._args = args
         self._suite = suite
         self._page = page

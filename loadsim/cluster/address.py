@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import bracketed, host_and_port
-from loadsim.model.scenario_server import is_loopback
+from loadsim.model.host_port import bracketed, host_and_port, is_loopback
 
 DEFAULT_PORT = 8786
 """Dask's usual port."""

@@ -206,13 +206,11 @@ def _with_longer_day(scenario: Scenario) -> Scenario | None:
 def _with_days(scenario: Scenario, factor: float) -> Scenario | None:
     """Return a scenario with more days; with nights, None, because the window lies in one day."""
     run, stated = scenario.run, scenario.stated_run
-    if run.night_length_s or factor * run.duration_s > 1e9:
+    if run.night_length_s or factor * run.duration_s > MOST_DAYS * run.day_length_s:
         return None
     changes: dict[str, float]
     if stated.duration_s is None:
         days = ceil((stated.days or 1) * factor)
-        if days > MOST_DAYS:
-            return None
         changes, duration_s = {"days": days}, days * run.day_length_s
     else:
         duration_s = rounded_up(run.duration_s * factor)

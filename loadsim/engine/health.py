@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from loadsim.analysis.score import percentile
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.ports import Clock
 
 STEP_NS = 10_000_000

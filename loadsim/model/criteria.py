@@ -10,17 +10,18 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.problems import Key, Problems
-from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
 from loadsim.model.send_queue import EMPTIES, EMPTIES_JSON, expanded
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, parse, show
+
+if TYPE_CHECKING:
+    from loadsim.model.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,8 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
 
 def planned_tasks(profile: Profile) -> set[str]:
     """Return the tasks that users of this profile may do."""
+    from loadsim.model.profile import OUTCOMES  # not for criteria of a log
+
     tasks = {"LOGON", "SYNC", "LOGOFF"}
     if profile.new_mail.per_day:
         tasks.add("SEND")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 
 MOST_PORT = 65535
 
@@ -35,3 +36,11 @@ def host_and_port(text: str, host: str | None = None, port: int | None = None) -
 def bracketed(host: str) -> str:
     """Return a host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this is `localhost` or a loopback address (127.0.0.0/8, ::1)."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

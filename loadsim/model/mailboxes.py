@@ -11,9 +11,7 @@ from itertools import accumulate
 from statistics import NormalDist
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, core_schema
-
+from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, Distribution
 from loadsim.model.schema import SHARE_JSON, SIZE_KEY, Positive, Reads, Share, Size, any_of, strict, whole
 from loadsim.model.yaml_reader import mismatch, show
@@ -108,9 +106,9 @@ class _Lognormal:
             raise mismatch("a maximum of at least the median", show(self.max), at=("max",))
 
 
-_LOGNORMAL = TypeAdapter(_Lognormal)
-_SIZE = TypeAdapter[int](Size)
-_SHARE = TypeAdapter[float](Share)
+_LOGNORMAL = pydantic.TypeAdapter(_Lognormal)
+_SIZE = pydantic.TypeAdapter[int](Size)
+_SHARE = pydantic.TypeAdapter[float](Share)
 
 
 def _check_size(size: int, key: str) -> None:
@@ -121,8 +119,10 @@ def _check_size(size: int, key: str) -> None:
 class _ReadSizes:
     """Annotation: read a mapping as lognormal if it has the key `median`, else as a table."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        lognormal = core_schema.no_info_after_validator_function(_of_lognormal, _LOGNORMAL.core_schema)
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
+        lognormal = pydantic.core_schema.no_info_after_validator_function(
+            _of_lognormal, handler.generate_schema(_Lognormal)
+        )
 
         def read(value: object, inner: Any) -> Sizes:
             if not isinstance(value, dict) or not value:
@@ -130,9 +130,11 @@ class _ReadSizes:
             found: Sizes = inner(value) if "median" in value else _table(value)
             return found
 
-        return core_schema.no_info_wrap_validator_function(read, lognormal)
+        return pydantic.core_schema.no_info_wrap_validator_function(read, lognormal)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         table = {
             "type": "object",
             "patternProperties": {SIZE_KEY: dict(SHARE_JSON)},
@@ -167,8 +169,8 @@ def _table(value: dict[Any, Any]) -> SizeTable:
 # --- the section ------------------------------------------------------------------------------------------------------
 
 _Messages = Annotated[int, whole(0, MOST_MESSAGES)]
-_COUNTS = TypeAdapter[int](_Messages)
-_DISTRIBUTION = TypeAdapter[Distribution](CountDistribution)
+_COUNTS = pydantic.TypeAdapter[int](_Messages)
+_DISTRIBUTION = pydantic.TypeAdapter[Distribution](CountDistribution)
 
 
 def _per_folder(value: object) -> int | Distribution:
@@ -180,8 +182,9 @@ def _per_folder(value: object) -> int | Distribution:
     return found
 
 
-_PER_FOLDER_JSON = any_of(_COUNTS.json_schema(), _DISTRIBUTION.json_schema())
-_PerFolder = Annotated[int | Distribution, Reads(_per_folder, _PER_FOLDER_JSON)]
+_PerFolder = Annotated[
+    int | Distribution, Reads(_per_folder, lambda: any_of(_COUNTS.json_schema(), _DISTRIBUTION.json_schema()))
+]
 
 
 @strict

@@ -5,9 +5,13 @@ An error in a report is one in the plug-in. It must neither damage the log nor l
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from loadsim.errors import PluginFailed
-from loadsim.model.ports import Account, Driver, Observer, Session
 from loadsim.model.records import FAILURES, GENERATOR
+
+if TYPE_CHECKING:
+    from loadsim.model.ports import Account, Driver, Observer, Session
 
 LONGEST_COMMAND_S = 86_400
 """The most seconds of a command. Records have instants within 35 years of the begin of their log."""

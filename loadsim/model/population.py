@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
-from loadsim.model.groups import Group, Lists
-from loadsim.model.scenario import Scenario
+
+if TYPE_CHECKING:
+    from loadsim.model.groups import Group, Lists
+    from loadsim.model.scenario import Scenario
 
 CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""

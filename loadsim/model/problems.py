@@ -6,8 +6,6 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-import yaml
-
 from loadsim.errors import ConfigError, together
 
 Key = tuple[str | int, ...]
@@ -58,35 +56,20 @@ class Lines:
 
     def of(self, key: Key) -> int:
         """Return the line, from 1, of a key or of the nearest one above it that is in the text; 0 if none is."""
-        parts = tuple(part for each in key for part in _parts(each))
+        parts = _parts(key)
         return next((self._lines[parts[:end]] for end in range(len(parts), 0, -1) if parts[:end] in self._lines), 0)
 
     @cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
         """Compute the lines when the first one is needed: most files have no error."""
+        from loadsim.model.yaml_dialect import lines_of
+
         lines: dict[tuple[str, ...], int] = {}
-        try:
-            root = yaml.compose(self._text, yaml.SafeLoader)
-        except (yaml.YAMLError, RecursionError):
-            return lines
-        _add(lines, root, ())
+        for key, line in lines_of(self._text):
+            lines.setdefault(_parts(key), line)
         return lines
 
 
-def _parts(name: object) -> list[str]:
-    """Return the parts of a name: criteria have dots in place of nested mappings."""
-    return str(name).split(".")
-
-
-def _add(lines: dict[tuple[str, ...], int], node: yaml.Node | None, path: tuple[str, ...]) -> None:
-    below: list[tuple[str, yaml.Node, yaml.Node]] = []
-    if isinstance(node, yaml.MappingNode):
-        below = [(str(key.value), key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
-    elif isinstance(node, yaml.SequenceNode):
-        below = [(str(index), value, value) for index, value in enumerate(node.value)]
-    for name, place, value in below:
-        if name == "<<":  # merged keys: one mapping may stand here for very many
-            continue
-        here = (*path, *_parts(name))
-        lines.setdefault(here, place.start_mark.line + 1)
-        _add(lines, value, here)
+def _parts(key: Key) -> tuple[str, ...]:
+    """Return the parts of the names in a key path: criteria have dots in place of nested mappings."""
+    return tuple(part for name in key for part in str(name).split("."))

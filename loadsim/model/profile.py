@@ -11,16 +11,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter
-from pydantic_core import PydanticCustomError
-
 from loadsim.errors import MOST_SHOWN, ConfigError
+from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.ports import ALL_TASKS
 from loadsim.model.problems import Problems
 from loadsim.model.records import SPANS
 from loadsim.model.schema import (
     Amount,
+    Checked,
     Count,
     Duration,
     Off,
@@ -272,11 +271,11 @@ class Profile:
     lists: ListRule
     schedule: Schedule
     public_folders: PublicFolders = field(default_factory=PublicFolders)
-    tasks: Annotated[dict[str, PluginTask], BeforeValidator(_plugin_tasks)] = field(default_factory=dict)
+    tasks: Annotated[dict[str, PluginTask], Checked(_plugin_tasks)] = field(default_factory=dict)
     calculated: Calculated | None = None
 
 
-_PROFILE = TypeAdapter(Profile)
+_PROFILE = pydantic.TypeAdapter(Profile)
 
 
 # --- files ------------------------------------------------------------------------------------------------------
@@ -382,7 +381,7 @@ def read_weights(value: object, what: str = "", names: Iterable[str] = ()) -> di
     if not isinstance(value, dict):
         raise mismatch("a mapping")
     known_names = tuple(names)
-    found: list[PydanticCustomError] = []
+    found: list[pydantic.PydanticCustomError] = []
     for name, weight in value.items():
         of_plugin = what == TASKS and may_name_plugin_task(name)
         if known_names and name not in known_names and not of_plugin:
@@ -411,7 +410,7 @@ def _some_weights(value: object) -> dict[str, float]:
 
 
 _WeightsAlone = Annotated[dict[str, float], Reads(_some_weights, mapping_of(WEIGHT_JSON, ALL_TASKS, PLUGIN_TASK_KEY))]
-_WEIGHTS_ALONE: TypeAdapter[dict[str, float]] = TypeAdapter(_WeightsAlone)
+_WEIGHTS_ALONE = pydantic.TypeAdapter[dict[str, float]](_WeightsAlone)
 
 
 @strict
@@ -421,4 +420,4 @@ class _WeightsFile:
     weights: Annotated[dict[str, float], Reads(read_weights, mapping_of(WEIGHT_JSON))]
 
 
-_WEIGHTS = TypeAdapter(_WeightsFile)
+_WEIGHTS = pydantic.TypeAdapter(_WeightsFile)

@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import TypeAdapter
-
 from loadsim.errors import ConfigError
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.mail_program import KEPT, MOST_CONNECTIONS, OUTLOOK_LIKE, SESSIONS, MailProgram
 from loadsim.model.message_tag import HEADER
 from loadsim.model.ports import SUBMISSIONS

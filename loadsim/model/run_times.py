@@ -79,7 +79,7 @@ def typed(value_s: float) -> str:
     for unit, unit_s in (("h", 3600), ("m", 60)):
         rounded = round(value_s / unit_s, 2)
         if value_s >= unit_s and rounded * unit_s == value_s:
-            return f"{rounded:g}{unit}"
+            return f"{rounded:.15g}{unit}"
     return seconds(value_s)
 
 

@@ -13,8 +13,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, TypeAdapter
-
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import (
     MASK,
@@ -37,6 +35,8 @@ from loadsim.model.groups import (
     with_connection,
     with_submission,
 )
+from loadsim.model.host_port import is_loopback
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
@@ -55,8 +55,18 @@ from loadsim.model.scenario_sections import (
     Probes,
     RunSection,
 )
-from loadsim.model.scenario_server import INSECURE, Server, is_loopback, proves_only, resolve_server, server_document
-from loadsim.model.schema import KeywordOr, Reads, Text, mapping_of, strict, with_nearest, with_nearest_file, word
+from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
+from loadsim.model.schema import (
+    KeywordOr,
+    ReadAs,
+    Reads,
+    Text,
+    mapping_of,
+    strict,
+    with_nearest,
+    with_nearest_file,
+    word,
+)
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
@@ -90,7 +100,7 @@ def _weights(value: object) -> dict[str, float]:
 
 
 Weights = Annotated[
-    dict[str, float], Reads(_weights, mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
+    dict[str, float], Reads(_weights, lambda: mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
 ]
 
 
@@ -126,7 +136,7 @@ class _Document:
     folders: Folders = OF_SERVER
     domain: Domain = "loadsim.test"
     accounts: AccountsSection | None = None
-    topology: Annotated[tuple[GroupSection, ...], AfterValidator(_some_groups)]
+    topology: Annotated[tuple[GroupSection, ...], ReadAs(tuple[GroupSection, ...], _some_groups)]
     mailbox: Mailbox = PROFILES
     lists: ListsSection = field(default_factory=ListsSection)
     run: RunSection = field(default_factory=RunSection)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
 from loadsim.model.accounts import AccountsSection
+from loadsim.model.host_port import is_loopback
 from loadsim.model.log_on import (
     AUTO,
     LOGIN_COMMAND,
@@ -233,14 +233,6 @@ class Server:
         """The log-on methods, as in a log's header: methods differ in the server's work per log-on."""
         smtp = described(self.smtp.methods) if self.smtp.auth else "none"
         return f"IMAP {described(self.imap.methods)}, SMTP {smtp}"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether this is `localhost` or a loopback address (127.0.0.0/8, ::1)."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def proves_only(endpoint: Endpoint) -> bool:

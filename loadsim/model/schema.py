@@ -16,10 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasGenerator, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
-
 from loadsim.errors import MOST_SHOWN
+from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.yaml_reader import failures_of, known, mismatch, show, similar
 
 T = TypeVar("T")
@@ -34,13 +32,14 @@ def strict(cls: type[T]) -> type[T]:
     Its attribute `MISPLACED`, if it has one, maps keys of other sections to their full paths, for errors.
     """
 
-    def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(_only(tuple(keys.values()), misplaced), handler(source))
+    def schema(source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
+        return pydantic.core_schema.no_info_wrap_validator_function(
+            _only(tuple(keys.values()), misplaced), handler(source)
+        )
 
     keys, misplaced = _keys(cls), getattr(cls, "MISPLACED", {})
     vars_of: Any = cls
-    aliases = AliasGenerator(validation_alias=lambda name: keys[name])
-    vars_of.__pydantic_config__ = ConfigDict(extra="forbid", alias_generator=aliases)
+    vars_of.__pydantic_config__ = {"extra": "forbid", "alias_generator": keys.__getitem__}
     vars_of.__get_pydantic_core_schema__ = staticmethod(schema)
     return cls
 
@@ -62,20 +61,20 @@ def _only(
             return inner(value)
         meant = {key: misplaced.get(key) or nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
         unknown = [_unknown(key, keys, meant.get(key)) for key in strange]
-        failures = [InitErrorDetails(type=each, input=value) for each in unknown]
+        failures = [pydantic.InitErrorDetails(type=each, input=value) for each in unknown]
         try:
             inner({key: each for key, each in value.items() if key in keys})
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             # A check across keys needs them all, and a misspelt key is not missing as well.
             misspelt = [("missing", (key,)) for key in meant.values()]
             found = failures_of(error)
             failures += [each for each in found if each["loc"] and (each["type"], each["loc"]) not in misspelt]
-        raise ValidationError.from_exception_data("", failures)
+        raise pydantic.ValidationError.from_exception_data("", failures)
 
     return read
 
 
-def _unknown(key: object, keys: Sequence[str], meant: str | None) -> PydanticCustomError:
+def _unknown(key: object, keys: Sequence[str], meant: str | None) -> pydantic.PydanticCustomError:
     found = f"{show(key)} (perhaps {meant})" if meant else show(key)
     return mismatch(f"one of the keys {', '.join(keys)}", found, at=(str(key),))
 
@@ -125,17 +124,20 @@ NULL: Json = {"type": "null"}
 class Reads:
     """Annotation: turn a value into another one by `read`; `json` describes what it accepts, for editors.
 
-    `json` accepts at least what `read` does. Words that YAML 1.2 reads as texts and YAML 1.1 as yes and no are in it.
+    `json`, or what it returns, accepts at least what `read` does. Words that YAML 1.2 reads as texts and YAML 1.1 as
+    yes and no are in it.
     """
 
     read: Callable[[Any], Any]
-    json: Json
+    json: Json | Callable[[], Json]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
+        return pydantic.core_schema.no_info_plain_validator_function(self.read)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return dict(self.json)
+    def __get_pydantic_json_schema__(
+        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return dict(self.json() if callable(self.json) else self.json)
 
 
 def any_of(*parts: Json) -> Json:
@@ -180,8 +182,18 @@ class ReadAs:
     section: Any
     make: Callable[[Any], Any]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self.make, handler.generate_schema(self.section))
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
+        return pydantic.core_schema.no_info_after_validator_function(self.make, handler.generate_schema(self.section))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Annotation: pass a value through `check` before it is read."""
+
+    check: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
+        return pydantic.core_schema.no_info_before_validator_function(self.check, handler(source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +203,7 @@ class KeywordOr:
     keyword: str
     section: Any
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
         def read(value: object, inner: Callable[[object], object]) -> object:
             if value == self.keyword:
                 return value
@@ -199,9 +211,11 @@ class KeywordOr:
                 raise mismatch(f"{self.keyword} or a mapping")
             return inner(value)
 
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.section))
+        return pydantic.core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.section))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"anyOf": [{"const": self.keyword}, handler(schema)]}
 
 

@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.schema import NULL, Json, Switch, any_of, list_of, one_of
 from loadsim.model.terms import MONITOR_NAME
 from loadsim.model.yaml_reader import Origin, parse

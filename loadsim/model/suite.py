@@ -12,10 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import TypeAdapter
-
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.problems import Key, Problems
 from loadsim.model.schema import (
     Count,
@@ -73,7 +72,7 @@ def _settings(value: object) -> dict[str, Any]:
 Name = Annotated[str, Reads(_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"})]
 _ANY: Json = {}
 Settings = Annotated[dict[str, Any], Reads(_settings, mapping_of(_ANY))]
-Profile = Annotated[str, Reads(text, reference("profiles"))]
+Profile = Annotated[str, Reads(text, lambda: reference("profiles"))]
 Users = Annotated[int, whole(1, MOST_USERS)]
 
 

@@ -6,7 +6,7 @@ This module reads files into documents of mappings, lists and scalars; `schema` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,12 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
-
 from loadsim.errors import ConfigError, printable, together
 from loadsim.files import read_text
+from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.problems import Key, Lines, Problems
 
 T = TypeVar("T")
@@ -95,23 +92,27 @@ class Origin:
 _MISMATCH: LiteralString = "refused"
 
 
-def mismatch(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
+def mismatch(expected: str, found: str | None = None, at: Key = ()) -> pydantic.PydanticCustomError:
     """Return the exception for a field that is not as expected.
 
     `at` is the path below the field; `found` is a text in place of the value.
     """
-    return PydanticCustomError(_MISMATCH, "expected {expected}", {"expected": expected, "found": found, "at": at})
+    return pydantic.PydanticCustomError(
+        _MISMATCH, "expected {expected}", {"expected": expected, "found": found, "at": at}
+    )
 
 
-def mismatches(found: Sequence[PydanticCustomError], value: object) -> Exception:
+def mismatches(found: Sequence[pydantic.PydanticCustomError], value: object) -> Exception:
     """Return the exception for a field with several mismatches, at least one."""
-    return ValidationError.from_exception_data("", [InitErrorDetails(type=each, input=value) for each in found])
+    return pydantic.ValidationError.from_exception_data(
+        "", [pydantic.InitErrorDetails(type=each, input=value) for each in found]
+    )
 
 
-def failures_of(error: ValidationError) -> list[InitErrorDetails]:
+def failures_of(error: pydantic.ValidationError) -> list[pydantic.InitErrorDetails]:
     """Return the single failures of a validation, to be raised again."""
     return [
-        InitErrorDetails(
+        pydantic.InitErrorDetails(
             type=mismatch(**each["ctx"]) if each["type"] == _MISMATCH else each["type"],
             loc=each["loc"],
             input=each["input"],
@@ -121,21 +122,21 @@ def failures_of(error: ValidationError) -> list[InitErrorDetails]:
     ]
 
 
-def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
+def parse(adapter: pydantic.TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
     """Turn a document, or the part of it at a key path, into its value. Raises `ConfigError` with all errors."""
     try:
         return adapter.validate_python(document)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         raise together([_problem(each, origin, at) for each in error.errors(include_url=False)]) from None
 
 
 def parse_mended(
-    adapter: TypeAdapter[T], document: dict[str, Any], origin: Origin, problems: Problems, mend: Mend
+    adapter: pydantic.TypeAdapter[T], document: dict[str, Any], origin: Origin, problems: Problems, mend: Mend
 ) -> T:
     """Turn a document into its value; if it has errors, record them, and return the value of the mended document."""
     try:
         return adapter.validate_python(document)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         failures = error.errors(include_url=False)
     problems.found += [_problem(each, origin, ()) for each in failures]
     keys = [key_of(each) for each in failures]
@@ -147,14 +148,14 @@ Mend = Callable[[dict[str, Any], Sequence[Key]], dict[str, Any]]
 """Return a document with stand-ins for the values at these keys, which have errors."""
 
 
-def check_part(adapter: TypeAdapter[Any], document: object, origin: Origin) -> None:
+def check_part(adapter: pydantic.TypeAdapter[Any], document: object, origin: Origin) -> None:
     """Check the single values of a document that is a part of another one. Raises `ConfigError` with all errors.
 
     Keys may be missing in it, and so checks of several keys mean nothing.
     """
     try:
         adapter.validate_python(document)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         found = [
             _problem(each, origin, ())
             for each in error.errors(include_url=False)
@@ -164,12 +165,12 @@ def check_part(adapter: TypeAdapter[Any], document: object, origin: Origin) -> N
             raise together(found) from None
 
 
-def key_of(failure: ErrorDetails) -> Key:
+def key_of(failure: pydantic.ErrorDetails) -> Key:
     """Return the path of the value that has failed."""
     return (*failure["loc"], *failure.get("ctx", {}).get("at", ()))
 
 
-def _problem(failure: ErrorDetails, origin: Origin, at: Key) -> ConfigError:
+def _problem(failure: pydantic.ErrorDetails, origin: Origin, at: Key) -> ConfigError:
     key, context = (*at, *key_of(failure)), failure.get("ctx", {})
     if failure["type"] == "missing":
         return origin.error_saying(key, "a value", "nothing")
@@ -195,55 +196,24 @@ MOST_NUMBER = 10**300
 """The largest whole number: a larger one may not convert to a float."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML with fewer surprises: keys are unique, 1:30 is no number, 010 is not eight."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Reject a repeated key."""
-        seen = set()
-        for name, _ in node.value:
-            if isinstance(name, yaml.ScalarNode):
-                if name.value in seen:
-                    problem = f"each key once, found {show(name.value)} again"
-                    raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
-                seen.add(name.value)
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Reject nested merge keys (<<) with more than `MOST_VALUES` values."""
-        super().flatten_mapping(node)
-        if len(node.value) > MOST_VALUES:
-            raise yaml.constructor.ConstructorError(None, None, "too many merged keys", node.start_mark)
-
-
-_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+.0123456789"),
-)
-
-
 _QUOTED = re.compile(r" '(?!<|\\?.').*'")
 """Text of the user in errors of PyYAML (a tag, an alias), unlike kinds of tokens (<block end>) and characters."""
 
 
 def read_yaml(text: str, name: str) -> Any:
     """Read YAML. Raises `ConfigError` with `name` and the line, but without the text, which may hold a password."""
+    import yaml
+
+    from loadsim.model.yaml_dialect import Loader, RepeatedKey
+
     try:
-        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f": line {mark.line + 1}" if mark else ""
-        problem = error.problem or "something else"
-        if problem.startswith("each key once"):
-            raise ConfigError(f"{name}{line}: expected {problem}") from None
-        problem = _QUOTED.sub("", problem).partition(";")[0]
+        if isinstance(error, RepeatedKey):
+            raise ConfigError(f"{name}{line}: expected each key once, found {show(error.problem)} again") from None
+        problem = _QUOTED.sub("", error.problem or "something else").partition(";")[0]
         raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
     except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None
@@ -323,16 +293,11 @@ def merge(base: Any, over: Any) -> Any:
 
 def write_yaml(document: object) -> str:
     """Write YAML that `read_yaml` reads as the same document; keys keep their order."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    import yaml
 
+    from loadsim.model.yaml_dialect import Dumper
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes text that the YAML standard or `_Loader` would read as a number."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012  (as in the library's own classes)
-        first: [*resolvers, *_Loader.yaml_implicit_resolvers.get(first, ())]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    return yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 # --- settings of the command line -------------------------------------------------------------------------------
@@ -407,6 +372,7 @@ def shipped(kind: str) -> Path:
     return inside if inside.is_dir() else package.parent / kind
 
 
+@cache
 def known(kind: str) -> Sequence[str]:
     """Return the names of the shipped files of this kind, sorted; `weights` is no profile."""
     root = shipped(kind)

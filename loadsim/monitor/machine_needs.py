@@ -78,6 +78,8 @@ class Pace:
 
         The run may be `times_longer`: its days have the same tasks in more time.
         """
+        if not self.tasks:
+            return 0.0
         part_s = self.duration_s * times_longer / len(self.tasks)
         parts = min(ceil(BUSIEST_S / part_s), len(self.tasks))
         most = max(sum(self.tasks[at : at + parts]) for at in range(len(self.tasks) - parts + 1))

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from loadsim.errors import ConfigError
-from loadsim.model.scenario_server import is_loopback
+from loadsim.model.host_port import is_loopback
 from loadsim.monitor.probe_values import text_of
 from loadsim.passwords import from_file
 

@@ -17,10 +17,11 @@ from loadsim.errors import (
     TaskFailed,
     together,
 )
+from loadsim.model.host_port import is_loopback
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_server import Server, is_loopback
+from loadsim.model.scenario_server import Server
 from loadsim.protocols.connect import connected_socket
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver

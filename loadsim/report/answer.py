@@ -7,7 +7,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.summary import Summary
-from loadsim.report.answer_facts import count, facts, head
+from loadsim.report.answer_facts import facts, head
 from loadsim.report.answer_tables import (
     beyond_legend,
     beyond_table,
@@ -24,6 +24,7 @@ from loadsim.report.answer_tables import (
     stress_table,
 )
 from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
+from loadsim.report.digits import count
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.table import table, text_table

@@ -9,7 +9,7 @@ from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.report.digits import duration, percent
+from loadsim.report.digits import count, duration, percent
 from loadsim.report.resources import NOT_SAMPLED, resource_lines
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import LEFT_OUT, received_of_published
@@ -339,10 +339,6 @@ def _nearest_to_full(figures: Figures) -> list[str]:
 def count_copies(number: float) -> str:
     """Return a number of copies: a message has one for each recipient."""
     return f"{number:,} {'copy' if number == 1 else 'copies'}"
-
-
-def count(number: float, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def clock(at_s: float) -> str:

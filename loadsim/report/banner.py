@@ -7,9 +7,8 @@ from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import ENDED_EARLY, FULL_LOAD, GENERATOR, server_failed
 from loadsim.model.criteria import DEFAULT, documents
 from loadsim.report.answer import NO_MEASUREMENT, missed_and_unjudged, passed_words
-from loadsim.report.answer_facts import count
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
-from loadsim.report.digits import percent
+from loadsim.report.digits import count, percent
 
 
 def verdict_words(summary: Summary) -> str:

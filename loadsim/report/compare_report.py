@@ -9,7 +9,6 @@ from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.compared_run import BASE, NEW
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.report.answer_facts import count
 from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
@@ -32,7 +31,7 @@ from loadsim.report.compare_words import (
 )
 from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.differences import OF_LISTS, between, differing, differing_table, facts_of, same_table
-from loadsim.report.digits import duration, percent
+from loadsim.report.digits import count, duration, percent
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
 from loadsim.report.glossary import DETECTABLE_IS, LOAD_MADE_IS, P_IS, SCORE_IS

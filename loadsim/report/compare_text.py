@@ -8,7 +8,6 @@ from loadsim.analysis.compare import FIRST_LOOK, level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.compared_run import BASE, NEW, RunFigures
 from loadsim.errors import printable
-from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import fitting, ms
 from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
@@ -31,6 +30,7 @@ from loadsim.report.compare_words import (
     verdict_line,
     window_words,
 )
+from loadsim.report.digits import count
 from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table

@@ -12,8 +12,9 @@ from loadsim.analysis.compared_run import BASE, NEW, RESPONSE_SCORE, SCORE, RunF
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.report.answer_facts import AS_USUAL, count, load_of_a_user, same_task_rate_as
+from loadsim.report.answer_facts import AS_USUAL, load_of_a_user, same_task_rate_as
 from loadsim.report.criterion_words import missed_in_words
+from loadsim.report.digits import count
 from loadsim.report.figure_words import named
 
 T = TypeVar("T")

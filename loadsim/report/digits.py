@@ -51,3 +51,7 @@ def percent(share: float) -> str:
     if shown == "100" and share != 1:
         shown = f"{math.floor(share * 1e6) / 1e4:.6g}" if share < 1 else f"{100 * share:.6g}"
     return f"{shown} %"
+
+
+def count(number: float, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.json_values import INFINITE, finite
-from loadsim.analysis.summary import Tone
 from loadsim.report.digits import NEVER, duration
+
+if TYPE_CHECKING:
+    from loadsim.analysis.summary import Tone
 
 T = TypeVar("T")
 

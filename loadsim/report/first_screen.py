@@ -14,10 +14,10 @@ from loadsim.analysis.stationarity import LONGER_WARM_UP
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
-from loadsim.report.answer_facts import count, due_in_no_plan, night_words
+from loadsim.report.answer_facts import due_in_no_plan, night_words
 from loadsim.report.answer_tables import few_tasks
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
-from loadsim.report.digits import percent
+from loadsim.report.digits import count, percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
 from loadsim.report.glossary import SCORE_IS
 from loadsim.report.resources import resource_lines

@@ -24,9 +24,6 @@ from loadsim.report.document import (
 )
 from loadsim.report.style import STYLE
 
-FILE_NAME = "report.html"
-"""The page's default file name, also in a run directory."""
-
 
 def policy(style: str) -> str:
     """Return the content security policy of a page: it loads and runs nothing, and has no style but this one.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.figures import DriverFigures
+from loadsim.analysis.figures import DriverFigures, Figures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.answer_facts import how_addressed, tasks_per_s, with_mailboxes_of
 from loadsim.report.criterion_words import NOT_SHOWN
-from loadsim.report.digits import duration, known_decimals, percent, rounded
+from loadsim.report.digits import count, duration, known_decimals, percent, rounded
 from loadsim.report.document import Cell, Column, Table
 
 
@@ -107,3 +107,19 @@ def of_module(run: RecordedRun, module: str) -> str:
 
 def _of_all(number: float, of: float, share: float | None) -> str:
     return f"{number:,} of {of:,}" + ("" if share is None else f" ({percent(share)})")
+
+
+def headline(figures: Figures, validity: str) -> str:
+    """Return the users and the scores; figures of an invalid run are not quoted, and provisional ones are called so."""
+    users = count(figures.users, "user")
+    if validity == "invalid":
+        return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
+    if figures.throughput is not None:
+        return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
+    scores = [
+        f"{'provisional ' if module.provisional else ''}score {score_words(module, module.score_ms)}"
+        + (f" ({name})" if len(figures.by_protocol) > 1 else "")
+        for name, module in figures.by_protocol.items()
+        if module.score_ms is not None
+    ]
+    return ", ".join([users, *(scores or ["no score"])])

@@ -15,10 +15,9 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
-from loadsim.report.answer_facts import count
 from loadsim.report.answer_tables import of_whole_run
 from loadsim.report.banner import banner
-from loadsim.report.digits import duration, percent
+from loadsim.report.digits import count, duration, percent
 from loadsim.report.document import (
     Block,
     Cell,
@@ -33,7 +32,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import first_screen
 from loadsim.report.glossary import glossary
-from loadsim.report.key_figures import interval_words, key_figures, of_module, score_words
+from loadsim.report.key_figures import headline, interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_averages, probe_tables
 from loadsim.report.resources import NO_PROOF, resource_table
@@ -93,22 +92,6 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
             glossary(run.figures.stress),
         ),
     )
-
-
-def headline(figures: Figures, validity: str) -> str:
-    """Return the users and the scores; figures of an invalid run are not quoted, and provisional ones are called so."""
-    users = count(figures.users, "user")
-    if validity == "invalid":
-        return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
-    if figures.throughput is not None:
-        return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
-    scores = [
-        f"{'provisional ' if module.provisional else ''}score {score_words(module, module.score_ms)}"
-        + (f" ({name})" if len(figures.by_protocol) > 1 else "")
-        for name, module in figures.by_protocol.items()
-        if module.score_ms is not None
-    ]
-    return ", ".join([users, *(scores or ["no score"])])
 
 
 def subtitle(run: RecordedRun) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from loadsim.analysis.summary import Tone
+if TYPE_CHECKING:
+    from loadsim.analysis.summary import Tone
 
 LEAST_WIDTH = 40
 """Lines are never wrapped at fewer columns."""

@@ -9,11 +9,11 @@ from loadsim.analysis.compare_runs import ComparedFigure
 from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.suite import FAILED, MEASURED, CellFigures, ComparedCells, SuiteFigures, SuiteRun
-from loadsim.report.answer_facts import count
 from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import interval_words as ratio_interval_words
 from loadsim.report.compare_words import limit_text, other_warnings, ratio_words, verdict_line
 from loadsim.report.differences import OF_LISTS, Facts, differing, differing_table, facts_of, same_table
+from loadsim.report.digits import count
 from loadsim.report.document import (
     MET,
     MISSED,

@@ -19,9 +19,8 @@ from loadsim.errors import printable
 from loadsim.model.run_times import in_words
 from loadsim.report import compare_words
 from loadsim.report.answer import NO_MEASUREMENT
-from loadsim.report.answer_facts import count
 from loadsim.report.compare_words import other_warnings, verdict_line
-from loadsim.report.digits import duration
+from loadsim.report.digits import count, duration
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
 from loadsim.report.table import table
 

@@ -8,7 +8,7 @@ from typing import Any
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.model.scenario_sections import Limits
+from loadsim.model.limits import Limits
 from loadsim.report.answer_facts import clock, night_words
 from loadsim.report.criterion_words import wanted
 from loadsim.report.digits import percent

@@ -9,8 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from loadsim.analysis.capacity import Capacity, Refused, Terms
 from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
 from loadsim.analysis.capacity_prediction import Prediction
@@ -18,6 +16,7 @@ from loadsim.analysis.capacity_search import FAILED, PASSED, Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError, printable
 from loadsim.files import read_text
+from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.terms import MOST_USERS
 from loadsim.runs.resumable import INCOMPLETE, write_state
 

@@ -1,4 +1,7 @@
-"""The functions of the public API, which the package `loadsim` exports: paths and values in, values out."""
+"""The functions of the public API, which the package `loadsim` exports: paths and values in, values out.
+
+A plan needs no analysis, and no run: the functions for these import them.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +14,35 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loadsim.analysis.breakdown import BY
-from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.compare import MOST_LOOKS
-from loadsim.analysis.compare_runs import Comparison, compare_runs
-from loadsim.analysis.score import METHODS
-from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.control_groups import usable_cores
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
 from loadsim.model import scenario as scenarios
-from loadsim.model.profile import weights_of
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.monitor.probes import check_probes
 from loadsim.protocols.registry import check_protocols
-from loadsim.runs.capacity import Wanted
-from loadsim.runs.capacity import find_capacity as search_capacity
-from loadsim.runs.local import compared_needs, run_locally
+from loadsim.runs.needs import compared_needs
 from loadsim.runs.quick_forecast import Trying, forecasts
-from loadsim.runs.result import RunResult
-from loadsim.runs.resumable import Interrupted
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
+if TYPE_CHECKING:
+    from loadsim.analysis.capacity import Capacity
+    from loadsim.analysis.compare_runs import Comparison
+    from loadsim.analysis.summary import Summary
+    from loadsim.runs.result import RunResult
+
+    Recorded = str | Path | RunResult
+    """A run: its result, its directory, a timing log, or a pattern of logs."""
+
 Source = str | Path | Scenario
 """A scenario, the path of one, or the bare name of a shipped one."""
-
-Recorded = str | Path | RunResult
-"""A run: its result, its directory, a timing log, or a pattern of logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +134,8 @@ def run(
     Raises `ConfigError` for a fault found before the load, `RunInvalid` if the logs are missing after it, and
     `RuntimeError` in a thread with a running event loop.
     """
+    from loadsim.runs.local import run_locally
+
     _check_no_event_loop("run")
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
@@ -176,6 +176,10 @@ def find_capacity(
     for other reasons than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread with a
     running event loop.
     """
+    from loadsim.runs.capacity import Wanted
+    from loadsim.runs.capacity import find_capacity as search_capacity
+    from loadsim.runs.resumable import Interrupted
+
     _check_no_event_loop("find_capacity")
     for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s or 0, 0, math.inf)):
         if not isinstance(value, int | float) or not least <= value <= greatest:
@@ -234,6 +238,11 @@ def analyse(
     The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
     given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
+    from loadsim.analysis.breakdown import BY
+    from loadsim.analysis.score import METHODS
+    from loadsim.analysis.summary import summarise
+    from loadsim.model.profile import weights_of
+
     if not 0 < percentile <= 100:
         raise ConfigError(f"percentile: expected a number above 0 and at most 100, found {percentile}")
     if begin_s is not None and begin_s < 0:
@@ -270,6 +279,9 @@ def compare(
     growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared.
     Raises `ConfigError` for runs that cannot be read or compared.
     """
+    from loadsim.analysis.compare import MOST_LOOKS
+    from loadsim.analysis.compare_runs import compare_runs
+
     if max_regression is not None and not 0 <= max_regression <= 1:
         raise ConfigError(f"max_regression: expected a share from 0 to 1, found {max_regression}")
     if looks not in range(1, MOST_LOOKS + 1):
@@ -278,6 +290,8 @@ def compare(
 
 
 def _paths(runs: Recorded | Sequence[Recorded]) -> list[str | Path]:
+    from loadsim.runs.result import RunResult
+
     several = [runs] if isinstance(runs, str | Path | RunResult) else runs
     if not several:
         raise ConfigError("runs: expected at least one, found none")

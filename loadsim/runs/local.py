@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.probe_reasons import misnamed
-from loadsim.control_groups import usable_cores
 from loadsim.engine.abort import AbortCheck, ended_by
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.coordinator import Coordinator, engines_for
+from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import calls_on_signal, fastest_loop, run
 from loadsim.engine.process import Begin, begins_of
@@ -34,23 +33,20 @@ from loadsim.monitor.collector import collected
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.machine_needs import (
-    Needs,
-    Resources,
     check_memory,
-    needs_of,
-    resources_for,
     shortages,
 )
 from loadsim.monitor.other_programs import OtherPrograms, watch_others
 from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
-from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
+from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
+from loadsim.runs.needs import compared_needs, engine_count
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
@@ -148,39 +144,6 @@ def _fitting_engines(workload: Workload, users: Assignment, wanted: int | None, 
     for each in users.cut([1] * engines):
         raise_open_file_limit(len(each), further_connections(scenario, each))
     return engines
-
-
-def compared_needs(
-    workload: Workload,
-    load: PlannedLoad | None,
-    users: Assignment | None = None,
-    engines: int | None = None,
-    directory: Path = Path("runs"),
-) -> tuple[Needs, Resources]:
-    """Return the needs of these users (None: all) in `engines` processes (None: by default), and the machine's means.
-
-    `directory` is the run's, `load` that of all users; None if it is unknown.
-    """
-    users = all_users(workload.scenario.users) if users is None else users
-    engines = engine_count(workload.scenario, len(users), engines, pin=False)
-    resources = resources_for(workload.scenario, engines, directory)
-    return needs_of(workload, users, engines, load), resources
-
-
-def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:
-    """Return how many engines run these users: the wanted number, or one by cores, of which `pin` leaves half.
-
-    Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
-    """
-    in_memory = needs_one_engine(scenario)
-    if wanted is None:
-        cores = usable_cores()
-        return 1 if in_memory else engines_for(users, cores // 2 if pin else cores)
-    most = 1 if in_memory else users
-    if not 1 <= wanted <= most:
-        why = f" with protocol {in_memory}, whose mail system is in the engine" if in_memory else ""
-        raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")
-    return wanted
 
 
 @dataclass(frozen=True, slots=True)

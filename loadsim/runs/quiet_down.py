@@ -17,7 +17,7 @@ from loadsim.model.send_queue import is_send_queue
 from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
-from loadsim.report.answer_facts import count
+from loadsim.report.digits import count
 from loadsim.runs.watcher import Watcher
 
 PAUSE_S = 60.0

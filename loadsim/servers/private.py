@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from loadsim.errors import ConfigError
+from loadsim.model.host_port import is_loopback
 from loadsim.model.ports import Services
-from loadsim.model.scenario_server import is_loopback
 from loadsim.servers.master import Master, PortTaken
 from loadsim.servers.program_name import program_name
 from loadsim.servers.running import RunningServer

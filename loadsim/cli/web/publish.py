@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from secrets import token_urlsafe
 
-from loadsim.cli.web.view import PageView
+from loadsim.cli.web.page_watcher import Page
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import bracketed, host_and_port
 from loadsim.model.scenario import Scenario
@@ -34,25 +34,26 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[PageView]:
+def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[Page]:
     """Yield a watcher, and serve what it sees as a page if `--web` is given, until open pages have the result.
 
     `scenario` and `title`, its name unless given, are those of a run; a sequence of runs states its own.
     Print the address of the page on standard error, also with `--quiet`: it is useless without its token.
     Raises `ConfigError` for an address that cannot be used, or one off loopback without a certificate.
     """
-    view = PageView(scenario, title or scenario.name)
     if args.web is None:
         for option in ("web_certificate", "web_key"):
             if getattr(args, option) is not None:
                 raise ConfigError(f"--{option.replace('_', '-')}: expected --web, too, found none")
-        yield view
+        yield Page()
         return
     host, port = _address(args.web)
     tls = _tls(args.web_certificate, args.web_key)
     family, place = _place(args.web, host, port, secure=tls is not None)
     from loadsim.cli.web.server import PageServer, serving
+    from loadsim.cli.web.view import PageView
 
+    view = PageView(scenario, title or scenario.name)
     token = token_urlsafe(TOKEN_BYTES)
     try:
         server = PageServer(place, family, view, token, _interrupt, tls)

@@ -12,6 +12,7 @@ from typing import Any
 
 from loadsim.analysis.summary import Summary, Tone
 from loadsim.cli.live_view import HEADINGS, LATELY_S, kinds_of_failure, load_progress, shown_figures, task_rows
+from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.probe_charts import ProbeCharts, column_of
 from loadsim.cli.web.series import COLUMNS, Series
 from loadsim.cli.web.so_far import WindowSoFar
@@ -20,8 +21,8 @@ from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
-from loadsim.report.one_run import headline
-from loadsim.runs.watcher import Stage, Watcher
+from loadsim.report.key_figures import headline
+from loadsim.runs.watcher import Stage
 
 KINDS = 20
 """The most kinds of failure on the page."""
@@ -106,7 +107,7 @@ class _Shown:
         return STOP_EARLY if self.snapshot is None or self.snapshot.phase in WORKING else STOP_AFTER_WORK
 
 
-class PageView(Watcher):
+class PageView(Page):
     """Collects what the page shows. The run calls it in its own thread, the server in others."""
 
     def __init__(self, scenario: Scenario, title: str) -> None:
@@ -121,7 +122,6 @@ class PageView(Watcher):
     # --- what the run reports ---
 
     def begin(self, scenario: Scenario, title: str) -> None:
-        """Show the next run of a sequence."""
         with self._changed:
             self._run = _Shown(self._run.number + 1, scenario, title)
             self._ending = None
@@ -164,7 +164,6 @@ class PageView(Watcher):
             self._run.probes.add(probe, figures)
 
     def done(self, summary: Summary, directory: Path) -> None:
-        """Show the verdict of the current run."""
         figures, verdict = summary.figures, summary.verdict
         words = verdict_words(summary) + (NO_MEASUREMENT if figures.embedded else "")
         with self._changed:
@@ -179,27 +178,23 @@ class PageView(Watcher):
             self._news()
 
     def report(self, line: str) -> None:
-        """Show where the report of the current run is, or why there is none."""
         with self._changed:
             if self._run.result is not None:
                 self._run.result["report"] = _cut(line)
             self._news()
 
     def ended(self, words: str, tone: Tone) -> None:
-        """Add the current run to the list of those that have ended."""
         with self._changed:
             self._run.between = "between two runs"
             self._earlier.append({"words": _cut(words), "tone": tone})
             self._news()
 
     def commands(self, when: str) -> None:
-        """Show that the commands before or after a run are at work."""
         with self._changed:
             self._run.between = f"commands {when} the run"
             self._news()
 
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
-        """Show the answer of a sequence of runs."""
         with self._changed:
             self._run.result = {
                 "verdict": _cut(verdict),

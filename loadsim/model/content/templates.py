@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import encodebytes
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib import resources
+from pathlib import Path
 
 from loadsim.model.content import headers, prose
 from loadsim.model.draws import pick
@@ -15,7 +15,7 @@ TEXTS = {1024: 256, 2048: 128, 4096: 128}
 """The number of different texts by size in bytes."""
 
 _FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
-DATA = resources.files("loadsim.model.content") / "data"
+DATA = Path(__file__).with_name("data")
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
