@@ -196,13 +196,12 @@ def _either(first: Make, second: Make) -> Make:
 
 
 TARGETS = (
-    Target("control", _lines, _control, (), us_per_byte=20, memory_per_byte=4000),
+    Target("control", _lines, _control, (), memory_per_byte=4000),
     Target("link", mutated(LINKS, (b"heard ", b"\n", b"1 ", b"2 ", b"0 ", b"-1", b" ")), _link),
     Target(
         "manifest",
         _either(mutated((MANIFEST,), (b'"folders"', b'"account"', b'"signature"', *JSON_WORDS)), _odd_manifest),
         _manifest,
         (RejectedManifest,),
-        us_per_byte=20,
     ),
 )

@@ -1,15 +1,20 @@
-"""The judge of a case: it ends in a value or a documented error, in time and memory that are linear in its length."""
+"""The judge of a case: it ends in a value or a documented error, with calls and memory that are linear in its length.
+
+A step is a call of a function in Python or C, or the resumption of a generator. Steps and allocations are the same on
+each machine. CPU time and the size of the process only select the cases that are repeated and counted.
+"""
 
 from __future__ import annotations
 
 import gc
 import resource
 import signal
+import sys
 import time
 import traceback
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,14 +26,17 @@ from .target import Target
 SUSPICIOUS_KIB = 24 * 1024
 """Growth of the peak of this process in a case; then the case is measured."""
 
-LONGEST_S = 20
-"""The CPU time after which a case is broken off."""
+SUSPICIOUS_S = 0.01
+"""CPU time of a case; then its steps are counted. 500,000 steps take 15 ms or more."""
+
+LONGEST_UNCOUNTED_S = 20.0
+"""The CPU time after which a case is broken off, and then counted."""
+
+ENDLESS_S = 600.0
+"""The CPU time after which a case has no end, such as a loop without calls: no slow machine needs it."""
 
 LONGEST_ERROR = 2000
 """Characters of a documented error, which is one line."""
-
-REPETITIONS = 3
-"""A case is slow only if each of these is: the machine may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +48,20 @@ class Finding:
 
 
 class BrokenOff(KeyboardInterrupt):
-    """A case took longer than the limit of `watched`. Not even an event loop holds this up."""
+    """A case needed too many steps, or too much CPU time. Not even an event loop holds this up."""
 
 
-def judge(target: Target, data: bytes) -> Finding | None:
+def judge(target: Target, data: bytes, endless_s: float = ENDLESS_S) -> Finding | None:
     """Run a case. Return what is wrong, or None."""
-    began_ns, peak_kib = time.process_time_ns(), _peak_kib()
-    found = _outcome(target, data)
-    if found is not None:
-        return found
-    took_ms = (time.process_time_ns() - began_ns) / 1e6
-    if took_ms > _limit_ms(target, data) and (took_ms := _least_ms(target, data)) > _limit_ms(target, data):
-        return Finding("slow", f"{took_ms:.0f} ms of CPU time, expected at most {_limit_ms(target, data):.0f}")
+    began_s, peak_kib = time.process_time(), _peak_kib()
+    with suppress(BrokenOff), _stopped(min(LONGEST_UNCOUNTED_S, endless_s)):
+        found = _outcome(target, data)
+        if found is not None:
+            return found
+    if time.process_time() - began_s > SUSPICIOUS_S:
+        found = _too_slow(target, data, endless_s)
+        if found is not None:
+            return found
     if _peak_kib() - peak_kib > SUSPICIOUS_KIB:
         limit_mib = target.base_mib + len(data) * target.memory_per_byte / 2**20
         if (took_mib := _memory_mib(target, data)) > limit_mib:
@@ -64,8 +74,6 @@ def _outcome(target: Target, data: bytes) -> Finding | None:
         target.run(data)
     except target.documented as error:
         return _text(error)
-    except BrokenOff:
-        return Finding("slow", "broken off: it took too much CPU time")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  any of them is a finding
@@ -85,18 +93,25 @@ def _text(error: Exception) -> Finding | None:
     return Finding(f"text of {type(error).__name__}", f"expected one printable line, found {str(error)[:200]!r}")
 
 
-def _limit_ms(target: Target, data: bytes) -> float:
-    return target.base_ms + len(data) * target.us_per_byte / 1000
+def _too_slow(target: Target, data: bytes, endless_s: float) -> Finding | None:
+    """Repeat a case, and break it off at the step beyond its limit."""
+    limit = target.base_steps + len(data) * target.steps_per_byte
+    steps, ended = 0, False
 
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+        if steps > limit:
+            raise BrokenOff
 
-def _least_ms(target: Target, data: bytes) -> float:
-    took = []
-    for _ in range(REPETITIONS):
-        gc.collect()
-        began_ns = time.process_time_ns()
+    with suppress(BrokenOff), _stopped(endless_s):
+        sys.setprofile(count)
         _outcome(target, data)
-        took.append((time.process_time_ns() - began_ns) / 1e6)
-    return min(took)
+        ended = True
+    sys.setprofile(None)
+    if steps > limit:
+        return Finding("slow", f"expected at most {limit:,} steps, found more")
+    return None if ended else Finding("slow", f"expected an end, found none after {endless_s:g} s of CPU time")
 
 
 def _memory_mib(target: Target, data: bytes) -> float:
@@ -120,19 +135,14 @@ def forget_peak() -> None:
 
 
 @contextmanager
-def watched(at: list[int], longest_s: float = LONGEST_S) -> Iterator[None]:
-    """Break off a case for which `at` has stayed the same for `longest_s` of CPU time."""
-    seen, ticks = -1, 0
+def _stopped(after_s: float) -> Iterator[None]:
+    """Break off what takes so much CPU time."""
 
-    def tick(_: int, __: FrameType | None) -> None:
-        nonlocal seen, ticks
-        seen, ticks = at[0], ticks + 1 if at[0] == seen else 0
-        if ticks >= longest_s:
-            ticks = 0
-            raise BrokenOff
+    def stop(_: int, __: FrameType | None) -> None:
+        raise BrokenOff
 
-    before = signal.signal(signal.SIGPROF, tick)
-    signal.setitimer(signal.ITIMER_PROF, 1, 1)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, after_s, 1.0)
     try:
         yield
     finally:

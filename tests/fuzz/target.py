@@ -14,8 +14,8 @@ from .mutate import Make
 class Target:
     """A reader; `documented` are the errors that it may raise.
 
-    Time and memory may be `base_ms` and `base_mib`, and as much for each byte of the case. The shares of all targets
-    divide the processor's time.
+    A case may make `base_steps` calls and take `base_mib`, and as much again for each of its bytes as the other two
+    limits state. The shares of all targets divide the processor's time.
     """
 
     name: str
@@ -23,8 +23,8 @@ class Target:
     run: Callable[[bytes], object]
     documented: tuple[type[Exception], ...] = ()
     share: float = 1.0
-    base_ms: float = 50.0
-    us_per_byte: float = 2.0
+    base_steps: int = 500_000
+    steps_per_byte: int = 20
     base_mib: float = 32.0
     memory_per_byte: int = 400
 

@@ -8,12 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 from paths import ROOT, SUPPORT, TESTS
@@ -29,8 +26,8 @@ from . import control_targets, file_targets, mail_targets
 from . import work as worker
 from .all_targets import TARGETS
 from .mail_targets import Different, whole_and_cut
-from .mutate import mutated, odd_document
-from .oracle import BrokenOff, judge, watched
+from .mutate import mutated
+from .oracle import forget_peak, judge
 from .target import Target, case
 from .virtual import Complaint, Stuck, Transport, play
 from .visit_targets import sending, visiting
@@ -48,10 +45,9 @@ def _fails_on_brackets(data: bytes) -> None:
 PLANTED = Target("planted", mutated((b"a (b) c",), (b"x", b"(")), _fails_on_brackets, (KeyError,))
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-def test_a_planted_fault_is_found(processes: int) -> None:
-    """The case is the same when it is repeated, for any number of processes."""
-    (tally,) = run([PLANTED], 1, LONG_S, processes, most=2000).values()
+def test_a_planted_fault_is_found() -> None:
+    """It is found again in the same case, and made small."""
+    (tally,) = run([PLANTED], 1, LONG_S, 2, most=2000).values()
     assert tally.cases == 2000
     ((number, finding, data),) = tally.found.values()
     assert "ValueError" in finding.kind and "planted" in finding.detail
@@ -60,34 +56,27 @@ def test_a_planted_fault_is_found(processes: int) -> None:
     assert shrunk(PLANTED, b"xx" * 100 + data, finding.kind) == b"(("
 
 
-def test_the_command_repeats_a_case(tmp_path: Path) -> None:
-    """Of a real target, saved and from its number, with another seed of Python's hashes."""
+def test_the_command_repeats_a_case() -> None:
+    """Cases depend neither on those made before nor on Python's hashes."""
+    for target in TARGETS.values():
+        for number in range(3):
+            case(target, 5, number)
+    digests = {name: sha256(case(target, 5, 3)).hexdigest() for name, target in TARGETS.items()}
+    script = (
+        "import hashlib; from fuzz.all_targets import TARGETS; from fuzz.target import case; "
+        "print({name: hashlib.sha256(case(each, 5, 3)).hexdigest() for name, each in TARGETS.items()})"
+    )
     target = TARGETS["log-contents"]
-    saved = tmp_path / "case"
-    saved.write_bytes(case(target, 5, 3))
-    for seed in "1", "2":
-        script = (
-            "import hashlib; from fuzz.all_targets import TARGETS; from fuzz.target import case; "
-            "print({name: hashlib.sha256(case(each, 5, 3)).hexdigest() for name, each in TARGETS.items()})"
+    repeats = ["-m", "fuzz", "--target", target.name, "--seed", "5", "--case", "3"]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{SUPPORT}:{ROOT}", "PYTHONHASHSEED": "1"}
+    for arguments, printed in (
+        (["-c", script], f"{digests}\n"),
+        (repeats, f"{target.name}: {len(case(target, 5, 3))} bytes: as documented\n"),
+    ):
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
         )
-        environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{SUPPORT}:{ROOT}", "PYTHONHASHSEED": seed}
-        made = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        assert made.stdout == f"{_digests()}\n"
-        for arguments in (["--seed", "5", "--case", "3"], ["--file", str(saved)]):
-            done = subprocess.run(
-                [sys.executable, "-m", "fuzz", "--target", target.name, *arguments],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert (done.returncode, done.stdout) == (0, f"log-contents: {saved.stat().st_size} bytes: as documented\n")
-
-
-def _digests() -> dict[str, str]:
-    return {name: sha256(case(target, 5, 3)).hexdigest() for name, target in TARGETS.items()}
+        assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
@@ -95,36 +84,35 @@ def test_targets_pass_their_first_cases(target: Target) -> None:
     """And their cases differ."""
     cases = [case(target, 1, number) for number in range(20)]
     assert len(set(cases)) > 10
-    with watched([0], longest_s=0):
-        assert [finding for data in cases if (finding := judge(target, data)) is not None] == []
+    assert [finding for data in cases if (finding := judge(target, data)) is not None] == []
 
 
 def _target(run_case: object) -> Target:
     return replace(PLANTED, run=run_case, documented=(ConfigError,))  # type: ignore[arg-type]
 
 
-def test_slow_cases_are_found_and_busy_machines_are_not() -> None:
-    """A case that is slow each time is a finding; one that is slow once is none."""
-    calls = []
+_HUNDRED = range(100)
 
-    def spin(_: bytes) -> None:
-        ends = time.process_time() + 0.2
-        while time.process_time() < ends:
-            pass
 
-    def spin_once(data: bytes) -> None:
-        calls.append(data)
-        if len(calls) == 1:
-            spin(data)
+def test_many_steps_are_found() -> None:
+    """Above what a case of its length may have; they are counted before the case has ended."""
+    judged = []
 
-    slow = judge(_target(spin), b"x")
-    assert slow is not None and slow.kind == "slow"
-    assert judge(_target(spin_once), b"x") is None
-    assert judge(_target(spin), b"x" * 100_000) is None  # 2 us for each byte
+    def call(data: bytes) -> None:
+        for _ in range(int(data)):
+            sorted(_HUNDRED)
+        judged.append(data)
+
+    target = replace(PLANTED, run=call, base_steps=50_000, steps_per_byte=10)
+    assert judge(target, b"40000") is None
+    found = judge(target, b"60000")
+    assert found is not None and found.kind == "slow" and "50,050 steps" in found.detail
+    assert judged.count(b"60000") == 1
+    assert judge(target, b" " * 2000 + b"60000") is None
 
 
 def test_a_case_without_end_is_broken_off() -> None:
-    """Also below an event loop, which holds up other exceptions."""
+    """A loop without calls, also below an event loop, which holds up other exceptions."""
 
     def spin(_: bytes) -> None:
         async def main(_: object) -> None:
@@ -133,10 +121,8 @@ def test_a_case_without_end_is_broken_off() -> None:
 
         play(lambda *_: None, main)
 
-    with watched([0], longest_s=0):
-        found = judge(_target(spin), b"x")
-    assert found is not None and found.kind == "slow"
-    assert issubclass(BrokenOff, KeyboardInterrupt)
+    found = judge(_target(spin), b"x", endless_s=0.05)
+    assert found is not None and found.kind == "slow" and "found none" in found.detail
 
 
 def _spin() -> None:
@@ -146,25 +132,27 @@ def _spin() -> None:
 
 def test_memory_is_found() -> None:
     """A peak counts, also if nothing of it is kept."""
-
-    def grow(data: bytes) -> None:
-        bytearray(int(data)).count(1)
-
-    target = replace(_target(grow), base_ms=1e6)
-
-    (tally,) = run([replace(target, make=lambda _: b"%d" % (100 << 20))], 1, LONG_S, 1, most=2).values()
-    assert [finding.kind for _, finding, _ in tally.found.values()] == ["memory"]
-    (tally,) = run([replace(target, make=lambda _: b"1000")], 1, LONG_S, 1, most=2).values()
-    assert not tally.found
+    target = _target(lambda data: bytearray(int(data)).count(1))
+    forget_peak()
+    found = judge(target, b"%d" % (100 << 20))
+    assert found is not None and found.kind == "memory"
+    assert judge(target, b"1000") is None
 
 
 def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though no single case takes much."""
-    monkeypatch.setattr(worker, "MOST_GROWTH_MIB", 20)
-    kept: list[bytes] = []
-    target = replace(_target(lambda _: kept.append(b"x" * (8 << 20))), make=lambda _: b"x")
-    (tally,) = run([target], 1, LONG_S, 1, most=40).values()
-    assert [finding.kind for _, finding, _ in tally.found.values()] == ["memory kept"]
+    monkeypatch.setattr(worker, "MOST_KEPT_BLOCKS", 10_000)
+    kept: list[list[object]] = []
+    keeping, leaving = (
+        replace(_target(run_case), name=name, make=lambda _: b"x")
+        for name, run_case in (
+            ("keeping", lambda _: kept.extend([] for _ in range(1000))),
+            ("leaving", lambda _: [[] for _ in range(1000)]),
+        )
+    )
+    for target, found in (keeping, ["memory kept"]), (leaving, []):
+        (tally,) = run([target], 1, LONG_S, 1, most=40).values()
+        assert [finding.kind for _, finding, _ in tally.found.values()] == found
 
 
 def test_a_process_that_dies_names_its_case() -> None:
@@ -248,19 +236,12 @@ def test_connections_are_functions() -> None:
     assert written == [b"", b"hello"]
 
 
-def test_cuts_that_change_a_meaning_are_found() -> None:
-    """A reader that takes each piece for a line."""
-    wire = SimpleNamespace(feed=lambda data: [data])
+def test_cuts_that_change_a_meaning_and_many_copies_are_found() -> None:
+    """A reader that takes each piece for a line, and one that copies the rest for each byte."""
     with pytest.raises(Different):
-        whole_and_cut(lambda: wire.feed, b"x" * 5000)
-
-
-def test_documents_are_not_shared() -> None:
-    """Odd values are copies: a case does not depend on the cases before it."""
-    document = {"a": [1, {"b": "c"}], "d": {}}
-    before = [odd_document(Random(number), document) for number in range(300)]
-    assert repr([odd_document(Random(number), document) for number in range(300)]) == repr(before)
-    assert document == {"a": [1, {"b": "c"}], "d": {}}
+        whole_and_cut(lambda: lambda data: [data], b"x" * 5000)
+    with pytest.raises(AssertionError, match="bytes copied"):
+        whole_and_cut(lambda: lambda data: [len(data[at:]) for at in range(len(data))], b"x" * 5000)
 
 
 def test_the_page_names_every_target() -> None:

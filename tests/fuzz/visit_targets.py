@@ -360,7 +360,7 @@ SEND_WORDS = (*SMTP_WORDS, b"%s", MARK, b"250 ok\r\n", b"354 x\r\n", b"503 x\r\n
 
 TARGETS = (
     Target("imap-visit", mutated(_visits(), VISIT_WORDS), visiting(open_own), share=3),
-    Target("aioimaplib-visit", mutated(_visits(), VISIT_WORDS), visiting(open_library), share=1, us_per_byte=20),
+    Target("aioimaplib-visit", mutated(_visits(), VISIT_WORDS), visiting(open_library), share=1),
     Target("smtp-pipelining", mutated(_sendings(), SEND_WORDS), sending("pipelining", "kept")),
     Target("smtp-pipelining-each", mutated(_sendings(), SEND_WORDS), sending("pipelining", "per-message")),
     Target("smtp-aiosmtplib", mutated(_sendings(), SEND_WORDS), sending("aiosmtplib", "kept")),

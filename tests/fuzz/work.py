@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .file_targets import place
-from .oracle import BrokenOff, Finding, forget_peak, judge, watched
+from .oracle import Finding, forget_peak, judge
 from .target import Target, case
 
 BATCH_S = 0.05
@@ -31,8 +31,8 @@ BATCH_S = 0.05
 MOST_ADDRESS_SPACE = 4 << 30
 """Of a process: beyond it comes a MemoryError, which no target documents."""
 
-MOST_GROWTH_MIB = 300
-"""The most that a process may keep of all the cases that it has run."""
+MOST_KEPT_BLOCKS = 1_000_000
+"""The most blocks of Python's allocator that a process may keep of all the cases that it has run."""
 
 TELL_S = 5.0
 """The interval at which a process writes down its findings: it may die."""
@@ -142,37 +142,34 @@ def work(
     resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, resource.RLIM_INFINITY))
     warnings.simplefilter("error")
     ends = time.monotonic() + seconds
-    current, tells = [0], 0.0
-    with watched(current):
-        for target in targets:  # modules are loaded and expressions compiled before any case is timed
-            with suppress(BrokenOff, Exception):
-                target.run(case(target, seed, numbers.start))
-        gc.collect()
-        forget_peak()
-        before_mib = _rss_mib()
-        waiting = list(range(len(targets)))
-        while waiting and time.monotonic() < ends:
-            which = min(waiting, key=lambda each: tallies[targets[each].name].cpu_s / targets[each].share)
-            target, tally = targets[which], tallies[targets[which].name]
-            began_s, turn_ends = time.process_time(), time.monotonic() + BATCH_S
-            for number in left[target.name]:
-                _AT.pack_into(at, 0, which, number)
-                current[0] += 1
-                data, finding = _case(target, seed, number)
-                tally.cases += 1
-                if finding is not None:
-                    tally.add(number, finding, data)
-                if time.monotonic() >= turn_ends:
-                    break
-            else:
-                waiting.remove(which)
-            tally.cpu_s += time.process_time() - began_s
-            _forget_peak_if_high()
-            if time.monotonic() > tells:
-                tell(tallies)
-                tells = time.monotonic() + TELL_S
-    if (grown_mib := _rss_mib() - before_mib) > MOST_GROWTH_MIB:
-        finding = Finding("memory kept", f"{grown_mib:.0f} MiB more than before all cases")
+    for target in targets:  # modules are loaded and expressions compiled before any case is judged
+        _case(target, seed, numbers.start)
+    gc.collect()
+    forget_peak()
+    before_blocks, tells = sys.getallocatedblocks(), 0.0
+    waiting = list(range(len(targets)))
+    while waiting and time.monotonic() < ends:
+        which = min(waiting, key=lambda each: tallies[targets[each].name].cpu_s / targets[each].share)
+        target, tally = targets[which], tallies[targets[which].name]
+        began_s, turn_ends = time.process_time(), time.monotonic() + BATCH_S
+        for number in left[target.name]:
+            _AT.pack_into(at, 0, which, number)
+            data, finding = _case(target, seed, number)
+            tally.cases += 1
+            if finding is not None:
+                tally.add(number, finding, data)
+            if time.monotonic() >= turn_ends:
+                break
+        else:
+            waiting.remove(which)
+        tally.cpu_s += time.process_time() - began_s
+        _forget_peak_if_high()
+        if time.monotonic() > tells:
+            tell(tallies)
+            tells = time.monotonic() + TELL_S
+    gc.collect()
+    if (kept_blocks := sys.getallocatedblocks() - before_blocks) > MOST_KEPT_BLOCKS:
+        finding = Finding("memory kept", f"{kept_blocks:,} blocks more than before all cases")
         tallies[targets[0].name].add(0, finding, b"")
     tell(tallies)
 

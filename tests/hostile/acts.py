@@ -65,11 +65,6 @@ class Fault:
     connection: str = "kept"
     unasked: tuple[str, ...] = ()
 
-    @property
-    def floods(self) -> bool:
-        """Return True if it sends without end: such a fault strikes only twice."""
-        return self.most <= 2
-
     def concerns(self, driver: str) -> bool:
         """Return False if the driver never asks for what this alters."""
         return driver not in self.unasked and self.strikes[0].at not in _NEVER_SENT.get(driver, ())

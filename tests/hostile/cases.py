@@ -1,6 +1,6 @@
 """One run of an engine with one fault: four users at work on a real server, two of them through the fault.
 
-The fault strikes at every occasion in the first 90 s of the run; then the server is well again.
+The fault strikes at every occasion in the first 120 s of the run; then the server is well again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import keeper
 from imap_script import certificate
@@ -50,21 +51,14 @@ from .server import Server, serve
 USERS = 4
 VICTIMS = frozenset({2, 3})
 DAY_S = 240.0
-HEALED_S = 90.0
+HEALED_S = 120.0
 """The end of the fault, in seconds of the run."""
 
 LIMIT_S = 10.0
 """The time limit of each command."""
 
-CPU_LIMIT_S = 15.0
-"""The most CPU time of a run; most take half a second."""
-
-FLOOD_CPU_LIMIT_S = 60.0
-"""The most CPU time of a run with a flood: two take eight seconds, and more than twice that on a slow machine."""
-
-MEMORY_LIMIT_MIB = 576
-"""The most by which a run may enlarge the process: two answers at once, of up to 250 MiB each (loadsim's limit is 192
-MiB by weight), and 76 MiB."""
+ENDLESS_S = 600.0
+"""The CPU time after which a run has no end; most take a quarter of a second, so no slow machine needs it."""
 
 VISIT_LIMIT_S = 600.0
 """The time in which two mailboxes are initialised or cleaned, or the command ends with an error."""
@@ -76,14 +70,16 @@ HUMAN = b"From: mother@home.test\r\nSubject: lunch\r\nX-Human: yes\r\n\r\nAt noo
 IMAP_PORT, SMTP_PORT, BAD_IMAP_PORT, BAD_SMTP_PORT = 143, 587, 10143, 10587
 
 PROFILE = quiet(
-    new_mail={"per_day": 3, "recipients": 2, "list_chance": "0%"},
-    process_inbox={"per_day": 5},
-    browse={"per_day": 2},
-    schedule={"per_day": 2},
-    after_reading={"reply": "5%", "reply_all": "2%", "forward": "10%", "move": "25%", "copy": "25%", "delete": "25%"},
+    new_mail={"per_day": 1.5, "recipients": 2, "list_chance": "0%"},
+    process_inbox={"per_day": 2},
+    browse={"per_day": 1},
+    schedule={"per_day": 1},
+    after_reading={"reply": "5%", "reply_all": 0, "forward": "5%", "move": "35%", "copy": "25%", "delete": "30%"},
     messages={"ups1K": 1, "ups10Kat": 1},
     start_state={"inbox": 2, "folders": 2, "messages_per_folder": 2},
 )
+RUN = {"day_length": f"{DAY_S:g}s", "ramp_up": "1s", "warm_up": "0s", "window": f"{DAY_S:g}s", "seed": 23}
+"""With this seed, the victims send, read, copy, move, delete and browse before the fault ends."""
 
 
 @dataclass
@@ -138,8 +134,6 @@ class Outcome:
         unaccounted = len(self.accepted - self.seen) - self.undelivered
         if unaccounted:
             found.append(f"{unaccounted} messages were accepted, and are neither seen nor undelivered")
-        if self.memory_mib > MEMORY_LIMIT_MIB:
-            found.append(f"{self.memory_mib} MiB of memory, more than {MEMORY_LIMIT_MIB}")
         return [f"{each} ({times} times)" if times > 1 else each for each, times in Counter(found).items()]
 
 
@@ -295,7 +289,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
     said = io.StringIO()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(_guarded(outcome, fault))
+        stack.enter_context(_guarded(outcome))
         try:
             _, complaints = run(main)
             outcome.noise += complaints
@@ -305,7 +299,6 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
             recorded = read_log(place / "run.tlog")
             if len(recorded.tasks) < len(outcome.tasks):
                 outcome.noise.append(f"{len(recorded.tasks)} of {len(outcome.tasks)} tasks are in the log")
-        gc.collect()
     return outcome
 
 
@@ -334,8 +327,6 @@ class Provisioned:
         for line in (self.initialised, self.cleaned):
             if not line.isprintable() or len(line) > 700 or PASSWORD in line:
                 found.append(f"not one clear line: {line[:200]!r}")
-        if self.memory_mib > MEMORY_LIMIT_MIB:
-            found.append(f"{self.memory_mib} MiB of memory, more than {MEMORY_LIMIT_MIB}")
         return found
 
 
@@ -397,28 +388,25 @@ def provision(fault: Fault) -> Provisioned:
             finally:
                 await middle.close()
 
-    with _guarded(found, fault):
+    with _guarded(found):
         try:
             _, complaints = run(main)
             found.noise += complaints
         except (Exception, Stuck) as error:  # noqa: BLE001 - any of them is what we look for
             found.noise.append(f"the command was lost: {_leaves(error)}")
-        gc.collect()
     return found
 
 
 class Stuck(BaseException):
-    """The run uses up its CPU time."""
+    """The run has no end."""
 
 
 @contextmanager
-def _guarded(outcome: Outcome | Provisioned, fault: Fault | None) -> Iterator[None]:
-    """Bound the CPU time, measure the memory, collect all that is printed or logged as an error."""
-
-    limit_s = FLOOD_CPU_LIMIT_S if fault is not None and fault.floods else CPU_LIMIT_S
+def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
+    """Break off an endless run, measure the memory, collect all that is printed or logged as an error."""
 
     def stuck(*_: Any) -> None:
-        raise Stuck(f"more than {limit_s:.0f} s of CPU")
+        raise Stuck(f"more than {ENDLESS_S:.0f} s of CPU")
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -431,15 +419,19 @@ def _guarded(outcome: Outcome | Provisioned, fault: Fault | None) -> Iterator[No
     keep = Keep(logging.ERROR)
     logging.getLogger().addHandler(keep)
     base_kib = _forget_peak()
-    signal.setitimer(signal.ITIMER_PROF, limit_s, 2.0)
+    signal.setitimer(signal.ITIMER_PROF, ENDLESS_S, 2.0)
     unraisable, sys.unraisablehook = (
         sys.unraisablehook,
         lambda it: outcome.noise.append(f"unraisable: {it.exc_value!r}"),
     )
+    # Collections look at what the run leaves: all that was there before would take 0.1 s. The engine would unfreeze it.
+    gc.freeze()
     try:
-        with redirect_stderr(printed):
+        with redirect_stderr(printed), patch.multiple(gc, freeze=_nothing, unfreeze=_nothing):
             yield
+            gc.collect()
     finally:
+        gc.unfreeze()
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
         sys.unraisablehook = unraisable
@@ -447,6 +439,10 @@ def _guarded(outcome: Outcome | Provisioned, fault: Fault | None) -> Iterator[No
         outcome.memory_mib = (_peak_kib() - base_kib) // 1024
         if printed.getvalue():
             outcome.noise.append(f"printed: {printed.getvalue()[-300:]}")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _forget_peak() -> int:
@@ -470,9 +466,7 @@ def _leaves(error: BaseException) -> str:
 @cache
 def _scenario() -> Scenario:
     place = _directory()
-    return scenario_of(
-        place, (PROFILE, USERS), day=f"{DAY_S:g}s", accounts={"user": "user{index}", "password": PASSWORD}
-    )
+    return scenario_of(place, (PROFILE, USERS), run=RUN, accounts={"user": "user{index}", "password": PASSWORD})
 
 
 @cache

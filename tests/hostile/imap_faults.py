@@ -191,7 +191,7 @@ IMAP_FAULTS = (
     _fault("UID 0", "gives messages the UID 0", "FETCH", edits(rb"UID \d+", b"UID 0")),
     _fault("UID of 80 bits", "gives messages a UID of 10^24", "FETCH", edits(rb"UID \d+", b"UID 1" + b"0" * 24)),
     _fault("size of 80 bits", "gives messages 10^24 bytes", "FETCH", edits(rb"RFC822.SIZE \d+", b"RFC822.SIZE 1" + b"0" * 24), unasked=("init, clean",)),
-    _fault("messages unasked", "sends 20,000 unrequested messages", "FETCH", ahead(b"".join(b"* %d FETCH (UID %d FLAGS ())\r\n" % (n, n) for n in range(1, 20_001)))),
+    _fault("messages unasked", "sends 20,000 unrequested messages", "FETCH", ahead(b"".join(b"* %d FETCH (UID %d FLAGS ())\r\n" % (n, n) for n in range(1, 20_001))), most=2),
     _fault("flood of bytes", "sends a line without end", "FETCH", floods(b"x", b"* "), most=2),
     _fault("flood of OK", "sends untagged OK without end", "FETCH", floods(b"* OK still there\r\n"), most=2),
     _fault("flood of FETCH", "sends messages without end", "FETCH", floods(b"* 1 FETCH (UID 1 FLAGS (\\Seen))\r\n"), most=2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from proxyprotocol.sock import SocketInfo
 from pymap.backend.dict import Identity
 from pymap.imap import IMAPServer
 from pymap.parsing.message import AppendMessage
+from pysasl import SASLAuth
 
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account
@@ -91,13 +93,16 @@ class Server:
 
 
 @cache
-def _announce() -> None:
+def _prepare() -> None:
+    """Prepare pymap as the embedded server does, and let it search all packages for log-on methods only once."""
+    os.environ["FQDN"] = "localhost"
+    SASLAuth.defaults = cache(SASLAuth.defaults)  # type: ignore[method-assign]
     embedded_child.announce_pending_changes()
 
 
 async def serve(accounts: Sequence[Account], folders: Sequence[str]) -> Server:
     """Make both servers for these accounts, each with these folders and the usual ones."""
-    _announce()
+    _prepare()
     known = [(account.login, account.address, account.password) for account in accounts]
     config, login = await embedded_child.mailboxes(known)
     for account in accounts:
