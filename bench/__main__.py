@@ -1,121 +1,125 @@
-"""`python -m bench`: what loadsim costs, measured on this machine; JSON to a file, tables to read."""
+"""`python -m bench`: measure the cost of loadsim on this machine; print tables, and write JSON to a file."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import cluster, cluster_lag, cluster_tables, coverage, cpu, healthy, logs, tables, users, witness
-from bench.lateness import measure_lateness
-from bench.processes import Cpus, machine, raise_open_files, share_cpus
-from bench.tls import measure_tls
+from bench.cluster import CLUSTER, CLUSTER_MANY
+from bench.cluster_lag import CLUSTER_LAG, CLUSTER_LOG_BYTES, CLUSTER_PULL
+from bench.coverage import COVERAGE
+from bench.cpu import IMAP_DOVECOT, IMAP_NULL, SMTP_NULL
+from bench.healthy import HEALTHY, any_invalid
+from bench.lateness import LATENESS
+from bench.logs import LOGS
+from bench.part import Effort, Part, Result
+from bench.processes import raise_open_files, share_cpus
+from bench.table import put_into
+from bench.tls import TLS
+from bench.users import ENGINES, LOAD, MANY, USERS
+from bench.witness import WITNESS
 from loadsim.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 """The figures that the documentation shows."""
 
-PAGES = {
-    ROOT / "docs" / "explanation" / "performance.md": tables.document,
-    ROOT / "docs" / "explanation" / "clusters.md": cluster_tables.document,
-    ROOT / "docs" / "explanation" / "measurement.md": coverage.document,
-}
-"""Where they are shown, and what makes Markdown of them."""
-
 LATEST = ROOT / "build" / "bench.json"
 
-Part = Callable[[Cpus], list[dict[str, Any]] | dict[str, Any]]
+EXPLANATION = ROOT / "docs" / "explanation"
+PAGES: Mapping[Path, Sequence[Part[Any]]] = {
+    EXPLANATION / "performance.md": [
+        *(IMAP_NULL, IMAP_DOVECOT, SMTP_NULL, USERS, MANY, LOAD, ENGINES, LATENESS, HEALTHY, LOGS, TLS)
+    ],
+    EXPLANATION / "clusters.md": [CLUSTER, CLUSTER_MANY, CLUSTER_LAG, CLUSTER_PULL, CLUSTER_LOG_BYTES],
+    EXPLANATION / "measurement.md": [COVERAGE],
+}
+"""The pages that show tables, and the parts that they show."""
+
+PARTS = {part.name: part for parts in [*PAGES.values(), [WITNESS]] for part in parts}
 
 
-def parts(full: bool) -> dict[str, Part]:
-    """What there is to measure, by the name that it has in the results."""
-    effort = cpu.FULL if full else cpu.SHORT
-    found: dict[str, Part] = {
-        "imap_null": lambda cpus: cpu.imap_on_null(cpus, effort),
-        "smtp_null": lambda cpus: cpu.smtp_on_null(cpus, effort),
-        "users": lambda cpus: [users.measure(cpus, load) for load in (users.IDLE_FULL if full else users.IDLE_SHORT)],
-        "load": lambda cpus: [users.measure(cpus, load) for load in (users.BUSY_FULL if full else users.BUSY_SHORT)],
-        "engines": lambda _: users.measure_engines(full),
-        "lateness": lambda cpus: measure_lateness(cpus, full),
-        "tls": lambda cpus: measure_tls(cpus, full),
-        "coverage": lambda _: coverage.measure(full),
-    }
-    if full:
-        found["healthy"] = lambda _: healthy.measure(partial(print, file=sys.stderr, flush=True))
-        found["many"] = lambda _: users.measure_many()
-        found["logs"] = lambda _: logs.measure()
-        found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
-        if os.geteuid() == 0:
-            found["witness"] = witness.measure
-            found["cluster"] = lambda _: cluster.measure()
-            found["cluster_many"] = lambda _: cluster.measure_many()
-            found["cluster_lag"] = cluster_lag.measure
-            found["cluster_pull"] = lambda _: cluster_lag.measure_pull()
-            found["cluster_log_bytes"] = cluster_lag.measure_log_bytes
-    return found
-
-
-def main() -> int:
-    """Measure, write, show; the exit status is 1 when a healthy run was called invalid."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and show each part; the exit status is 1 when a healthy run was called invalid."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("part", nargs="*", help=f"of {', '.join(parts(full=True))}; default: all")
-    parser.add_argument(
-        "--full", action="store_true", help="longer; with Dovecot, and imaptest if IMAPTEST is its path"
-    )
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
+    effort = parser.add_mutually_exclusive_group()
+    for option, each, told in (
+        ("--full", Effort.FULL, "longer; with Dovecot, and imaptest if IMAPTEST is its path"),
+        ("--smallest", Effort.SMALLEST, "only try the parts: the figures mean nothing"),
+    ):
+        effort.add_argument(option, dest="effort", action="store_const", const=each, default=Effort.SHORT, help=told)
     parser.add_argument("--json", type=Path, default=LATEST, help=f"default: {LATEST.relative_to(ROOT)}")
-    parser.add_argument("--table", type=Path, metavar="JSON", help="measure nothing: put these results into the page")
-    args = parser.parse_args()
+    parser.add_argument("--table", type=Path, metavar="JSON", help="measure nothing: put these results into the pages")
+    args = parser.parse_args(arguments)
     try:
         if args.table:
-            found = json.loads(args.table.read_text())
-            for page, document in PAGES.items():
-                tables.put_into(page, document(found))
-            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+            results = read(args.table)
+            for page, parts in PAGES.items():
+                put_into(page, document(parts, results))
+            write(RESULTS, results)
             return 0
-        found = measure(args.part, args.full, args.json)
-        print(*(document(found) for document in PAGES.values()), sep="\n")
-        if not args.part or "healthy" in args.part:
-            return int(healthy.any_invalid(found.get("healthy", ())))
+        raise_open_files()
+        measured = measure(args.part, args.effort, args.json)
     except ConfigError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    return 0
+    judged = HEALTHY.name in measured and args.effort is not Effort.SMALLEST
+    return int(judged and any_invalid(measured[HEALTHY.name].rows))
 
 
-def measure(names: list[str], full: bool, path: Path) -> dict[str, Any]:
-    """Measure these parts (none: all); the file has the results so far after each, beside those that it had."""
-    known = parts(full)
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"part: expected one of {', '.join(known)}, found {name}")
-    raise_open_files()
-    cpus = share_cpus()
-    found: dict[str, Any] = json.loads(path.read_text()) if names and path.exists() else {}
-    if not names or "machine" not in found:
-        found |= {"at": _now(), "full": full, "machine": machine(), "cpus": cpus._asdict()}
+def measure(names: Sequence[str], effort: Effort, path: Path) -> dict[str, Result]:
+    """Measure these parts (none: all that are possible), print each one's tables, and return the results.
+
+    Each is written into the file at once, next to results of other parts.
+    """
+    measured: dict[str, Result] = {}
+    before = read(path) if names and path.exists() else {}
+    for part in chosen(names, effort):
+        began_s = time.monotonic()
+        measured[part.name] = result = part.result(share_cpus(), effort)
+        write(path, before | measured)
+        print(f"{part.text(result)}\n", flush=True)
+        print(f"{part.name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+    return measured
+
+
+def chosen(names: Sequence[str], effort: Effort) -> Iterable[Part[Any]]:
+    """Yield the parts of these names (none: all). Raise `ConfigError` for one that cannot be measured."""
+    if unknown := set(names) - PARTS.keys():
+        raise ConfigError(f"part: expected one of {', '.join(PARTS)}, found {', '.join(sorted(unknown))}")
+    for part in (part for part in PARTS.values() if not names or part.name in names):
+        if (lacking := part.lacking(effort)) is None:
+            yield part
+        elif names:
+            raise ConfigError(f"{part.name}: expected {lacking}")
+        else:
+            print(f"{part.name}: left out, expected {lacking}", file=sys.stderr)
+
+
+def document(parts: Iterable[Part[Any]], results: Mapping[str, Result]) -> str:
+    """Return the tables of those parts that have results."""
+    return "\n\n".join(part.text(results[part.name]) for part in parts if part.name in results) + "\n"
+
+
+def read(path: Path) -> dict[str, Result]:
+    """Return the results in a file, by part. Raises `ConfigError` for a file of an older version."""
+    try:
+        return {name: Result(**result) for name, result in json.loads(path.read_text()).items()}
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path}: expected results of `python -m bench`, found none; remove it") from None
+
+
+def write(path: Path, results: Mapping[str, Result]) -> None:
+    """Write results into a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for name, part in known.items():
-        if not names or name in names:
-            began_s = time.monotonic()
-            found[name] = part(cpus)
-            found.setdefault("times", {})[name] = _now()
-            found.setdefault("measured_on", {})[name] = machine()["cpu"]
-            found.setdefault("loads", {})[name] = round(os.getloadavg()[1], 1)  # of the last five minutes
-            print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
-            path.write_text(json.dumps(found, indent=1) + "\n")
-    return found
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    path.write_text(json.dumps({name: asdict(result) for name, result in results.items()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,18 +14,21 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench import cluster_tables
 from bench.cluster_members import Kind, Lab, Watched, cluster, costs, started, watch
 from bench.cluster_same import compare, done
 from bench.hosts import Host, hosts
 from bench.nullserver import Shape
 from bench.nullserver import started as null_server
-from bench.processes import LONGEST_S, short_directory, summary
+from bench.part import Part
+from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import loadsim, on_null_server, written
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
@@ -71,10 +74,6 @@ class Size(NamedTuple):
     engines: int
 
 
-SMALL = Size(40, "10m", 15, 3, 4)
-FULL = Size(2000, "1h", 100, 40, 8)
-
-
 @contextmanager
 def _place() -> Iterator[Path]:
     """A directory that the mail server's own users can enter."""
@@ -82,7 +81,7 @@ def _place() -> Iterator[Path]:
         yield Path(directory)
 
 
-def measure(size: Size = FULL) -> dict[str, Any]:
+def measure(_: Cpus, size: Size) -> dict[str, Any]:
     """The same run by a cluster of four clients and by one machine, on one Dovecot and Postfix, each on its host."""
     with _place() as place, hosts(CLIENTS + 2) as lab:
         station, *clients, server = lab
@@ -246,9 +245,18 @@ def _gaps(at_s: list[float]) -> dict[str, Any]:
 # --- many small clients ---------------------------------------------------------------------------------------------
 
 
-def measure_many(clients: int = 34, users_each: int = 10, work_s: int = 60) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Many:
+    """The extent of a run of many clients."""
+
+    clients: int
+    users_each: int
+    work_s: int
+
+
+def measure_many(_: Cpus, size: Many) -> dict[str, Any]:
     """Many clients on one host, a station on another, and the null server on a third."""
-    users = clients * users_each
+    clients, users, work_s = size.clients, size.clients * size.users_each, size.work_s
     with _place() as place, hosts(3) as (station, machine, server):
         names = {f"load{number:02d}": machine for number in range(1, clients + 1)}
         with null_server(Shape(users=users + 1, messages=4, folders=2), on=server) as null:
@@ -304,3 +312,24 @@ def kinds(at_work: list[tuple[float, dict[str, Kind]]]) -> dict[str, dict[str, f
         }
         for kind, now in before.items()
     }
+
+
+CLUSTER = Part(
+    "cluster",
+    measure,
+    {
+        "Four clients and one machine: the same load": cluster_tables.same,
+        "Start, clocks and control traffic of the same run": cluster_tables.in_step,
+    },
+    smallest=Size(40, "1m", 8, 1, 4),
+    full=Size(2000, "1h", 100, 40, 8),
+    needs_root=True,
+)
+CLUSTER_MANY = Part(
+    "cluster_many",
+    measure_many,
+    {"Many small clients on one machine": cluster_tables.many},
+    smallest=Many(2, 5, 8),
+    full=Many(34, 10, 60),
+    needs_root=True,
+)

@@ -13,17 +13,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench import cluster_tables
 from bench.cluster_members import cluster
 from bench.cluster_pull import PIECE_BYTES, leave
 from bench.hosts import hosts
 from bench.nullserver import HOST, Shape, pinned
 from bench.nullserver import started as null_server
+from bench.part import Part
 from bench.processes import LONGEST_S, Cpus, short_directory, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
 from loadsim.analysis.compare import one_critical_t
@@ -46,8 +49,12 @@ NOWHERE = Services(Endpoint(HOST, 1), Endpoint(HOST, 1))
 RANKS = {"p50": 50, "p99": 99, "max": 100}
 
 
-def measure(cpus: Cpus, pairs: int = 10, work_s: int = 25) -> dict[str, Any]:
-    """Pairs of runs; of each figure of lag the ratio, with Dask to without, and its 95 % interval over the pairs."""
+def measure(cpus: Cpus, size: tuple[int, int]) -> dict[str, Any]:
+    """Pairs of runs; of each figure of lag the ratio, with Dask to without, and its 95 % interval over the pairs.
+
+    The size is the number of pairs, and the seconds of work.
+    """
+    pairs, work_s = size
     found: dict[str, list[dict[str, float]]] = {"cluster": [], "alone": []}
     with short_directory() as directory, hosts(3) as (station, machine, server):
         place = Path(directory)
@@ -110,8 +117,12 @@ def ratio(those: Sequence[float], of: Sequence[float]) -> dict[str, float]:
 # --- logs brought home ----------------------------------------------------------------------------------------------
 
 
-def measure_pull(clients: int = 4, size_bytes: int = 256 << 20) -> list[dict[str, Any]]:
-    """Logs of so many bytes from each client: from one alone, and from all at once. Files are on the disk."""
+def measure_pull(_: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """Logs of so many bytes from each client: from one alone, and from all at once. Files are on the disk.
+
+    The size is the number of clients, and the bytes.
+    """
+    clients, size_bytes = size
     rows = []
     with hosts(clients + 1) as (station, *machines):
         for count in (1, clients):
@@ -150,11 +161,23 @@ class Left(NamedTuple):
     done_share: float
 
 
-def measure_log_bytes(cpus: Cpus, users: int = 100, day: str = "10m", work_s: int = 100) -> list[dict[str, Any]]:
-    """For each shipped profile, some of its users' day: what an activity of the plan leaves in the logs, with all that
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """The extent of the runs that leave logs; `idle_s` and `stress_s` are the seconds of those two runs."""
+
+    profiles: Sequence[str]
+    users: int
+    day: str
+    work_s: int
+    idle_s: int
+    stress_s: int
+
+
+def measure_log_bytes(cpus: Cpus, size: Logged) -> list[dict[str, Any]]:
+    """For each profile, some of its users' day: what an activity of the plan leaves in the logs, with all that
     follows from it. Beside that, what engine and machine write in a second with two users who do next to nothing, and
     what an engine writes in a second of a core that it takes in a closed loop."""
-    idle = _left(cpus, "loadsim-5.5/light", 2, "8h", 30)
+    idle = _left(cpus, "loadsim-5.5/light", 2, "8h", size.idle_s)
     idle_bytes_per_s = idle.engine_bytes / idle.seconds
     rows: list[dict[str, Any]] = [
         {
@@ -163,12 +186,12 @@ def measure_log_bytes(cpus: Cpus, users: int = 100, day: str = "10m", work_s: in
             "machine_bytes_per_s": round(idle.machine_bytes / idle.seconds),
         }
     ]
-    for profile in known("profiles"):
-        left = _left(cpus, profile, users, day, work_s)
+    for profile in size.profiles:
+        left = _left(cpus, profile, size.users, size.day, size.work_s)
         own_bytes = left.engine_bytes - idle_bytes_per_s * left.seconds
         each = {"activities": left.activities, "bytes_per_activity": round(own_bytes / left.activities)}
-        rows.append({"profile": profile, "users": users, **each, "done_share": left.done_share})
-    left = _left(cpus, "loadsim-5.5/medium", users, "8h", 20, STRESS)
+        rows.append({"profile": profile, "users": size.users, **each, "done_share": left.done_share})
+    left = _left(cpus, "loadsim-5.5/medium", size.users, "8h", size.stress_s, STRESS)
     return [*rows, {"profile": STRESS, "engine_bytes_per_cpu_s": round(left.engine_bytes / left.cpu_s)}]
 
 
@@ -196,3 +219,28 @@ def _left(cpus: Cpus, profile: str, users: int, day: str, work_s: int, mode: str
     activities = sum(1 for user in range(1, users + 1) for _ in Workload(nowhere).activities(user))
     cpu_s = float(np.mean(working)) * work_s
     return Left(size[True], size[False], max(at_s) - min(at_s), cpu_s, activities, score["done_share"])
+
+
+CLUSTER_LAG = Part(
+    "cluster_lag",
+    measure,
+    {"Lag of a client's engine, with Dask and without": cluster_tables.lag},
+    smallest=(1, 8),
+    full=(10, 25),
+    needs_root=True,
+)
+CLUSTER_PULL = Part(
+    "cluster_pull",
+    measure_pull,
+    {"Fetching logs": cluster_tables.pull},
+    smallest=(2, 1 << 20),
+    full=(4, 256 << 20),
+    needs_root=True,
+)
+CLUSTER_LOG_BYTES = Part(
+    "cluster_log_bytes",
+    measure_log_bytes,
+    {"Log sizes": cluster_tables.log_bytes},
+    smallest=Logged(["loadsim-5.5/medium"], 20, "1m", 8, 8, 8),
+    full=Logged(known("profiles"), 100, "10m", 100, 30, 20),
+)

@@ -90,15 +90,13 @@ def started(said: Path, command: Sequence[str]) -> Iterator[Member]:
 
 @dataclass
 class Lab:
-    """A station and its clients. `place` has what they need and leave; `ahead_s` is what was added to the monotonic
-    clocks of the clients that have one of their own."""
+    """A station and its clients. `place` has what they need and leave."""
 
     place: Path
     station: Host
     address: str
     up: Member
     clients: dict[str, Member] = field(default_factory=dict)
-    ahead_s: dict[str, int] = field(default_factory=dict)
 
     def command(self, *arguments: str | Path) -> list[str]:
         """On the station, with its bundle: a verb that goes by way of the cluster."""
@@ -131,7 +129,7 @@ def cluster(
         listen = ("--listen", f"tls://{station.address}:0", "--certs", place / "certs/station")
         with pinned(station_on):
             up = stack.enter_context(started(place / "up", station.command(loadsim("cluster", "up", *listen))))
-        lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up, ahead_s=dict(ahead_s))
+        lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up)
         for name, host in clients.items():
             own = ("--cluster", lab.address, "--certs", place / "certs/clients" / name, "--runs", place / "runs" / name)
             command = loadsim("client", *own)

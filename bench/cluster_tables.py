@@ -1,39 +1,20 @@
-"""Measurements of clusters as Markdown, for docs/explanation/clusters.md."""
+"""Tables of measurements of clusters, for docs/explanation/clusters.md."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.table import table
+from bench.table import figure, table
 
-Found = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 PROCESSES = {"machine": "worker", "station": "controller"}
 """Names of processes, where the measurements have an older one."""
 
 
-def document(found: Found) -> str:
-    """Return all tables that were measured."""
-    machine = found["machine"]
-    pieces = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, Python {machine['python']}."]
-    for title, name, shown in (
-        ("Four clients and one machine: the same load", "cluster", _same),
-        ("Start, clocks and control traffic of the same run", "cluster", _in_step),
-        ("34 small clients on one machine", "cluster_many", _many),
-        ("Lag of a client's engine, with Dask and without", "cluster_lag", _lag),
-        ("Fetching logs", "cluster_pull", _pull),
-        ("Log sizes", "cluster_log_bytes", _log_bytes),
-    ):
-        if found.get(name):
-            load = f", at a load average of {found['loads'][name]:.1f}" if name in found["loads"] else ""
-            on = found.get("measured_on", {}).get(name, machine["cpu"])
-            pieces += [f"### {title}", shown(found[name]), f"Measured {found['times'][name]} on {on}{load}."]
-    return "\n\n".join(pieces) + "\n"
-
-
-def _same(row: Row) -> str:
+def same(row: Row) -> str:
+    """Return the agreement of a cluster's run with one machine's."""
     same = row["same"]
     differences = [f"{what}: {', '.join(some)}" for what, some in same["differences"].items()]
     both = "{both:,} (of {one:,} and {other:,})"
@@ -51,16 +32,20 @@ def _same(row: Row) -> str:
     return table(["compared", f"{row['users']:,} users, {row['work_s']} s of a day of {row['day']}"], body)
 
 
-def _in_step(row: Row) -> str:
+def in_step(row: Row) -> str:
+    """Return starts, clocks and control traffic of a cluster's run."""
     clocks, control, gap = row["clocks"], row["control"], row["snapshots"]["gap_s"]
     body = [
         ["true skew of the start instants sent to the four clients", f"{clocks['skew_ms']:.3f} ms"],
         ["true skew of their engines' starts", f"{clocks['begun_skew_ms']:.3f} ms"],
         [
             "start delay of each client, as reported",
-            ", ".join(f"{ms:+.2f}" for ms in row["claimed_start_late_ms"]) + " ms",
+            ", ".join(figure(ms, "+.2f") or "-" for ms in row["claimed_start_late_ms"]) + " ms",
         ],
-        ["... reported uncertainty", ", ".join(f"{ms:.2f}" for ms in row["claimed_start_error_ms"]) + " ms"],
+        [
+            "... reported uncertainty",
+            ", ".join(figure(ms, ".2f") or "-" for ms in row["claimed_start_error_ms"]) + " ms",
+        ],
         ["true error of the controller's estimated clock (median, most)", _spread(clocks["wrong_ms"])],
         ["... reported error bound", _spread(clocks["claimed_ms"])],
         [
@@ -84,7 +69,8 @@ def _rate(control: Row, way: str) -> str:
     return f"{size:,.0f} bytes/s in {packets:.1f} packets/s"
 
 
-def _many(row: Row) -> str:
+def many(row: Row) -> str:
+    """Return the figures of a run of many clients, and those of their processes."""
     control, clients = row["control"], row["clients"]
     down, up = (control[f"{way}_station_bytes_per_s"] * clients for way in ("from", "to"))
     body = [
@@ -118,7 +104,8 @@ def _many(row: Row) -> str:
     )
 
 
-def _lag(row: Row) -> str:
+def lag(row: Row) -> str:
+    """Return the lag of a client's engine and of one by itself."""
     body = []
     for name, title in (
         ("p50", "lag p50 ms"),
@@ -137,17 +124,22 @@ def _lag(row: Row) -> str:
     return table([f"{row['pairs']} pairs of {row['work_s']} s", "alone", "in a cluster", "ratio, 95 % interval"], body)
 
 
-def _pull(rows: Sequence[Row]) -> str:
+def pull(rows: Sequence[Row]) -> str:
+    """Return the rate of fetching logs by number of clients."""
     body = [[f"{row['clients']}", f"{row['mib']:,} MiB", f"{row['mib_per_s']:.0f} MiB/s"] for row in rows]
     return table(["clients at once", "data", "rate"], body)
 
 
-def _log_bytes(rows: Sequence[Row]) -> str:
-    idle, *profiles, stress = rows
-    body = [
-        [row["profile"], f"{row['activities']:,} activities", f"{row['bytes_per_activity']:,} each"] for row in profiles
-    ]
-    body.append(["engine with two idle users", "", f"{idle['engine_bytes_per_s']:,} a second"])
-    body.append(["machine", "", f"{idle['machine_bytes_per_s']:,} a second"])
-    body.append(["closed loop", "", f"{stress['engine_bytes_per_cpu_s']:,} in a second of a core"])
+def log_bytes(rows: Sequence[Row]) -> str:
+    """Return the sizes of logs."""
+    body = []
+    for row in rows:
+        for key, log, unit in (
+            ("bytes_per_activity", row["profile"], "each"),
+            ("engine_bytes_per_s", "engine with two idle users", "a second"),
+            ("machine_bytes_per_s", "machine", "a second"),
+            ("engine_bytes_per_cpu_s", "closed loop", "in a second of a core"),
+        ):
+            if key in row:
+                body.append([log, figure(row.get("activities"), ",", " activities"), f"{row[key]:,} {unit}"])
     return table(["log", "of", "bytes"], body)

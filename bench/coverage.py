@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
+from multiprocessing import get_context
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.part import Part
+from bench.processes import Cpus
 from bench.table import table
 from loadsim.analysis.intervals import intervals
 from loadsim.analysis.score import percentile
@@ -35,7 +39,7 @@ LEAST_SPELLS = 10
 SHOWN = ("READ", "score")
 
 ENOUGH = 150
-"""So many intervals tell the coverage of one combination to 1.8 %, and those of fewer are left out of the lowest."""
+"""The intervals that give the coverage of one combination to 1.8 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +107,18 @@ TAUS_S = (0, 1, 3, 6, 12)
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """Extent of a simulation: windows, arrivals per second, and at most so many windows and hits in each cell.
+class Extent:
+    """The lengths of windows, arrivals per second, and the limits of windows and of hits in each cell.
 
-    Cells of which so many hits are fewer than `LEAST_WINDOWS` windows are left out.
+    Shorter windows than these have no intervals (`SHORTEST_WINDOW_S`). Cells with fewer windows than `least` are left
+    out.
     """
 
     windows_s: Sequence[int]
     per_s: Sequence[int]
     windows: int
     hits: int
-
-
-SHORT = Effort((60, 300, 900), (2, 20), 200, 4_000_000)
-FULL = Effort((60, 150, 300, 900, 3600, 14_400), (2, 20, 100), 600, 18_000_000)
-LEAST_WINDOWS = 50
-WITHOUT = 20
-"""So many windows without any interval say that windows of this length have none."""
+    least: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +133,15 @@ class Cell:
     windows: int
 
 
-def measure(full: bool) -> list[dict[str, Any]]:
+def measure(_: Cpus, extent: Extent) -> list[dict[str, Any]]:
     """Return a row for each cell. Independent times are simulated with the first mood only."""
-    effort = FULL if full else SHORT
     cells = [
         Cell(service, mood, tau_s, window_s, per_s, windows)
-        for service, mood, tau_s, window_s, per_s in product(SERVICES, MOODS, TAUS_S, effort.windows_s, effort.per_s)
-        if (windows := min(effort.windows, effort.hits // (window_s * per_s))) >= LEAST_WINDOWS
+        for service, mood, tau_s, window_s, per_s in product(SERVICES, MOODS, TAUS_S, extent.windows_s, extent.per_s)
+        if (windows := min(extent.windows, extent.hits // (window_s * per_s))) >= extent.least
         and (tau_s or mood is MOODS[0])
     ]
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         return list(pool.map(simulate, cells))
 
 
@@ -155,9 +153,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
     truth_ms = truths_ms(cell.service, cell.mood)
     figures: dict[str, list[float]] = {name: [] for name in SHOWN}
     shown: dict[str, list[tuple[float, float]]] = {name: [] for name in SHOWN}
-    for number in range(cell.windows):
-        if number == WITHOUT and not any(shown.values()):
-            break
+    for _ in range(cell.windows):
         hits = list(window(random, cell))
         found = intervals(hits, Window(0, cell.window_s))
         read_ms = {task.task: percentile(task.took_us, 95) / 1000 for task in hits}
@@ -172,7 +168,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
         "tau_s": cell.tau_s,
         "window_s": cell.window_s,
         "per_s": cell.per_s,
-        "windows": len(figures["READ"]),
+        "windows": cell.windows,
         "beyond": cell.mood.spells(cell.window_s, cell.tau_s) < LEAST_SPELLS,
     }
     for name in SHOWN:
@@ -202,6 +198,7 @@ def window(random: np.random.Generator, cell: Cell) -> Iterator[Hits]:
         yield Hits(task.name, task.weight, *in_order(took_us, slot))
 
 
+@cache
 def truths_ms(service: str, mood: Mood) -> dict[str, float]:
     """Return the true 95th percentiles of all tasks, and the score of these."""
     each = {task.name: _truth_ms(service, mood, task) for task in TASKS}
@@ -263,62 +260,77 @@ def _autoregressive(random: np.random.Generator, length: int, correlation: float
 # --- as tables ---
 
 
-def document(found: Mapping[str, Any]) -> str:
-    """Return the tables for docs/explanation/measurement.md; nothing if coverage was not measured."""
-    rows: Sequence[Row] = found.get("coverage", ())
-    if not rows:
-        return ""
-    all_s = sorted({row["window_s"] for row in rows})
-    windows_s = [each_s for each_s in all_s if any(row["READ"]["shown"] for row in rows if row["window_s"] == each_s)]
-    without = ", ".join(_length(window_s) for window_s in all_s if window_s not in windows_s)
-    counts = [row["windows"] for row in rows if row["window_s"] in windows_s]
-    by_mood = [
-        [
-            mood if tau_s else "independent times",
-            f"{tau_s} s",
-            *(_coverage(rows, mood, tau_s, window_s) for window_s in windows_s),
-        ]
-        for mood, tau_s in dict.fromkeys((row["mood"], row["tau_s"]) for row in rows)
+EXPLAINED_BY_MOOD = """\
+Coverage in %, of READ's percentile / of the score, all service times and rates together. In brackets: fewer than ten
+slow spells in the window. The standard deviation of a coverage of 95 % is 0.7 % in 1,000 windows, 1.5 % in 200, 3 % in
+50."""
+
+EXPLAINED_BY_WINDOW = f"""\
+Combinations with at least ten slow spells in the window. The lowest coverage is that of one combination with so many
+intervals, and with at least {ENOUGH} if one has. The width is relative to the range of the central 95 % of the figures
+of all windows."""
+
+
+def by_mood(rows: Sequence[Row]) -> str:
+    """Return the coverage for each mood, correlation time and length of window."""
+    shown = _with_intervals(rows)
+    cells = _grouped(shown, "mood", "tau_s", "window_s", "of")
+    beyond = _grouped([row for row in shown if row["beyond"]], "mood", "tau_s", "window_s")
+    windows_s = sorted({row["window_s"] for row in shown})
+
+    def told(*key: Any) -> str:
+        said = " / ".join(f"{_covered(cells[*key, of]):.1f}" if (*key, of) in cells else "-" for of in SHOWN)
+        return f"({said})" if key in beyond else said
+
+    body = [
+        [mood if tau_s else "independent times", f"{tau_s} s", *(told(mood, tau_s, window_s) for window_s in windows_s)]
+        for mood, tau_s in _grouped(shown, "mood", "tau_s")
     ]
-    by_window = [
-        [_length(window_s), name, *_summary([row for row in rows if row["window_s"] == window_s], name)]
-        for window_s in windows_s
-        for name in SHOWN
-    ]
-    pieces = (
-        f"Made with `python -m bench{' --full' if found['full'] else ''} coverage`: {len(rows)} combinations, each with"
-        f" {min(counts):,} to {max(counts):,} windows. The standard deviation of a coverage of 95 % is 0.7 % in 1,000"
-        f" windows, 1.5 % in 200, 3 % in 50. Without any interval: windows of {without}.",
-        "Coverage in %, of READ's percentile / of the score, all service times and rates together. In brackets: fewer"
-        " than ten slow spells in the window.",
-        table(["mood", "correlation time", *map(_length, windows_s)], by_mood),
-        "Combinations with at least ten slow spells in the window. The lowest coverage is that of one combination with"
-        " so many intervals. The width is relative to the range of the central 95 % of the figures of all windows.",
-        table(["window", "of", "shown", "coverage", "lowest", "width"], by_window),
-    )
-    return "\n\n".join(pieces) + "\n"
+    return f"{EXPLAINED_BY_MOOD}\n\n{table(['mood', 'correlation time', *map(_length, windows_s)], body)}"
 
 
-def _coverage(rows: Sequence[Row], mood: str, tau_s: int, window_s: int) -> str:
-    some = [row for row in rows if (row["mood"], row["tau_s"], row["window_s"]) == (mood, tau_s, window_s)]
-    said = " / ".join(f"{100 * _covered(some, name):.1f}" for name in SHOWN)
-    return f"({said})" if some[0]["beyond"] else said
-
-
-def _summary(rows: Sequence[Row], name: str) -> Iterator[str]:
-    """Yield the share shown, the coverage, the lowest one of a row with enough intervals, and the mean width."""
+def by_window(rows: Sequence[Row]) -> str:
+    """Return the share of windows with intervals, their coverage and their width, for each length of window."""
     within = [row for row in rows if not row["beyond"]]
-    enough = [row for row in within if row[name]["shown"] >= ENOUGH]
-    lowest = min(enough, key=lambda row: _covered([row], name))
-    yield f"{sum(row[name]['shown'] for row in within) / sum(row['windows'] for row in within):.0%}"
-    yield f"{_covered(within, name):.1%}"
-    yield f"{_covered([lowest], name):.1%} of {lowest[name]['shown']:,}"
-    yield f"{np.mean([row[name]['width'] for row in enough]):.2f}"
+    of_length = _grouped(within, "window_s")
+    body = []
+    for (window_s, of), some in sorted(_grouped(_with_intervals(within), "window_s", "of").items()):
+        share = sum(row["shown"] for row in some) / sum(row["windows"] for row in of_length[window_s,])
+        lowest = min(some, key=lambda row: (row["shown"] < ENOUGH, _covered([row])))
+        width = np.mean([row["width"] for row in some])
+        figures = [f"{share:.0%}", f"{_covered(some):.1f}", f"{_covered([lowest]):.1f} of {lowest['shown']:,}"]
+        body.append([_length(window_s), of, *figures, f"{width:.2f}"])
+    return f"{EXPLAINED_BY_WINDOW}\n\n{table(['window', 'of', 'shown', 'coverage, %', 'lowest, %', 'width'], body)}"
 
 
-def _covered(rows: Sequence[Row], name: str) -> float:
-    return float(sum(row[name]["covered"] for row in rows) / sum(row[name]["shown"] for row in rows))
+def _with_intervals(rows: Iterable[Row]) -> list[Row]:
+    """Return a row for READ (`of`) and for the score of each combination, if it has any interval."""
+    return [{**row, **row[of], "of": of} for row in rows for of in SHOWN if row[of]["shown"]]
+
+
+def _grouped(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Return the rows by their values of these keys; no group is empty."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def _covered(rows: Iterable[Row]) -> float:
+    """Return the coverage in %, of rows with intervals."""
+    covered, shown = np.sum([(row["covered"], row["shown"]) for row in rows], axis=0)
+    return float(100 * covered / shown)
 
 
 def _length(window_s: int) -> str:
     return length(window_s) if window_s >= 900 else f"{window_s} s"
+
+
+COVERAGE = Part(
+    "coverage",
+    measure,
+    {"Coverage of intervals, by mood": by_mood, "Coverage of intervals, by length of window": by_window},
+    smallest=Extent((3600,), (2,), 2, 10**6, 1),
+    short=Extent((3600,), (2, 20), 200, 4_000_000),
+    full=Extent((3600, 14_400), (2, 20, 100), 600, 18_000_000),
+)

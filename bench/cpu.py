@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench import others
+from bench import others, tables
 from bench.client import account
 from bench.nullserver import Shape, pinned, started
+from bench.part import Part
 from bench.processes import Cpus, interleave, run_client, short_directory, summary
 from loadsim.model.ports import SUBMISSIONS, Services
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
@@ -18,76 +20,79 @@ from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 IMAP_CLIENTS = ("imap", "aioimaplib", "aioimaplib library")
 """Two client modules of loadsim, and the library without loadsim around it."""
 
-IMAP_SESSIONS = 100
-OURS = range(1, IMAP_SESSIONS + 1)
-THEIRS = range(IMAP_SESSIONS + 1, 2 * IMAP_SESSIONS + 1)
-APPENDED_TO = range(2 * IMAP_SESSIONS + 1, 3 * IMAP_SESSIONS + 1)
-"""Users of these clients, of imaptest, and of imaptest's APPEND: what it appends, nobody removes."""
-
 INBOX_MESSAGES = 10
-SMTP_SESSIONS = 20
 BODY_BYTES = 1024
 LOOPS = ("asyncio", "uvloop")
 
 Rows = list[dict[str, Any]]
 
 
-class Effort(NamedTuple):
-    """How long to measure."""
+@dataclass(frozen=True, slots=True)
+class Imap:
+    """The extent of a measurement of IMAP: `each` operations of a kind for each session, in each round."""
 
     rounds: int
-    null_count: int  # operations of a kind, for each session
-    dovecot_rounds: int
-    dovecot_count: int
-    smtp_sizes: tuple[tuple[int, int], ...]  # bytes of a body, messages
+    sessions: int
+    each: int
     imaptest_s: int
+    loops: tuple[str, ...] = ("uvloop",)
+
+    def users(self, group: int) -> range:
+        """Return the users of a group: 0 our clients', 1 imaptest's, 2 those of its APPEND, whose mail stays."""
+        return range(1 + group * self.sessions, 1 + (group + 1) * self.sessions)
 
 
-SHORT = Effort(3, 20, 1, 20, ((1024, 2000), (10_240, 1000), (102_400, 200)), 3)
-FULL = Effort(3, 40, 3, 50, ((1024, 4000), (10_240, 2000), (102_400, 500)), 4)
+@dataclass(frozen=True, slots=True)
+class Smtp:
+    """The extent of a measurement of SMTP; a size is the bytes of a body, and the number of messages."""
+
+    rounds: int
+    sessions: int
+    sizes: tuple[tuple[int, int], ...]
+    loops: tuple[str, ...] = LOOPS
 
 
-def imap_on_null(cpus: Cpus, effort: Effort) -> Rows:
+def imap_on_null(cpus: Cpus, size: Imap) -> Rows:
     """Every client and loop on the null server; imaptest too, where it is."""
     with started(Shape(messages=INBOX_MESSAGES, body_bytes=BODY_BYTES), cpus.server) as server:
-        variants = _imap_variants(cpus, server.services, effort.null_count, LOOPS)
-        variants |= _imaptest_variants(cpus, server.services, effort.imaptest_s, {"imaptest": True})
-        return _rows("null", interleave(effort.rounds, variants))
+        variants = _imap_variants(cpus, server.services, size)
+        variants |= _imaptest_variants(cpus, server.services, size, {"imaptest": True})
+        return _rows("null", interleave(size.rounds, variants))
 
 
-def imap_on_dovecot(cpus: Cpus, effort: Effort) -> Rows:
-    """Every client with uvloop on a private Dovecot; imaptest too, where it is."""
-    with dovecot(cpus) as services:
+def imap_on_dovecot(cpus: Cpus, size: Imap) -> Rows:
+    """Every client and loop on a private Dovecot; imaptest too, where it is."""
+    with dovecot(cpus, size) as services:
         job = {"what": "create", "loop": "asyncio", "append_bytes": BODY_BYTES, "fill": INBOX_MESSAGES}
-        run_client(cpus, {**job, "server": _address(services), "sessions": len(OURS) + len(THEIRS)})
-        variants = _imap_variants(cpus, services, effort.dovecot_count, ("uvloop",))
+        run_client(cpus, {**job, "server": _address(services), "sessions": 2 * size.sessions})
+        variants = _imap_variants(cpus, services, size)
         kinds = {"imaptest": True, "imaptest, pipelining": False}
-        variants |= _imaptest_variants(cpus, services, effort.imaptest_s, kinds)
-        return _rows("Dovecot", interleave(effort.dovecot_rounds, variants))
+        variants |= _imaptest_variants(cpus, services, size, kinds)
+        return _rows("Dovecot", interleave(size.rounds, variants))
 
 
-def smtp_on_null(cpus: Cpus, effort: Effort) -> Rows:
+def smtp_on_null(cpus: Cpus, size: Smtp) -> Rows:
     """Every SMTP driver and loop on the null server, and smtp-source."""
     with started(Shape(), cpus.server) as server:
         services = server.services
-        job = {"what": "smtp", "server": _address(services), "sessions": SMTP_SESSIONS, "sizes": effort.smtp_sizes}
+        job = {"what": "smtp", "server": _address(services), "sessions": size.sessions, "sizes": size.sizes}
         variants: dict[tuple[str, ...], Callable[[], Mapping[str, float]]] = {
             (submission, loop): partial(run_client, cpus, {**job, "loop": loop, "submission": submission})
             for submission in SUBMISSIONS
-            for loop in LOOPS
+            for loop in size.loops
         }
         variants[("smtp-source", "C")] = lambda: {
-            str(size): others.smtp_source(cpus, services, SMTP_SESSIONS, size, count)
-            for size, count in effort.smtp_sizes
+            str(body_bytes): others.smtp_source(cpus, services, size.sessions, body_bytes, count)
+            for body_bytes, count in size.sizes
         }
-        return _rows("null", interleave(effort.rounds, variants))
+        return _rows("null", interleave(size.rounds, variants))
 
 
 @contextmanager
-def dovecot(cpus: Cpus) -> Iterator[Services]:
+def dovecot(cpus: Cpus, size: Imap) -> Iterator[Services]:
     """A private Dovecot and Postfix with accounts for all clients, on the server's CPUs."""
     with short_directory() as place:
-        accounts = [account(number) for number in (*OURS, *THEIRS, *APPENDED_TO)]
+        accounts = [account(number) for group in range(3) for number in size.users(group)]
         with pinned(cpus.server):
             server = start_dovecot_postfix(accounts, {}, Path(place) / "server")
         with server:
@@ -95,24 +100,24 @@ def dovecot(cpus: Cpus) -> Iterator[Services]:
 
 
 def _imap_variants(
-    cpus: Cpus, services: Services, count: int, loops: tuple[str, ...]
+    cpus: Cpus, services: Services, size: Imap
 ) -> dict[tuple[str, ...], Callable[[], Mapping[str, float]]]:
     job = {
         "what": "imap",
         "server": _address(services),
-        "sessions": len(OURS),
-        "count": count,
+        "sessions": size.sessions,
+        "count": size.each,
         "append_bytes": BODY_BYTES,
     }
     return {
         (client, loop): partial(run_client, cpus, {**job, "client": client, "loop": loop})
         for client in IMAP_CLIENTS
-        for loop in loops
+        for loop in size.loops
     }
 
 
 def _imaptest_variants(
-    cpus: Cpus, services: Services, seconds: int, kinds: Mapping[str, bool]
+    cpus: Cpus, services: Services, size: Imap, kinds: Mapping[str, bool]
 ) -> dict[tuple[str, ...], Callable[[], Mapping[str, float]]]:
     """imaptest, where it is; `kinds` says of which it is as we are: without pipelining and tracking of states."""
     program = others.imaptest_path()
@@ -122,7 +127,7 @@ def _imaptest_variants(
     def measure(plain: bool) -> dict[str, float]:
         return {
             operation: others.imaptest(
-                program, cpus, services, APPENDED_TO if operation == "APPEND" else THEIRS, operation, seconds, plain
+                program, cpus, services, size.users(1 + (operation == "APPEND")), operation, size.imaptest_s, plain
             )
             for operation in others.IMAPTEST_STATES
         }
@@ -140,3 +145,28 @@ def _rows(server: str, found: Mapping[tuple[str, ...], Mapping[str, list[float]]
         for (client, loop), operations in found.items()
         for operation, figures in operations.items()
     ]
+
+
+IMAP_NULL = Part(
+    "imap_null",
+    imap_on_null,
+    {"CPU per IMAP operation, null server (microseconds of the client)": tables.imap},
+    smallest=Imap(1, 3, 2, 1),
+    short=Imap(3, 100, 20, 3, LOOPS),
+    full=Imap(3, 100, 40, 4, LOOPS),
+)
+IMAP_DOVECOT = Part(
+    "imap_dovecot",
+    imap_on_dovecot,
+    {"CPU per IMAP operation, Dovecot (microseconds of the client)": tables.imap},
+    smallest=Imap(1, 3, 2, 1),
+    full=Imap(3, 100, 50, 4),
+)
+SMTP_NULL = Part(
+    "smtp_null",
+    smtp_on_null,
+    {"CPU per submitted message, null server (microseconds of the client)": tables.smtp},
+    smallest=Smtp(1, 2, ((1024, 4),), ("uvloop",)),
+    short=Smtp(3, 20, ((1024, 2000), (10_240, 1000), (102_400, 200))),
+    full=Smtp(3, 20, ((1024, 4000), (10_240, 2000), (102_400, 500))),
+)

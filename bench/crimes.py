@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
-from bench.table import table
-from bench.tables import put_into
+from bench.table import put_into, table
 from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan import Plan, make_plan
 from loadsim.engine.clock import LoopClock, run_virtual

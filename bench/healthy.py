@@ -1,4 +1,4 @@
-"""`python -m bench.healthy`: healthy runs in a row, none of which may be called invalid.
+"""Healthy runs in a row, none of which may be called invalid.
 
 Limits that catch a generator that is out of breath are worth something only if they let one alone that is not. These
 are whole runs of `loadsim run`, judged by the default limits, on the null server and kept apart from it (`--pin`).
@@ -9,42 +9,52 @@ how much they took; a run that this happened to is told, whatever its verdict, a
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.nullserver import Shape, started
-from bench.runs import USERS, on_null_server, score_of, written
+from bench.part import Part
+from bench.processes import Cpus
+from bench.runs import DAY, USERS, on_null_server, score_of, written
+from bench.table import figure
+from bench.table import table as markdown
 from bench.users import PIN
-from loadsim.errors import ConfigError
-
-RUNS = 20
 
 DISTURBED_SHARE = 0.005
 """Of the CPU, taken by others on the same hardware over the window: with more, a run is no healthy one."""
 
-FIGURES = ("lag_p99_ms", "cpu_share", "lateness_p95_ms", "stolen_share")
-"""What a generator is held against; of its engines, the worst."""
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The number of undisturbed runs, and for each its users, the length of their day, and the length of their work."""
+
+    runs: int
+    users: int
+    day: str
+    work_s: int
 
 
-def measure(tell: Callable[[str], None], runs: int = RUNS) -> list[dict[str, Any]]:
-    """A row for each run: its validity, the reasons, and its generator's figures. `tell` hears of each as it ends.
+def measure(_: Cpus, size: Size) -> list[dict[str, Any]]:
+    """Return a row for each run: its validity, the reasons, and its generator's figures. Print each at its end.
 
-    Until so many were undisturbed; at most twice as many are made.
+    At most twice as many runs are made as have to be undisturbed.
     """
     rows: list[dict[str, Any]] = []
     pin = ["--pin"] if PIN else []
-    for number in range(1, 2 * runs + 1):
-        if sum(not disturbed(row) for row in rows) == runs:
+    for number in range(1, 2 * size.runs + 1):
+        if sum(not disturbed(row) for row in rows) == size.runs:
             break
-        with tempfile.TemporaryDirectory() as place, started(Shape(users=USERS + 1, messages=4, folders=2)) as server:
-            scenario = written(Path(place) / "scenario.yaml", on_null_server(server.services))
+        shape = Shape(users=size.users + 1, messages=4, folders=2)
+        with tempfile.TemporaryDirectory() as place, started(shape) as server:
+            document = on_null_server(server.services, size.users, size.day, size.work_s)
+            scenario = written(Path(place) / "scenario.yaml", document)
             rows.append(_row(score_of(scenario, Path(place) / "run", *pin)))
-        tell(line(f"run {number}", rows[-1]))
+        print(line(f"run {number}", rows[-1]), file=sys.stderr, flush=True)
     return rows
 
 
@@ -75,36 +85,28 @@ def line(name: str, row: Mapping[str, Any]) -> str:
     return "\n  ".join([f"{name}: {row['validity']}; {figures}{taken}{not_healthy}", *row["reasons"]])
 
 
-def worst(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of the undisturbed runs, the worst of each figure, and how many there were of each validity."""
-    rows = [row for row in rows if not disturbed(row)]
-    counts = {kind: sum(row["validity"] == kind for row in rows) for kind in ("valid", "degraded", "invalid")}
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    most = {figure: max((row[figure] for row in rows), default=0.0) for figure in FIGURES}
-    return {"validity": told, "reasons": [], **most}
-
-
 def any_invalid(rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a healthy run was called what it was not."""
     return any(row["validity"] == "invalid" and not disturbed(row) for row in rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, tell of each run as it ends, and the worst; 1 when any was called invalid."""
-    parser = argparse.ArgumentParser(prog="python -m bench.healthy", description=__doc__)
-    parser.add_argument("runs", type=int, nargs="?", default=RUNS, help="default: %(default)s, a minute each")
-    args = parser.parse_args(arguments)
-    if args.runs < 1:
-        parser.error(f"runs: expected at least 1, found {args.runs}")
-    try:
-        rows = measure(partial(print, flush=True), args.runs)
-    except ConfigError as error:
-        print(f"bench.healthy: {error}", file=sys.stderr)
-        return 2
-    undisturbed = sum(not disturbed(row) for row in rows)
-    print(line(f"worst of {undisturbed} undisturbed of {len(rows)}", worst(rows)))
-    return int(any_invalid(rows) or undisturbed < args.runs)
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how often undisturbed runs got which verdict, and the worst of each figure of them."""
+    undisturbed = [row for row in rows if not disturbed(row)]
+    counts = Counter(row["validity"] for row in undisturbed)
+    told = ", ".join(f"{counts[kind]} {kind}" for kind in ("valid", "degraded", "invalid") if kind in counts)
+    worst = [
+        figure(max((row[name] for row in undisturbed), default=None), form)
+        for name, form in (("lag_p99_ms", ".2f"), ("cpu_share", ".0%"), ("lateness_p95_ms", ".2f"))
+    ]
+    head = ["runs", "disturbed", "the others were called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
+    return markdown(head, [[str(len(rows)), str(len(rows) - len(undisturbed)), told, *worst]])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+HEALTHY = Part(
+    "healthy",
+    measure,
+    {"Healthy runs, `loadsim run --pin` on the null server": table},
+    smallest=Size(1, 10, "1m", 7),
+    full=Size(20, USERS, DAY, 40),
+)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.errors import ConfigError
 from loadsim.servers.command import find, run
 
 NETWORK = "198.18.0"
@@ -82,16 +81,6 @@ class Host:
 
     def _plug(self, where: str) -> None:
         run("ip", ("-n", self.wire, *f"link set dev {self.port} {where}".split()))
-
-
-def check_hosts() -> None:
-    """`ConfigError` unless test hosts can be made here."""
-    if os.geteuid() != 0:
-        raise ConfigError("test hosts: expected to be root")
-    if find("ip") is None:
-        raise ConfigError("test hosts: expected the command ip (Debian's iproute2), found none")
-    with hosts(1):
-        pass
 
 
 @contextmanager

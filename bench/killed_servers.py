@@ -25,6 +25,7 @@ from typing import Any
 from bench.nullserver import HOST
 from bench.processes import LONGEST_S, short_directory
 from bench.runs import AT_WORK, loadsim, scored, written
+from bench.table import table
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Account
@@ -215,7 +216,7 @@ def document(outcome: Outcome) -> str:
         "verdict": score["verdict"]["validity"],
         "sessions lost": score.get("sessions_lost"),
     }
-    return "\n".join(["| figure | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
+    return table(["figure", "value"], [[name, str(value)] for name, value in rows.items()])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from bench import tables
 from bench.cpu import LOOPS
 from bench.nullserver import Shape, started
+from bench.part import Part
 from bench.processes import Cpus, run_client
 
-SESSIONS = 1000
-SHORT = ((300, 1000), 4.0)
-FULL = ((300, 1000, 2000, 3000), 10.0)
-"""Pushes per second to all sessions together; seconds."""
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Idling sessions, pushes per second to all of them together, the length of a measurement, and event loops."""
+
+    sessions: int
+    rates: tuple[int, ...]
+    seconds: float
+    loops: tuple[str, ...] = LOOPS
 
 
-def measure_lateness(cpus: Cpus, full: bool) -> list[dict[str, Any]]:
+def measure(cpus: Cpus, size: Size) -> list[dict[str, Any]]:
     """A row for each loop and rate."""
-    rates, seconds = FULL if full else SHORT
     rows = []
-    for rate in rates:
-        for loop in LOOPS:
-            with started(Shape(pushes_per_s=rate / SESSIONS, stamped=True), cpus.server) as server:
+    for rate in size.rates:
+        for loop in size.loops:
+            with started(Shape(pushes_per_s=rate / size.sessions, stamped=True), cpus.server) as server:
                 imap, smtp = server.services.imap, server.services.smtp
                 job = {"what": "lateness", "loop": loop, "server": (imap.host, imap.port, smtp.port)}
-                found = run_client(cpus, {**job, "sessions": SESSIONS, "seconds": seconds})
-            rows.append({"loop": loop, "pushes_per_s": found.pop("pushes") / seconds, **found})
+                found = run_client(cpus, {**job, "sessions": size.sessions, "seconds": size.seconds})
+            rows.append({"loop": loop, "pushes_per_s": found.pop("pushes") / size.seconds, **found})
     return rows
+
+
+LATENESS = Part(
+    "lateness",
+    measure,
+    {"From the server's write to the waiting coroutine, 1,000 sessions": tables.lateness},
+    smallest=Size(5, (100,), 0.5, ("uvloop",)),
+    short=Size(1000, (300, 1000), 4.0),
+    full=Size(1000, (300, 1000, 2000, 3000), 10.0),
+)

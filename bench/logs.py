@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.processes import LONGEST_S
+from bench import tables
+from bench.part import Part
+from bench.processes import LONGEST_S, Cpus
 from loadsim.analysis.score import score_protocols
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
@@ -33,7 +35,6 @@ from loadsim.timinglog.merge import read_logs, truncate
 from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 
-SIZES = (10**6, 10**7, 10**8)
 FILES = 8
 DAY_S = 28_800
 WINDOW_S = Window(3600.0, 25_200.0)
@@ -56,8 +57,8 @@ START_US = 60_000_000
 """The common start, on the engines' clocks: everybody was logged on by then."""
 
 
-def measure(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
-    """A row for each number of records. Raises `ConfigError` for too little room on the disk, or a wrong figure."""
+def measure(_: Cpus, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a row for each number of records. Raises `ConfigError` for too small a disk, or a wrong figure."""
     rows = []
     for records in sizes:
         with tempfile.TemporaryDirectory() as place:
@@ -281,6 +282,9 @@ def _write_bytes_per_s(directory: Path, most_bytes: int) -> float:
     (directory / "zeros").unlink()
     return len(data) / (time.perf_counter() - began_s)
 
+
+TITLE = "Timing logs of 8 engines, merged, truncated and scored"
+LOGS = Part("logs", measure, {TITLE: tables.logs}, smallest=(4_000,), full=(10**6, 10**7, 10**8))
 
 if __name__ == "__main__":
     sys.exit(main())

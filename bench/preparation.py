@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.nullserver import HOST
 from bench.processes import LONGEST_S, short_directory
 from bench.runs import loadsim, written
+from bench.table import table
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Services
 from loadsim.model.scenario import load_scenario
@@ -103,16 +104,12 @@ def compare(versions: Sequence[Version], rounds: int = ROUNDS) -> None:
 
 def document(versions: Sequence[Version]) -> str:
     """Write the medians as a Markdown table, and the ratio of the first version to the last."""
-    rows = ["| step | " + " | ".join(each.name for each in versions) + " | ratio |", "|---" * (len(versions) + 2) + "|"]
+    rows = []
     for step in STEPS:
         if step != "run":
             medians = [statistics.median(each.seconds[step]) for each in versions]
-            rows.append(
-                f"| {step} | "
-                + " | ".join(f"{each:.1f} s" for each in medians)
-                + f" | {medians[0] / medians[-1]:.1f} |"
-            )
-    return "\n".join(rows)
+            rows.append([step, *(f"{each:.1f} s" for each in medians), f"{medians[0] / medians[-1]:.1f}"])
+    return table(["step", *(each.name for each in versions), "ratio"], rows)
 
 
 def figures(versions: Sequence[Version]) -> Mapping[str, Mapping[str, Sequence[float]]]:

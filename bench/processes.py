@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -104,21 +105,14 @@ def interleave(
 
 
 def summary(figures: Sequence[float]) -> dict[str, Any]:
-    """The median with its neighbours, the extremes."""
+    """Return the median and the extremes. Raises `ConfigError` if there are no figures."""
+    if not figures:
+        raise ConfigError("bench: expected figures to summarise, found none")
     return {"median": round(median(figures), 2), "least": round(min(figures), 2), "most": round(max(figures), 2)}
 
 
-def machine() -> dict[str, Any]:
-    """What it was measured on."""
-    names = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": names[0] if names else platform.machine(),
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load_before": os.getloadavg()[0],
-    }
+def machine() -> str:
+    """Return the CPU, the number of CPUs, and the versions of Linux and Python."""
+    names = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cpu = names[0] if names else platform.machine()
+    return f"{cpu}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}"

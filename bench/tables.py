@@ -1,66 +1,23 @@
-"""What was measured as Markdown, for docs/explanation/performance.md, and the place of tables in pages."""
+"""Tables of measurements of one machine, for docs/explanation/performance.md."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from bench.healthy import disturbed, worst
-from bench.table import table
-from loadsim.errors import ConfigError
+from bench.table import figure, table
 
-BEGIN = "<!-- Made by `python -m bench --table`; do not edit. -->"
-END = "<!-- The end of what was made. -->"
-
-Found = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 
-def document(found: Found) -> str:
-    """All tables of one run of the benchmarks; those that it did not measure are left out."""
-    machine = found["machine"]
-    pieces = [
-        f"Measured {found['at']} with `make bench{' BENCH=--full' if found['full'] else ''}`: {machine['cpu']},"
-        f" {machine['cpus']} CPUs (client on {_listed(found['cpus']['client'])}, server on"
-        f" {_listed(found['cpus']['server'])}), Linux {machine['kernel']}, Python {machine['python']};"
-        f" load average before it began: {machine['load_before']:.1f}."
-    ]
-    for title, name, shown in (
-        ("CPU per IMAP operation, null server (microseconds of the client)", "imap_null", _imap),
-        ("CPU per IMAP operation, Dovecot (microseconds of the client)", "imap_dovecot", _imap),
-        ("CPU per submitted message, null server (microseconds of the client)", "smtp_null", _smtp),
-        ("Connected users, `loadsim run` on the null server", "users", _users),
-        ("Many connected users in real time, `loadsim run` on the null server, all on the same CPUs", "many", _many),
-        ("Lag of the event loop by load, `loadsim run` on the null server", "load", _load),
-        ("The same load by 1 to N engines, null server, all on the same CPUs", "engines", _engines),
-        ("From the server's write to the waiting coroutine, 1,000 sessions", "lateness", _lateness),
-        ("Healthy runs, `loadsim run --pin` on the null server", "healthy", _healthy),
-        ("Timing logs of 8 engines, merged, truncated and scored", "logs", _logs),
-        ("TLS: a log-on, and a user who is on and idle (of the client)", "tls", _tls),
-    ):
-        if found.get(name):
-            pieces += [f"### {title}", shown(found[name])]
-            if name in found.get("loads", {}):
-                pieces.append(f"Load average of the machine meanwhile: {found['loads'][name]:.1f}.")
-    return "\n\n".join(pieces) + "\n"
-
-
-def put_into(page: Path, tables: str, begin: str = BEGIN) -> None:
-    """Replace what stands between the marks. Raises `ConfigError` when the page lacks them."""
-    text = page.read_text()
-    if begin not in text or END not in text:
-        raise ConfigError(f"{page}: expected the marks of generated tables, found none")
-    before, rest = text.split(begin)
-    page.write_text(f"{before}{begin}\n\n{tables}\n{END}{rest.split(END)[1]}")
-
-
-def _imap(rows: Sequence[Row]) -> str:
+def imap(rows: Sequence[Row]) -> str:
+    """Return the CPU time of each operation."""
     return _by_operation(rows, ("imap", "uvloop"), ("NOOP", "STORE", "FETCH", "READ", "APPEND", "MOVE"), str)
 
 
-def _smtp(rows: Sequence[Row]) -> str:
+def smtp(rows: Sequence[Row]) -> str:
+    """Return the CPU time of a message of each size."""
     sizes = list(dict.fromkeys(row["operation"] for row in rows))
     return _by_operation(rows, ("smtp-source", "C"), sizes, lambda size: f"{int(size) // 1024} KB")
 
@@ -84,61 +41,50 @@ def _by_operation(rows: Sequence[Row], reference: tuple[str, str], operations: S
     return table(["client", "loop", *map(name, operations)], body)
 
 
-def _users(rows: Sequence[Row]) -> str:
-    first = rows[0]
-    body = []
-    for row in rows:
-        grown = (row["rss_kib"] - first["rss_kib"]) / (row["users"] - first["users"]) if row is not first else None
-        body.append(
-            [
-                f"{row['users']:,}",
-                str(row["engines"]),
-                f"{row['rss_kib'] / 1024:.0f} MiB",
-                f"{grown:.1f} KiB" if grown is not None else "",
-                f"{row['log_on_s']:.1f} s",
-                f"{row['users'] / row['log_on_s']:.0f}",
-            ]
-        )
-    return table(["users", "engines", "memory", "for each user more", "log-on of all", "log-ons per second"], body)
+def users(rows: Sequence[Row]) -> str:
+    """Return memory and log-ons by number of users."""
+    first, *others = rows
+    more = [(row["rss_kib"] - first["rss_kib"]) / (row["users"] - first["users"]) for row in others]
+    names = ("users", "engines", "memory", "for each user more", "log-on of all", "log-ons per second")
+    return _of_runs(*names)([{**row, "more_kib": each} for row, each in zip(rows, [None, *more], strict=True)])
 
 
-def _load(rows: Sequence[Row]) -> str:
-    body = [[f"{row['users']:,}", row["day"], f"{row['tasks_per_s']:.0f}", *_lag(row)] for row in rows]
-    return table(["users", "day", "tasks per second", "CPU", *_LAG], body)
+def _of_runs(*names: str) -> Callable[[Sequence[Row]], str]:
+    """Return what makes a table of runs with these columns."""
+    return lambda rows: table(names, [[_COLUMNS[name](row) for name in names] for row in rows])
 
 
-def _many(rows: Sequence[Row]) -> str:
-    body = [
-        [
-            f"{row['users']:,}",
-            str(row["engines"]),
-            f"{row['rss_kib'] / row['users']:.1f} KiB",
-            f"{row['log_on_s']:.0f} s",
-            f"{row['tasks_per_s']:.0f}",
-            *_lag(row),
-        ]
-        for row in rows
-    ]
-    return table(["users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG], body)
+def _lag_ms(name: str, row: Row) -> str:
+    return f"{row['lag_ms'][name]:.2f}"
 
 
-def _engines(rows: Sequence[Row]) -> str:
-    body = [
-        [
-            str(row["engines"]),
-            f"{row['users']:,}",
-            row["day"],
-            f"{row['tasks_per_s']:.0f}",
-            f"{row['cpu_ms_per_task']:.2f}",
-            *_lag(row),
-        ]
-        for row in rows
-    ]
-    head = ["engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG]
-    return table(head, body)
+_LAG = ("p50", "p95", "p99", "max")
+_LAG_MS = tuple(f"{name} ms" for name in _LAG)
+_COLUMNS: Mapping[str, Callable[[Row], str]] = {
+    "loop": lambda row: row["loop"],
+    "pushes per second": lambda row: f"{row['pushes_per_s']:.0f}",
+    "users": lambda row: f"{row['users']:,}",
+    "engines": lambda row: f"{row['engines']}",
+    "day": lambda row: row["day"],
+    "memory": lambda row: f"{row['rss_kib'] / 1024:.0f} MiB",
+    "memory for each": lambda row: f"{row['rss_kib'] / row['users']:.1f} KiB",
+    "for each user more": lambda row: figure(row["more_kib"], ".1f", " KiB"),
+    "log-on of all": lambda row: f"{row['log_on_s']:.1f} s",
+    "log-ons per second": lambda row: f"{row['users'] / row['log_on_s']:.0f}",
+    "tasks per second": lambda row: f"{row['tasks_per_s']:.0f}",
+    "CPU ms per task": lambda row: figure(row["cpu_ms_per_task"], ".2f"),
+    "CPU": lambda row: f"{row['cpu_share']:.0%}",
+    "CPU of the busiest": lambda row: f"{row['cpu_share']:.0%}",
+    **{f"{name} ms": partial(_lag_ms, name) for name in _LAG},
+}
+load = _of_runs("users", "day", "tasks per second", "CPU", *_LAG_MS)
+many = _of_runs("users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG_MS)
+engines = _of_runs("engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG_MS)
+lateness = _of_runs("loop", "pushes per second", "CPU", *_LAG_MS)
 
 
-def _tls(rows: Sequence[Row]) -> str:
+def tls(rows: Sequence[Row]) -> str:
+    """Return cost of each way to connect."""
     reference = rows[0]["log_on_us"]["median"]
     body = []
     for row in rows:
@@ -148,19 +94,8 @@ def _tls(rows: Sequence[Row]) -> str:
     return table(["connection", "CPU us per log-on", "KiB per idle user"], body)
 
 
-def _lateness(rows: Sequence[Row]) -> str:
-    body = [[row["loop"], f"{row['pushes_per_s']:.0f}", *_lag(row)] for row in rows]
-    return table(["loop", "pushes per second", "CPU", *_LAG], body)
-
-
-def _healthy(rows: Sequence[Row]) -> str:
-    most = worst(rows)
-    figures = [f"{most['lag_p99_ms']:.2f}", f"{most['cpu_share']:.0%}", f"{most['lateness_p95_ms']:.2f}"]
-    head = ["runs", "disturbed", "the others were called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
-    return table(head, [[str(len(rows)), str(sum(map(disturbed, rows))), most["validity"], *figures]])
-
-
-def _logs(rows: Sequence[Row]) -> str:
+def logs(rows: Sequence[Row]) -> str:
+    """Return duration and memory of each step."""
     steps = ("merge", "truncate", "score", "at_once", "answer")
     body = [
         [
@@ -176,20 +111,3 @@ def _logs(rows: Sequence[Row]) -> str:
     ]
     head = ["tasks", "GB", "merge", "truncate", "score", "all three at once", "answer", "CRC GB/s", "disk GB/s"]
     return table(head, body)
-
-
-_LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")
-
-
-def _lag(row: Row) -> list[str]:
-    return [f"{row['cpu_share']:.0%}", *(f"{row['lag_ms'][name]:.2f}" for name in ("p50", "p95", "p99", "max"))]
-
-
-def _listed(cpus: Iterable[int]) -> str:
-    return ", ".join(map(str, cpus))
-
-
-def is_current(page: Path, tables: str, begin: str = BEGIN) -> bool:
-    """Whether the page shows these tables."""
-    shown = re.search(re.escape(begin) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
-    return shown is not None and shown[1] == tables

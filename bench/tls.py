@@ -21,7 +21,9 @@ from typing import Any
 
 import uvloop
 
+from bench import tables
 from bench.nullserver import HOST, Shape, pinned, started
+from bench.part import Part
 from bench.processes import Cpus, interleave, run_client, summary
 from loadsim.errors import ConfigError
 
@@ -30,14 +32,11 @@ WAYS = {
     "TLS 1.3, whole handshake": {"tls": "implicit", "resumes": False},
     "TLS 1.3, resumed": {"tls": "implicit", "resumes": True},
 }
-SHORT = (2, 200)
-FULL = (5, 500)
-"""Rounds; users who log on for the cost of it, and as many who are on."""
 
 
-def measure_tls(cpus: Cpus, full: bool) -> list[dict[str, Any]]:
-    """A row for each way to connect."""
-    rounds, sessions = FULL if full else SHORT
+def measure(cpus: Cpus, size: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return a row for each way to connect. `size` is the rounds, and the users who log on beside as many idle ones."""
+    rounds, sessions = size
     with tempfile.TemporaryDirectory() as place, started(Shape(messages=4), cpus.server) as server:
         certificate = make_certificate(Path(place))
         imap, smtp = server.services.imap, server.services.smtp
@@ -112,6 +111,9 @@ async def _serve(certificate: str, port: int) -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
+
+TITLE = "TLS: a log-on, and a user who is on and idle (of the client)"
+TLS = Part("tls", measure, {TITLE: tables.tls}, smallest=(1, 3), short=(2, 200), full=(5, 500))
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

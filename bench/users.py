@@ -11,15 +11,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench import tables
 from bench.nullserver import HOST, NullServer, Shape, pinned, started
+from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
 from bench.runs import loadsim, written
 from loadsim.analysis.score import percentile
@@ -34,7 +37,8 @@ FOLDERS = 2
 """Of the null server, to be browsed and moved to: a run looks into every folder of every account before it begins."""
 
 
-PIN = len(os.sched_getaffinity(0)) > 1
+CORES = len(os.sched_getaffinity(0))
+PIN = CORES > 1
 """Whether `--pin` is possible here."""
 
 USERS_EACH = 20_000
@@ -67,17 +71,23 @@ class Load(NamedTuple):
         )
 
 
-IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
-IDLE_FULL = (Load(500, "8h", 5), Load(9000, "8h", 10))
-BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
-MANY = Load(50_000, "8h", 600, engines=6, pin=PIN)
-"""In real time; it takes a quarter of an hour, and is measured on all CPUs."""
-
-BUSY_FULL = (Load(1000, "1h", 12), Load(1000, "20m", 12), Load(1000, "10m", 12), Load(1000, "5m", 12))
+def measure(cpus: Cpus, loads: Sequence[Load]) -> list[dict[str, Any]]:
+    """Return a row for a run under each load."""
+    return [_measure(cpus, load) for load in loads]
 
 
-def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
-    """One run under this load; memory at its end, log-on time, CPU and lag while the users were at work."""
+def measure_on_all(_: Cpus, loads: Sequence[Load]) -> list[dict[str, Any]]:
+    """Return a row for a run under each load; engines and server share all CPUs."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    return measure(Cpus(cpus, cpus), loads)
+
+
+@cache
+def _measure(cpus: Cpus, load: Load) -> dict[str, Any]:
+    """One run under this load; memory at its end, log-on time, CPU and lag while the users were at work.
+
+    Parts that ask for the same share a run.
+    """
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         with serving(cpus, directory, load) as (server, scenario):
@@ -85,20 +95,6 @@ def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
         logs = logs_of(directory / "run")
     delivered = server.counts["delivered"]
     return {"users": load.users, "day": load.day, "delivered": delivered, **_figures(logs, load.hold_s)}
-
-
-def measure_engines(full: bool) -> list[dict[str, Any]]:
-    """The same load by one engine, by one a core, and by one more; all of them and the server on all CPUs."""
-    cpus = tuple(sorted(os.sched_getaffinity(0)))
-    users, day, hold_s = (2000, "20m", 20.0) if full else (600, "10m", 6.0)
-    counts = sorted({1, len(cpus), len(cpus) + 1})
-    return [measure(Cpus(cpus, cpus), Load(users, day, hold_s, engines)) for engines in counts]
-
-
-def measure_many(load: Load = MANY) -> list[dict[str, Any]]:
-    """As many users as loadsim is made for, on all CPUs."""
-    cpus = tuple(sorted(os.sched_getaffinity(0)))
-    return [measure(Cpus(cpus, cpus), load)]
 
 
 @contextmanager
@@ -177,9 +173,44 @@ def _figures(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
     return {
         "engines": len(logs),
         "rss_kib": round(sum(max(sample["rss_bytes"] for sample in samples) for samples in working) / 1024),
-        "log_on_s": round((ended_us - began_us) * 1e-6, 2),
+        "log_on_s": (ended_us - began_us) * 1e-6,
         "tasks_per_s": round(tasks / hold_s, 1),
         "cpu_ms_per_task": round(sum(shares) * hold_s * 1000 / tasks, 3) if tasks else None,
         "cpu_share": round(max(shares), 3),
         "lag_ms": {name: round(percentile(lags_us, rank) / 1000, 2) for name, rank in ranks.items()},
     }
+
+
+SMALLEST = Load(20, "5m", 3)
+ENGINES_EACH = sorted({1, CORES, CORES + 1})
+USERS = Part(
+    "users",
+    measure,
+    {"Connected users, `loadsim run` on the null server": tables.users},
+    smallest=[SMALLEST],
+    short=[Load(200, "8h", 3), Load(2000, "8h", 4)],
+    full=[Load(500, "8h", 5), Load(9000, "8h", 10)],
+)
+LOAD = Part(
+    "load",
+    measure,
+    {"Lag of the event loop by load, `loadsim run` on the null server": tables.load},
+    smallest=[SMALLEST],
+    short=[Load(1000, day, 8) for day in ("1h", "10m")],
+    full=[Load(1000, day, 12) for day in ("1h", "20m", "10m", "5m")],
+)
+ENGINES = Part(
+    "engines",
+    measure_on_all,
+    {"The same load by 1 to N engines, null server, all on the same CPUs": tables.engines},
+    smallest=[SMALLEST._replace(engines=2, pin=PIN)],
+    short=[Load(600, "10m", 6, engines) for engines in ENGINES_EACH],
+    full=[Load(2000, "20m", 20, engines) for engines in ENGINES_EACH],
+)
+MANY = Part(
+    "many",
+    measure_on_all,
+    {"Many connected users in real time, `loadsim run` on the null server, all on the same CPUs": tables.many},
+    smallest=ENGINES.smallest,
+    full=[Load(50_000, "8h", 600, engines=6, pin=PIN)],
+)

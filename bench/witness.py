@@ -1,36 +1,29 @@
-"""`python -m bench.witness`: the durations that loadsim records, held against a packet capture of the same run.
+"""The durations that loadsim records, held against a packet capture of the same run.
 
 The capture knows what was on the wire and when the kernel saw it, nothing of loadsim. Needs root (packet socket).
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.processes import Cpus, raise_open_files, share_cpus
-from bench.users import PIN, Load, logs_of, run, serving
+from bench.part import Part
+from bench.processes import Cpus
+from bench.table import figure
+from bench.table import table as markdown
+from bench.users import PIN, SMALLEST, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
 from loadsim.analysis.score import percentile
-from loadsim.errors import ConfigError
 from loadsim.monitor.cpu_affinity import split
 from loadsim.timinglog.reader import TimingLog
-
-LEVELS = {
-    "low": Load(300, "1h", 12, pin=PIN),
-    "half": Load(1000, "7m", 12, pin=PIN),
-    "high": Load(1000, "4m", 12, pin=PIN),
-}
-"""Meant to use little, about half and most of a core of the generator; each row says what it was (`cpu_share`)."""
 
 RECORDED_AS = {"SEND": "SEND", "REPLY": "SEND", "REPLY ALL": "SEND", "FORWARD": "SEND"}
 RECORDED_AS |= {task: task for task in ("LOGON", "READ", "MOVE")}
@@ -38,9 +31,9 @@ APART_NS = 250_000_000
 """A witnessed task that begins further from a recorded one is another."""
 
 
-def measure(cpus: Cpus) -> list[dict[str, Any]]:
+def measure(cpus: Cpus, levels: Mapping[str, Load]) -> list[dict[str, Any]]:
     """A row for each level of load and task: how many, how many were matched, recorded less witnessed in ms."""
-    return [row for level in LEVELS for row in measure_level(cpus, level, LEVELS[level])]
+    return [row for level, load in levels.items() for row in measure_level(cpus, level, load)]
 
 
 def measure_level(cpus: Cpus, level: str, load: Load) -> list[dict[str, Any]]:
@@ -123,34 +116,29 @@ def spread_ms(differences_ns: Iterable[int]) -> dict[str, float]:
     }
 
 
-def table(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    lines = [
-        "| load | CPU | task | recorded | matched | p50 | p99 | max | witnessed p50 |",
-        "|---|---:|---|---:|---:|---:|---:|---:|---:|",
-    ]
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return recorded less witnessed durations in ms, by load and task."""
+    body = []
     for row in rows:
-        off = row.get("difference_ms", {})
-        figures = [off.get(name, "-") for name in ("p50", "p99", "max")]
-        cells = [row["level"], f"{row['cpu_share']:.0%}", f"`{row['task']}`", row["recorded"], row["matched"], *figures]
-        lines.append("| " + " | ".join(map(str, [*cells, row.get("witnessed_ms", {}).get("p50", "-")])) + " |")
-    return "\n".join(lines)
+        off, witnessed = row.get("difference_ms", {}), row.get("witnessed_ms", {})
+        figures = [off.get("p50"), off.get("p99"), off.get("max"), witnessed.get("p50")]
+        counts = [f"{row['recorded']}", f"{row['matched']}"]
+        cells = [row["level"], f"{row['cpu_share']:.0%}", f"`{row['task']}`", *counts]
+        body.append([*cells, *(figure(each, ".3f") for each in figures)])
+    head = ["load", "CPU", "task", "recorded", "matched", "p50", "p99", "max", "witnessed p50"]
+    return markdown(head, body)
 
 
-def main() -> int:
-    """Measure; JSON, or with `--table` Markdown."""
-    try:
-        raise_open_files()
-        rows = measure(share_cpus())
-    except PermissionError:
-        print("bench.witness: expected to be root, for the packet socket", file=sys.stderr)
-        return 2
-    except ConfigError as error:
-        print(f"bench.witness: {error}", file=sys.stderr)
-        return 2
-    print(table(rows) if "--table" in sys.argv[1:] else json.dumps(rows, indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+WITNESS = Part(
+    "witness",
+    measure,
+    {"Recorded less captured durations (ms), `loadsim run` on the null server": table},
+    smallest={"low": SMALLEST},
+    full={
+        "low": Load(300, "1h", 12, pin=PIN),
+        "half": Load(1000, "7m", 12, pin=PIN),
+        "high": Load(1000, "4m", 12, pin=PIN),
+    },
+    needs_root=True,
+)
+"""Full loads are meant to use little, about half and most of a core of the generator; rows have its `cpu_share`."""

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
-import json
 import smtplib
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 
 from bench import client as measured
-from bench import healthy, logs, tables, tls
-from bench.__main__ import PAGES, RESULTS
+from bench import logs
 from bench.nullserver import NullServer, Shape, started
-from bench.processes import interleave
+from bench.processes import interleave, share_cpus
 from loadsim.errors import ConfigError
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
 from loadsim.protocols.registry import open_driver
 
-pytestmark = pytest.mark.compiler
+pytestmark = pytest.mark.system
 
 MESSAGES = 5
 BODY_BYTES = 3000
@@ -295,27 +292,6 @@ def test_measured_submissions_are_delivered(submission: str) -> None:
     assert server.counts["delivered"] == server.counts["SMTP DATA"] == 6 + 3 + warm_up
 
 
-def test_lateness_is_felt_from_the_servers_clock() -> None:
-    """Pushed mail is noticed, and not before it was sent."""
-    with started(Shape(messages=4, pushes_per_s=20, stamped=True)) as server:
-        found = asyncio.run(measured.lateness({"server": address(server), "sessions": 5, "seconds": 1.0}))
-    assert found["pushes"] > 0
-    assert found["lag_ms"]["max"] >= found["lag_ms"]["p50"] > 0
-
-
-@pytest.mark.parametrize("way", tls.WAYS)
-def test_log_ons_are_measured_plain_and_over_tls(way: str, tmp_path: Path) -> None:
-    """Each way to connect works through the process in front, and is whole or resumed as its name says."""
-    certificate = tls.make_certificate(tmp_path)
-    with started(Shape(messages=4)) as server, tls.in_front(certificate, server.services.imap.port) as secured:
-        how = tls.WAYS[way]
-        imap_port = server.services.imap.port if how["tls"] == "none" else secured
-        job = {"server": (server.services.imap.host, imap_port, server.services.smtp.port), "sessions": 3, **how}
-        found = asyncio.run(measured.log_ons({**job, "ca_file": str(certificate)}))
-    assert found["log_on_us"] > 0
-    assert server.counts["IMAP AUTHENTICATE"] == 3 * 4  # users who come once, and as many who come three times
-
-
 def test_variants_are_measured_in_turn() -> None:
     """A noisy minute falls on all variants alike, and every figure is kept."""
     order: list[str] = []
@@ -329,112 +305,7 @@ def test_variants_are_measured_in_turn() -> None:
     assert found == {("a",): {"cost": [1.0, 3.0, 5.0]}, ("b",): {"cost": [2.0, 4.0, 6.0]}}
 
 
-def test_the_page_shows_the_figures_that_are_kept() -> None:
-    """The tables of the documentation are those of the results that lie beside the benchmarks."""
-    found = json.loads(RESULTS.read_text())
-    for page, document in PAGES.items():
-        assert tables.is_current(page, document(found)), page
-
-
-def test_one_invalid_run_of_healthy_ones_is_told() -> None:
-    """Its reason stands below it, the summary has the worst of each figure, and it is what the exit status is about.
-
-    What others on the same hardware disturbed is told, and counts for nothing.
-    """
-    well = {"validity": "valid", "reasons": [], "lag_p99_ms": 1.5, "cpu_share": 0.08, "lateness_p95_ms": 0.25}
-    well |= {"stolen_share": 0.0}
-    ill = {**well, "validity": "invalid", "reasons": ["late"], "lag_p99_ms": 7.0, "cpu_share": 0.05}
-    ill |= {"lateness_p95_ms": 0.5, "stolen_share": healthy.DISTURBED_SHARE}
-    robbed = {**ill, "lag_p99_ms": 90.0, "stolen_share": 0.02}
-    assert healthy.line("run 2", ill) == (
-        "run 2: invalid; lag p99 7.00 ms, 5% of a core, late 0.50 ms, 0.5% of the CPU taken by others\n  late"
-    )
-    assert "disturbed, does not count" in healthy.line("run 3", robbed)
-    assert healthy.line("worst", healthy.worst([well, ill, robbed, well])).startswith(
-        "worst: 2 valid, 1 invalid; lag p99 7.00 ms, 8% of a core, late 0.50 ms"
-    )
-    assert healthy.any_invalid([well, ill]) and not healthy.any_invalid([well, robbed, well])
-    found = {
-        "at": "today",
-        "full": True,
-        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
-        "cpus": {"client": [0], "server": [1]},
-        "healthy": [well, ill, robbed, well],
-    }
-    assert "| 4 | 1 | 2 valid, 1 invalid | 7.00 | 8% | 0.50 |" in tables.document(found).splitlines()
-
-
-def test_tables_compare_with_their_reference() -> None:
-    """Beside a median stands how many times the reference's it is."""
-    rows = [
-        {"client": name, "loop": loop, "operation": size, "us": {"median": us}}
-        for name, loop, size, us in (
-            ("pipelining", "uvloop", "1024", 60.0),
-            ("pipelining", "uvloop", "102400", 300.0),
-            ("smtp-source", "C", "1024", 40.0),
-            ("smtp-source", "C", "102400", 100.0),
-        )
-    ]
-    found = {
-        "at": "today",
-        "full": False,
-        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
-        "cpus": {"client": [0], "server": [1]},
-        "smtp_null": rows,
-    }
-    lines = tables.document(found).splitlines()
-    assert "| client | loop | 1 KB | 100 KB |" in lines
-    assert "| pipelining | uvloop | 60 (1.50) | 300 (3.00) |" in lines
-    assert "| smtp-source | C | **40** | **100** |" in lines
-
-
-def test_tables_of_tls_and_engines() -> None:
-    """A row for each way to connect, beside the plain one, and for each number of engines; no table without rows."""
-    lag_ms = {"p50": 0.1, "p95": 0.2, "p99": 0.3, "max": 0.4}
-    shared = {"users": 600, "day": "10m", "tasks_per_s": 100.0, "cpu_share": 0.25, "lag_ms": lag_ms}
-    found = {
-        "at": "today",
-        "full": False,
-        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
-        "cpus": {"client": [0], "server": [1]},
-        "engines": [{"engines": 3, "cpu_ms_per_task": 1.5, **shared}],
-        "tls": [
-            {"way": "plain", "log_on_us": {"median": 400.0}, "idle_kib": {"median": 10.0}},
-            {"way": "TLS 1.3, resumed", "log_on_us": {"median": 1000.0}, "idle_kib": {"median": 60.25}},
-        ],
-    }
-    text = tables.document(found)
-    assert "| 3 | 600 | 10m | 100 | 1.50 | 25% | 0.10 | 0.20 | 0.30 | 0.40 |" in text.splitlines()
-    assert "| TLS 1.3, resumed | 1000 (2.50) | 60.2 |" in text.splitlines()
-    assert text.count("### ") == 2
-
-
-def test_large_logs_are_measured_and_their_percentiles_held_against_numpys() -> None:
-    """Each step is done by a process of its own, and says how long it took and how much memory."""
-    (row,) = logs.measure([20_000])
-    assert row["records"] == 20_000 and row["bytes"] > 20_000 * 57
-    for step in logs.STEPS:
-        assert row[step]["s"] > 0 and row[step]["peak_kib"] > 1000
-    found = {
-        "at": "today",
-        "full": True,
-        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
-        "cpus": {"client": [0], "server": [1]},
-        "logs": [
-            {
-                "records": 1_000_000,
-                "bytes": 57_500_000,
-                **{step: {"s": 1.25, "cpu_s": 2.5, "peak_kib": 204_800} for step in logs.STEPS},
-                "crc_bytes_per_s": 1.5e9,
-                "write_bytes_per_s": 0.25e9,
-            }
-        ],
-    }
-    times = " | ".join(["1.2 s (2.5 s CPU), 200 MiB"] * 5)
-    assert f"| 1,000,000 | 0.1 | {times} | 1.50 | 0.25 |" in tables.document(found).splitlines()
-
-
 def test_large_logs_need_room_on_the_disk() -> None:
     """Refused before anything is written, with how much it takes."""
     with pytest.raises(ConfigError, match=r"logs: .*: expected \d+ GB of room, found \d+ GB"):
-        logs.measure([10**15])
+        logs.measure(share_cpus(), [10**15])

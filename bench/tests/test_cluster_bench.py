@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -14,19 +13,14 @@ import dask
 import numpy as np
 import pytest
 from distributed import Scheduler, Worker
-from mailservers import short_directory
 from patience import PATIENCE_S
 
-from bench.cluster import clocks
 from bench.cluster_lag import ratio
-from bench.cluster_members import Traffic, Watched, cluster, traffic, watch
-from bench.cluster_same import Done, compare, done
+from bench.cluster_members import Traffic, Watched, traffic
+from bench.cluster_same import Done, compare
 from bench.hosts import hosts
-from bench.nullserver import Shape, started
-from bench.runs import loadsim, on_null_server, written
 from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.timinglog.merge import read_logs
 
 USERS = 30
 WORK_S = 8
@@ -122,7 +116,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
 """
 
 
-@pytest.mark.hosts
+@pytest.mark.nightly(part="hosts")
 def test_an_interface_counts_what_goes_over_it() -> None:
     """A million bytes from one host to another, with their headers, and next to nothing the other way."""
     size = 1_000_000
@@ -138,42 +132,3 @@ def test_an_interface_counts_what_goes_over_it() -> None:
         sink.stdin.close()
         assert size <= after.received_bytes - before.received_bytes < 1.2 * size
         assert after.sent_bytes - before.sent_bytes < size / 4
-
-
-@pytest.mark.hosts
-@pytest.mark.compiler
-def test_a_cluster_of_hosts_makes_the_load_of_one_machine() -> None:
-    """User by user, from due times to what is done with messages; on clocks that are known to differ, by as much as
-    the logs say. Station, two clients and mail server are on hosts of their own, everything is said over TLS."""
-    ahead_s = {"load1": 1000, "load2": 500_000}
-    with short_directory() as place, hosts(4) as (station, first, second, server):
-        with started(Shape(users=USERS + 1, messages=4, folders=2), on=server) as null:
-            document = on_null_server(null.services, USERS, "1m", WORK_S)
-            scenario = written(place / "scenario.yaml", document)
-            with cluster(place, station, {"load1": first, "load2": second}, ahead_s) as lab:
-                options = ("--clients", "2", "--out", place / "whole", "--no-report", "--even-invalid")
-                command = lab.command("run", scenario, *options)
-                seen = watch(command, place / "run", lab.up.process.pid, lab.roots(), WORK_S)
-            alone = loadsim(
-                "run", "--even-invalid", scenario, "--out", place / "alone", "--no-report", "--engines", "1"
-            )
-            first.run(alone, PATIENCE_S)
-        found = compare(done(place / "whole"), done(place / "alone"))
-        assert found["differences"] == {}
-        assert found["users"] == USERS
-        assert min(found["due"], found["new_mail_recipients"], found["fates"]["both"]) > 5
-        log = read_logs([place / "whole"])
-        score = json.loads((place / "whole/score.json").read_text())
-    of_clocks = clocks(log, ahead_s)
-    assert of_clocks["readings"] >= 2
-    assert of_clocks["beyond_claim"] == 0
-    begun_ns: dict[str, int] = {}
-    for source in log.sources:
-        if source.simulates:
-            begun_ns[source.client] = max(source.facts["began_ns"], begun_ns.get(source.client, 0))
-    late_ms = {name: (at_ns - ahead_s[name] * 10**9) / 1e6 for name, at_ns in begun_ns.items()}
-    one, other = score["per_client"]
-    apart_ms = late_ms[one["client"]] - late_ms[other["client"]]
-    told_ms = one["start_late_ms"] - other["start_late_ms"]
-    assert abs(told_ms - apart_ms) <= one["start_error_ms"] + other["start_error_ms"] + 0.002  # as they are rounded
-    assert {"agent", "machine", "engine", "station", "run"} <= seen.at_work[0][1].keys()

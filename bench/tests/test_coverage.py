@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.coverage import MOODS, SERVICES, Cell, Mood, document, truths_ms, window
+from bench.coverage import MOODS, SERVICES, Cell, Mood, by_mood, by_window, truths_ms, window
+from bench.table import NOTHING
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -38,26 +39,43 @@ def test_moods_have_the_correlation_time_that_they_are_given(mood: Mood, tau_s: 
         assert np.std(logs) == pytest.approx(mood.deviation, rel=0.1)
 
 
+def row(mood: str, tau_s: int, window_s: int, read: int, score: int, shown: int = 400) -> dict[str, Any]:
+    """A combination in which so many intervals of READ and of the score held the truth."""
+    figures = {
+        name: {"shown": shown, "covered": covered, "width": 1.5 if shown else None}
+        for name, covered in (("READ", read), ("score", score))
+    }
+    return {"mood": mood, "tau_s": tau_s, "window_s": window_s, "windows": 500, "beyond": mood == "rare", **figures}
+
+
+ROWS = [
+    row("mood", 0, 3600, 390, 380),
+    row("mood", 12, 3600, 380, 380),
+    row("mood", 12, 3600, 376, 376),
+    row("mood", 12, 3600, 20, 20, shown=50),
+    row("mood", 12, 60, 0, 0, shown=0),
+    row("rare", 12, 3600, 300, 300),
+]
+
+
 def test_tables_have_what_is_beyond_the_limit_in_brackets() -> None:
-    """Coverage is of the intervals shown, over all services and rates; rows beyond the limit are in no summary."""
-
-    def row(mood: str, tau_s: int, window_s: int, covered: int, **other: Any) -> dict[str, Any]:
-        figures = {"shown": 400, "covered": covered, "width": 1.5}
-        shown = {"READ": figures, "score": figures} | other
-        return {"mood": mood, "tau_s": tau_s, "window_s": window_s, "windows": 500, "beyond": mood == "rare"} | shown
-
-    none = {"shown": 0, "covered": 0, "width": None}
-    rows = [
-        row("mood", 0, 900, 390),
-        row("mood", 12, 900, 380),
-        row("mood", 12, 900, 376),
-        row("mood", 12, 60, 0, READ=none, score=none),
-        row("rare", 12, 900, 300),
-    ]
-    lines = document({"full": True, "coverage": rows}).splitlines()
-    assert "| independent times | 0 s | 97.5 / 97.5 |" in lines
-    assert "| mood | 12 s | 94.5 / 94.5 |" in lines
+    """Coverage is of the intervals shown, over all services and rates."""
+    lines = by_mood(ROWS).splitlines()
+    assert "| mood | correlation time | 1 h |" in lines
+    assert "| independent times | 0 s | 97.5 / 95.0 |" in lines
+    assert "| mood | 12 s | 91.3 / 91.3 |" in lines  # 776 of 850
     assert "| rare | 12 s | (75.0 / 75.0) |" in lines
-    assert "| 15 min | READ | 80% | 95.5% | 94.0% of 400 | 1.50 |" in lines
-    assert lines[0].endswith("Without any interval: windows of 60 s.")
-    assert document({"full": True}) == ""
+
+
+def test_rows_beyond_the_limit_are_in_no_summary() -> None:
+    """The lowest coverage is that of a combination with enough intervals, if there is one."""
+    lines = by_window(ROWS).splitlines()
+    assert "| 1 h | READ | 62% | 93.3 | 94.0 of 400 | 1.50 |" in lines  # 1250 of 2000 shown, 1166 of them covered
+    assert "| 1 h | READ | 10% | 40.0 | 40.0 of 50 | 1.50 |" in by_window(ROWS[3:]).splitlines()
+
+
+def test_windows_without_intervals_are_in_no_table() -> None:
+    """As all shorter ones than an hour are."""
+    for rows in ([], ROWS[4:5]):
+        assert by_mood(rows).endswith(f"\n\n{NOTHING}")
+        assert by_window(rows).endswith(f"\n\n{NOTHING}")

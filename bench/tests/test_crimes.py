@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import crimes, tables
+from bench import crimes
 from bench.crimes import Row, commit, document, judged, scenario_of
 from bench.misdeeds import ACCEPTED, CRIMES, LASTING, LENGTHS_S, NONE, Crime
+from bench.table import is_current
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.dryrun.plan import make_plan
-from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 
 BY_TITLE = {crime.title: crime for crime in CRIMES}
@@ -64,6 +64,7 @@ def runs_of(crime: Crime, place: Path, minute: int) -> list[Path]:
     return logs
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_server_that_was_down_is_no_match_for_a_healthy_one(tmp_path: Path) -> None:
     """Service times differ by 1 %, but users waited 20 s longer, and all criteria of waiting were missed."""
     healthy, down = (
@@ -80,21 +81,11 @@ def test_a_server_that_was_down_is_no_match_for_a_healthy_one(tmp_path: Path) ->
 
 def test_the_page_has_the_table(rows: dict[str, Row]) -> None:
     """As these runs give it: `python -m bench.crimes --write` puts it there."""
-    assert tables.is_current(crimes.PAGE, document(rows.values()), crimes.MARK)
+    assert is_current(crimes.PAGE, document(rows.values()), crimes.MARK)
 
 
-def test_the_table_is_written_into_a_page(
-    rows: dict[str, Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Between the marks, and nowhere else; a page without marks is refused."""
-    page = tmp_path / "page.md"
-    monkeypatch.setattr(crimes, "PAGE", page)
-    monkeypatch.setattr(crimes, "CRIMES", [NONE])
-    page.write_text(f"before\n\n{crimes.MARK}\n\nold\n{tables.END}\n\nafter\n")
-    assert crimes.main(["--write"]) == 0
-    assert tables.is_current(page, document([rows[NONE.title]]), crimes.MARK)
-    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
-    assert NONE.title in capsys.readouterr().out
-    page.write_text("no marks")
-    with pytest.raises(ConfigError, match="expected the marks"):
-        crimes.main(["--write"])
+@pytest.mark.nightly(part="runs")
+def test_healthy_runs_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs that differ in their seeds alone; `python -m bench.crimes --healthy 200` makes more of them."""
+    assert crimes.main(["--healthy", "20"]) == 0
+    assert "20 of 20 healthy runs pass" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from bench.killed_servers import SHORT, USERS, Ledger, killed
 
 
-@pytest.mark.servers
+@pytest.mark.nightly(part="runs")
 def test_no_accepted_mail_is_unexplained(tmp_path: Path) -> None:
     """All users lose their sessions and return; mail is on disk, queued or expunged; the outage does not pass."""
     outcome = killed(SHORT, tmp_path)

@@ -8,7 +8,7 @@ from bench.crimes import Row
 from bench.misdeeds import DROPPED, LASTING, REFUSED
 from bench.real_crimes import SHORT, judged
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.nightly(part="runs")
 
 LENGTH_S = 25.0
 

@@ -72,7 +72,7 @@ def arguments(process: Path) -> str:
         return ""
 
 
-@pytest.mark.servers
+@pytest.mark.nightly(part="runs")
 def test_every_process_of_the_server_is_limited(tmp_path: Path) -> None:
     """And this process is not; afterwards, nothing is left of the group."""
     scenario_file = tmp_path / "scenario.json"

@@ -136,12 +136,9 @@ def chatter() -> Iterator[None]:
         talking.join()
 
 
+@pytest.mark.system
 def test_a_captured_exchange_is_what_was_sent() -> None:
     """The same submission over loopback, captured amid others' traffic: one SEND. Needs root, for the packet socket."""
-    try:
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
-    except PermissionError:
-        pytest.skip("capturing packets needs root")
     with chatter(), socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with capturing(frozenset({port})) as capture:
