@@ -6,16 +6,14 @@ SECONDS ?= 60
 SEED ?= 1
 SITE ?= site
 PORT ?= 8000
+NEWER_PYTHONS ?= python3.12 python3.13
 
-# Tests of what loadsim uses of its dependencies: these also run with the oldest and the newest versions allowed.
-VERSION_TESTS = $(addprefix tests/unit/test_, content.py live.py metrics.py open_telemetry.py profiles.py report.py scenarios.py smtp.py \
-  smtp_pipelining.py timinglog.py) tests/cluster/test_certs.py tests/cluster/test_machine.py \
-  $(addprefix tests/servers/test_, aioimaplib_module.py export.py servers.py)
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-fast test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve schemas manual architecture format \
-  hostile fuzz nightly nightly-servers nightly-tutorials nightly-package bench lock audit clean-venv
+.PHONY: help run test test-fast check check-style check-types check-layers check-prose docs docs-serve schemas manual architecture format \
+  hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-versions \
+  bench lock audit clean-venv
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -24,28 +22,17 @@ run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server 
 	@echo "Simulating a day of 20 users in a minute, on a mail server started for it."
 	$(BIN)/loadsim run quickstart
 
-# With two processes at least, 60 s of fuzzing take two minutes or more.
-test: test-suite test-oldest test-newest fuzz ## run everything: the tests, also with the oldest and newest dependencies, and the fuzzer
-
-test-fast: $(VENV)/.installed-dev ## run the unit and docs tests that are quick and need no Dovecot, Postfix, root or compiler
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (slow or servers or compiler or hosts or ssh or tools)" tests/unit tests/docs
-
 # The order is that of tests/support/suite.py: the files with long tests first.
-test-suite: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first
-	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+QUICK = -q -m "not (slow or system or nightly)" tests/unit tests/docs
+INSTALL = sh tests/install-mail-servers.sh
 
-test-oldest: $(VENV)-oldest/.installed ## run the tests of dependencies with the oldest versions allowed
-	$(VENV)-oldest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS)
+test: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first
+	$(INSTALL) || [ $$? -eq 3 ]
+	$(PYTEST)
 
-# If the newest versions are the locked ones, the test suite has just run with them.
-test-newest: $(VENV)/.installed-dev ## run the tests of dependencies with the newest versions allowed
-	@$(COMPILE) --upgrade --extra dev --output-file $(VENV)/newest.txt
-	@if cmp -s $(VENV)/newest.txt requirements/dev.txt; then echo "the lock has the newest version of every dependency"; else \
-	  set -e; $(PYTHON) -m venv $(VENV)-newest; \
-	  $(BIN)/uv pip sync --quiet --python $(VENV)-newest/bin/python --require-hashes $(VENV)/newest.txt; \
-	  $(BIN)/uv pip install --quiet --python $(VENV)-newest/bin/python --no-deps --no-build-isolation -e .; \
-	  $(VENV)-newest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS); fi
+test-fast: $(VENV)/.installed-dev ## run the unit and docs tests that are quick and need neither root nor Dovecot
+	$(PYTEST) $(QUICK)
 
 check: check-style check-types check-layers check-prose docs ## check style, types, layers, prose and the pages' links
 
@@ -90,23 +77,56 @@ hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write th
 fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
 	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
-nightly: audit bench nightly-servers nightly-tutorials nightly-package ## all of these: audit, bench, other mail servers, tutorials, installations, an hour of fuzzing
-	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
+# Each part takes at most half an hour, and can be run alone.
+nightly: nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-versions audit bench ## run what make test leaves out
+	$(MAKE) fuzz SECONDS=1500 SEED=$$(date +%Y%m%d)
+
+nightly-drivers: $(VENV)/.installed-dev ## run all drivers and mail programs against their ports and hostile servers
+	$(INSTALL)
+	$(PYTEST) -m "nightly(part='drivers')"
+
+nightly-runs: $(VENV)/.installed-dev ## run real runs, searches and suites on Dovecot and Postfix
+	$(INSTALL)
+	$(PYTEST) -m "nightly(part='runs')"
+
+nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat, slapadd and zsh
+	$(INSTALL) chromium mandoc groff man-db zsh fish slapd sasl2-bin sysstat procps
+	$(PYTEST) -m "nightly(part='tools')"
+
+nightly-hosts: $(VENV)/.installed-dev ## run clusters on several hosts, which are network namespaces
+	$(INSTALL)
+	$(INSTALL) iproute2 openssh-server
+	$(PYTEST) -m "nightly(part='hosts')"
 
 nightly-servers: $(VENV)/.installed-dev ## run one scenario, and more tests, on each mail server and Prometheus; fetch these first
-	sh tests/install-other-servers.sh || [ $$? -eq 3 ]
-	sh tests/install-java-servers.sh || [ $$? -eq 3 ]
-	sh tests/install-prometheus.sh || [ $$? -eq 3 ]
-	$(BIN)/python -m pytest -q -m nightly tests/servers
+	sh tests/install-other-servers.sh
+	sh tests/install-java-servers.sh
+	sh tests/install-prometheus.sh
+	$(PYTEST) -m "nightly(part='servers')"
 
-nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debian and on fourteen hosts; as root, on Debian
-	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
-	sh tests/install-mail-servers.sh podman uidmap crun catatonit slirp4netns fuse-overlayfs || [ $$? -eq 3 ]
-	sh tests/install-fresh-debian.sh || [ $$? -eq 3 ]
-	$(BIN)/python -m pytest -q -s -m nightly tests/docs tests/cluster --ignore tests/docs/test_package.py
+nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debian and on fourteen hosts
+	$(INSTALL)
+	$(INSTALL) iproute2 openssh-server podman uidmap crun catatonit slirp4netns fuse-overlayfs
+	sh tests/install-fresh-debian.sh
+	$(BIN)/python -m pytest -q -s -m "nightly(part='tutorials')"
 
 nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution from the index; run the quickstart
-	$(BIN)/python -m pytest -q -m nightly tests/docs/test_package.py
+	$(PYTEST) -m "nightly(part='package')"
+
+# Run the quick tests in an environment of its own: $(call with,NAME,PYTHON,REQUIREMENTS).
+define with
+	$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(2) $(VENV)-$(1)
+	$(BIN)/uv pip sync --quiet --python $(VENV)-$(1)/bin/python --require-hashes $(3)
+	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python --no-deps --no-build-isolation -e .
+	$(subst $(BIN),$(VENV)-$(1)/bin,$(PYTEST)) $(QUICK)
+
+endef
+
+nightly-versions: $(VENV)/.installed-dev ## run the quick tests with the oldest and newest dependencies, and newer Pythons
+	$(call with,oldest,$(BIN)/python,requirements/oldest.txt)
+	$(COMPILE) --upgrade --extra dev --output-file $(VENV)/newest.txt
+	$(call with,newest,$(BIN)/python,$(VENV)/newest.txt)
+	$(foreach version,$(NEWER_PYTHONS),$(call with,$(version),$(version),requirements/dev.txt))
 
 bench: $(VENV)/.installed-dev ## measure loadsim's cost here; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path
 	$(BIN)/python -m bench $(BENCH)
@@ -119,7 +139,7 @@ audit: $(VENV)/.installed-dev ## look up known weaknesses of the locked packages
 	$(BIN)/uv tool run pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean-venv: ## remove the virtual environments
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest
+	rm -rf $(VENV) $(VENV)-*
 
 # Debian packages venv separately: root gets it installed, others an error that names the package.
 $(BIN)/python:
@@ -140,9 +160,3 @@ $(VENV)/.installed-dev: $(BIN)/python pyproject.toml requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.installed
-
-$(VENV)-oldest/.installed: $(VENV)/.installed-dev requirements/oldest.txt
-	$(PYTHON) -m venv $(VENV)-oldest
-	$(BIN)/uv pip sync --quiet --python $(VENV)-oldest/bin/python --require-hashes requirements/oldest.txt
-	$(BIN)/uv pip install --quiet --python $(VENV)-oldest/bin/python --no-deps --no-build-isolation -e .
-	@touch $@

@@ -1,8 +1,6 @@
 #!/bin/sh
-# Install Debian's Dovecot, Postfix and OpenSSH for the tests, without starting the distribution's own services; a C compiler
-# for the null server of the benchmarks; ip, for the test hosts; OpenLDAP's and Cyrus SASL's tools, which read exports; iostat
-# and vmstat, for the probe of the host.
-# Or install only some packages:
+# Install Debian's Dovecot and Postfix for the tests, without starting the distribution's own services, and a C compiler for
+# the null server of the benchmarks. Or install other packages:
 #
 #     sudo sh tests/install-mail-servers.sh [PACKAGE]...
 #
@@ -11,7 +9,7 @@
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server slapd sasl2-bin sysstat procps"}
+packages=${*:-"dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev"}
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -20,7 +18,7 @@ say() {
 }
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    say "NOT INSTALLED: this is not Debian. Tests that need Dovecot and Postfix, a C compiler, ip or sshd are skipped."
+    say "NOT INSTALLED: this is not Debian. The tests need these programs: $packages"
     exit 3
 fi
 
@@ -34,7 +32,7 @@ if [ -z "$missing" ]; then
 fi
 
 if [ "$(id -u)" -ne 0 ]; then
-    say "NOT INSTALLED: not root. Tests that need what is missing are skipped; run once: sudo $0"
+    say "NOT INSTALLED: not root; run once: sudo sh $0 $packages"
     exit 3
 fi
 

@@ -11,7 +11,7 @@ from mailservers import StartEmbedded
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="runs")
 
 
 def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from loadsim.timinglog.reader import read_log
 
 __all__ = ["quiet_dask"]
 
-pytestmark = pytest.mark.usefixtures("quiet_dask")
+pytestmark = [pytest.mark.usefixtures("quiet_dask"), pytest.mark.nightly(part="hosts")]
 
 
 def parent(process: int) -> int:
@@ -158,7 +158,6 @@ def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
     return conduct(place, shared(place, *names, seconds=14), watch, address=station.address, lab=on)
 
 
-@pytest.mark.hosts
 def test_a_network_that_is_cut(tmp_path: Path) -> None:
     """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
     with hosts(4) as lab:

@@ -24,6 +24,7 @@ VAGUE_NS = 20e9
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_runs_logs_know_the_stations_clock(tmp_path: Path) -> None:
     """Each machine's log has the first reading and later ones; here all have one clock, and they are seen to.
 
@@ -97,7 +98,7 @@ class Elsewhen:
         return ["unshare", "--time", f"--monotonic={self._ahead_s}", "--", *words]
 
 
-@pytest.mark.hosts
+@pytest.mark.nightly(part="hosts")
 def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> None:
     """And their logs say so: by the station's clock, both began when they were to, as far as is known."""
     ahead_s = {"one": 0, "two": 200_000}

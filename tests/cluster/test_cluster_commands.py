@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
-from mailservers import StartEmbedded
+from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
 from small_runs import AT_WORK, loadsim, written
 from timing_samples import write_sample
@@ -34,6 +34,7 @@ from loadsim.timinglog.merge import read_logs
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.nightly(part="hosts")
 def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) -> None:
     """A line for each thing that happens; Ctrl-C ends everybody with success. A name is for one client at a time."""
     with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one:
@@ -56,6 +57,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
             back.until("client one is gone$")
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers, and is frozen before it lets us in."""
 
@@ -78,6 +80,7 @@ def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypat
         asyncio.run(asyncio.wait_for(use(address, up.process.pid), PATIENCE_S))
 
 
+@pytest.mark.nightly(part="hosts")
 def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Path) -> None:
     """The client is called what its bundle says. One of another authority learns that the station's is not his."""
     for directory in ("ours", "theirs"):
@@ -139,9 +142,10 @@ def test_where_one_cannot_listen(tmp_path: Path) -> None:
     )
 
 
-def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+@pytest.mark.system
+def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
     """Users by weight, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
-    path = on_server(embedded_server, tmp_path / "small.yaml")
+    path = on_server(dovecot_postfix, tmp_path / "small.yaml")
     out = tmp_path / "out"
     with (
         station(tmp_path) as (address, _),
@@ -185,6 +189,7 @@ def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, 
     assert [file for file in tmp_path.rglob("*") if file.is_file() and b"secret-" in file.read_bytes()] == [path]
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
     """When a client refuses, what the others have of the run goes; a client that is not there is no obstacle."""
     for file in ("run-1/logs/one.1.tlog", "run-1/complaints", "run-2/logs/one.1.tlog"):
@@ -200,6 +205,7 @@ def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
     assert [place.name for place in (tmp_path / "one").iterdir()] == ["run-2"]
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """With `on_client_loss: stop`, the others stop early, and the answer says why; what was measured is here."""
     run = RUN | {"day_length": "60s", "window": "60s"}
@@ -221,6 +227,7 @@ def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path:
     assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 3), ("two", 3)]
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """The run's command is killed: the clients finish, keep their logs, and give them to whoever asks for them."""
     run = RUN | {"day_length": "12s", "window": "12s"}

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster_commands import (
     client,
     events,
@@ -28,6 +29,8 @@ from loadsim.cli import INVALID
 from loadsim.cluster.worker_directory import in_use
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
+
+pytestmark = pytest.mark.nightly(part="hosts")
 
 SECONDS = 14
 """How long the work lasts: longer than it takes until a client is lost."""

@@ -17,7 +17,7 @@ from bench.hosts import Host, hosts
 from loadsim.cluster import certs
 from loadsim.cluster.build_fingerprint import build_fingerprint
 
-pytestmark = pytest.mark.hosts
+pytestmark = pytest.mark.nightly(part="hosts")
 
 AT_THE_DOOR_S = 2.0
 """How long a stranger's agent may try."""

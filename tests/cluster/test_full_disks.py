@@ -16,7 +16,7 @@ from small_runs import AT_WORK
 from loadsim.cli import INVALID
 from loadsim.timinglog.merge import read_logs
 
-pytestmark = pytest.mark.hosts
+pytestmark = pytest.mark.nightly(part="hosts")
 
 SIZE_MIB = 24
 """Of a disk: more than the logs of the run may take."""

@@ -90,6 +90,7 @@ def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -
     return load_scenario(str(place / "scenario.yaml"))
 
 
+@pytest.mark.nightly(part="hosts")
 def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) -> None:
     """Two machines, three engines, mail to and fro on a real server; an agent is killed while they work.
 
@@ -145,6 +146,7 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     assert not [text for text in (*files, *command_lines) if PASSWORD.encode() in text]
 
 
+@pytest.mark.nightly(part="hosts")
 @pytest.mark.parametrize(
     ("on_control_loss", "ramp_up", "goes_on", "ended_how"),
     [("continue", "0s", True, "completed"), ("stop", "0s", False, GIVEN_UP), ("continue", "60s", False, GIVEN_UP)],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cluster_commands import Command, client, running, station
 from control_lines import line_of
-from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from patience import PATIENCE_S
 from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
 from small_runs import loadsim, on, population_of, written
@@ -226,7 +226,7 @@ def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) 
 # --- on servers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(params=SITES)
 def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_path: Path) -> tuple[Lab, Lab]:
     """The same scenario on two servers, or its like: new accounts of the same names."""
     start: StartEmbedded | StartDovecotPostfix = embedded_server
@@ -307,6 +307,7 @@ def cluster_run(place: Path, path: Path, address: str, *options: str) -> tuple[i
     return made.returncode, [line for line in made.stderr.splitlines() if line.startswith("loadsim: ")]
 
 
+@pytest.mark.nightly(part="hosts")
 def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:
@@ -346,6 +347,7 @@ def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
         assert nothing_left(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.nightly(part="hosts")
 def test_a_preparation_is_given_up_and_a_client_that_dies_in_it_is_named(
     embedded_server: StartEmbedded, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import yaml
 from machines import Machine, machines
 from paths import ROOT
 
-pytestmark = [pytest.mark.hosts, pytest.mark.servers, pytest.mark.ssh]
+pytestmark = pytest.mark.nightly(part="tutorials")
 
 PAGE = ROOT / "docs" / "tutorial-cluster.md"
 PROMPT = re.compile(r"^(\w+)\$ (.+)$", re.MULTILINE)
@@ -126,7 +126,6 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         check_last_run(station, 4)
 
 
-@pytest.mark.nightly
 def test_twelve_machines(tmp_path: Path) -> None:
     """Each command of the section about twelve machines: all of them join, and make the load of ten users each."""
     with typist(tmp_path, *(f"load{number}" for number in range(3, 13))) as (somebody, station):

@@ -15,7 +15,6 @@ STOPS = re.findall(r"^\| \d+ \| `(\S+\.py)` `(\S+)` \|", PAGE, re.MULTILINE)
 
 def test_the_picture_shows_the_imports() -> None:
     """The committed picture is what `make architecture` draws."""
-    pytest.importorskip("grimp")
     spec = importlib.util.spec_from_file_location("draw_architecture", ROOT / "tools" / "draw_architecture.py")
     assert spec
     assert spec.loader

@@ -91,7 +91,7 @@ esac
 """A `loadsim` that finds the two servers on this machine, where no name service knows them."""
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(part="package")
 @pytest.mark.parametrize(
     ("example", "delay_s", "statuses"), [(github, 0.0, {0, 4}), (gitlab, 0.2, {1})], ids=["equal", "slower"]
 )

@@ -23,7 +23,7 @@ LONGEST_S = 1800
 """Of the whole: packages are downloaded twice, and the quickstart runs for a minute."""
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(part="tutorials")
 def test_the_image_runs_the_quickstart_without_root() -> None:
     """A run on the embedded server, in a container that may only write to `/tmp` and to the user's own directory."""
     check_fresh_debian()

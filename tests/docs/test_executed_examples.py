@@ -172,7 +172,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, home: Path, example_
                 compare(block, shown, outputs[-1])
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(part="tutorials")
 @pytest.mark.parametrize("page", pages_with(are_quick=False), ids=lambda page: page.name)
 def test_the_runs_of_a_page_do_what_it_says(page: Path, home: Path, embedded_server: StartEmbedded) -> None:
     """Commands that load a server, with the files that the page has the reader write before them."""

@@ -47,7 +47,7 @@ def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> sub
 def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     """A run with its engines, and what is done before and afterwards."""
     packages = (*DASK, "cryptography")
-    run = {"day_length": "20s", "duration": "2s", "ramp_up": "0s", "warm_up": "0s", "window": "2s"}
+    run = {"day_length": "4s", "ramp_up": "0s", "warm_up": "0s", "window": "4s"}
     small = written(
         tmp_path / "small.yaml", run=run, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}]
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -39,6 +38,7 @@ def test_each_command_and_option_has_an_entry() -> None:
         assert sorted(entries) == sorted(each for each in expected if each != "-h, --help")
 
 
+@pytest.mark.nightly(part="tools")
 @pytest.mark.parametrize(
     ("program", "options", "allowed"),
     [
@@ -49,8 +49,6 @@ def test_each_command_and_option_has_an_entry() -> None:
 )
 def test_it_is_sound_for(program: str, options: list[str], allowed: str) -> None:
     """No warning, but for the date: the page has a version."""
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
     done = subprocess.run([program, *options, str(MANUAL)], capture_output=True, text=True, timeout=60, check=False)
     complaints = done.stderr + (done.stdout if program == "mandoc" else "")
     assert [line for line in complaints.splitlines() if not re.search(allowed, line)] == []

@@ -81,7 +81,7 @@ def files_below(directory: Path) -> set[str]:
     return {path.relative_to(directory).as_posix() for path in files}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="package")
 def test_the_wheel_has_the_package_and_what_is_shipped(built: tuple[Path, Path]) -> None:
     """Code with its type marker, all that is shipped, the manual page and the licence; nothing for developers."""
     expected = {f"loadsim/{name}" for name in files_below(ROOT / "loadsim")}
@@ -96,7 +96,7 @@ def test_the_wheel_has_the_package_and_what_is_shipped(built: tuple[Path, Path])
     assert {name for name in names if not name.startswith(f"{information}/")} == expected
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="package")
 def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
     """It has licence, documentation and tests, and all that its wheel is made of: byte for byte the same."""
     wheel, sdist = built
@@ -159,7 +159,7 @@ def test_pages_install_extras_that_exist() -> None:
     assert named <= PROJECT["optional-dependencies"].keys()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="package")
 def test_the_metadata_says_what_is_true(built: tuple[Path, Path]) -> None:
     """The oldest Python is classified; what the classifiers say of types and licence is so."""
     about = metadata(built[0])
@@ -172,7 +172,7 @@ def test_the_metadata_says_what_is_true(built: tuple[Path, Path]) -> None:
     assert about["Description-Content-Type"] == "text/markdown"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="package")
 def test_the_description_has_no_link_that_an_index_cannot_follow(built: tuple[Path, Path]) -> None:
     """Of the README's relative links, only the text is left until the pages have an address."""
     assert LINK.search((ROOT / "README.md").read_text())
@@ -200,7 +200,7 @@ def test_links_in_the_description(text: str, bare: str, linked: str | None) -> N
 # --- installations -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="package")
 def test_an_installed_wheel_runs(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Without a checkout: shipped files and drivers are found, and a run on the embedded server has its verdict."""
     binaries = environment_with(built[0], tmp_path / "environment")
@@ -214,7 +214,7 @@ def test_an_installed_wheel_runs(built: tuple[Path, Path], tmp_path: Path) -> No
     assert answer.startswith("Verdict: ")
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(part="package")
 @pytest.mark.parametrize("kind", ["wheel", "source distribution"])
 def test_an_installation_from_the_index_runs_the_quickstart(
     built: tuple[Path, Path], kind: str, tmp_path: Path

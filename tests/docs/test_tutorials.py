@@ -90,8 +90,7 @@ def fresh(tmp_path: Path) -> Iterator[FreshDebian]:
         yield machine
 
 
-@pytest.mark.nightly
-@pytest.mark.fresh
+@pytest.mark.nightly(part="tutorials")
 def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
     """An ordinary user types every command of docs/tutorial.md; `sudo` is the only way to be root. It takes 30 minutes.
 
@@ -110,8 +109,7 @@ def test_the_tutorial_in_a_fresh_debian(fresh: FreshDebian) -> None:
     assert not [path for path in (fresh.home / "loadsim" / "runs").rglob("*") if path.stat().st_uid == 0]
 
 
-@pytest.mark.nightly
-@pytest.mark.fresh
+@pytest.mark.nightly(part="tutorials")
 def test_the_installation_of_a_cluster(fresh: FreshDebian) -> None:
     """The first section of docs/tutorial-cluster.md, on a machine with what the first tutorial installs."""
     with Reader(fresh.terminal) as reader:
@@ -121,8 +119,7 @@ def test_the_installation_of_a_cluster(fresh: FreshDebian) -> None:
     assert version.output.startswith("loadsim ")
 
 
-@pytest.mark.nightly
-@pytest.mark.fresh
+@pytest.mark.nightly(part="tutorials")
 def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
     """The first section of docs/how-to/two-machines.md, in terminals in the clone with its virtual environment."""
     with Reader(fresh.terminal) as reader:
@@ -143,8 +140,7 @@ def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
     assert "40 users (40 sessions), from 2 clients" in done[-1].output
 
 
-@pytest.mark.nightly
-@pytest.mark.fresh
+@pytest.mark.nightly(part="tutorials")
 def test_nothing_of_a_fresh_debian_stays_when_its_test_is_killed(tmp_path: Path) -> None:
     """SIGKILL to the process that started it ends all processes in it, and so its mounts."""
     program = f"""

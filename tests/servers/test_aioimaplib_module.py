@@ -35,6 +35,8 @@ from loadsim.protocols.aioimaplib import open_driver
 from loadsim.protocols.aioimaplib.mailbox import MESSAGES_PER_COMMAND, PIECE_BYTES, AioimaplibMailbox
 from loadsim.servers.running import RunningServer
 
+pytestmark = pytest.mark.nightly(part="drivers")
+
 LIMIT_S = 30.0
 TINY_LIMIT_S = 0.3
 PASSWORD = 'pa ss"w\\ord'
@@ -100,7 +102,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     assert not complaints
 
 
-@pytest.fixture(scope="module", params=["embedded_server", pytest.param("dovecot_postfix", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=["embedded_server", "dovecot_postfix"])
 def services(request: pytest.FixtureRequest) -> Services:
     """A server with accounts enough for a fresh one in each test."""
     accounts = [Account(number, f"user{number}", f"user{number}@sim.test", PASSWORD) for number in range(1, PEOPLE)]
@@ -423,7 +425,6 @@ def test_its_session_sends_and_keeps_a_calendar(services: Services, account: Acc
     assert texts(services, account, CALENDAR) == [b"body 3\r\n"]
 
 
-@pytest.mark.servers
 def test_it_works_over_implicit_tls(dovecot_postfix: Callable[..., RunningServer]) -> None:
     """With TLS from the first byte mail is sent, announced and read; a certificate of nobody's is refused."""
     user = Account(1, "user1", "user1@sim.test", PASSWORD)

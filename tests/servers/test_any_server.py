@@ -1,7 +1,7 @@
 """Run one scenario on each mail server that loadsim can start, through both drivers, from empty accounts and back.
 
 Initialise, run, initialise again and clean; imaplib reads all mailboxes between the steps. A short run on the embedded
-server is part of each test run, all servers are part of `make nightly-servers`.
+server is part of `make test`, all servers are part of `make nightly-servers`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
     ("name", "users", "day_s"),
     [
         pytest.param("embedded", 2, 8, id="embedded-short"),
-        *(pytest.param(name, 5, 25, id=name, marks=pytest.mark.nightly) for name in KINDS),
+        *(pytest.param(name, 5, 25, id=name, marks=pytest.mark.nightly(part="servers")) for name in KINDS),
     ],
 )
 def test_a_run_from_empty_accounts_and_back(name: str, users: int, day_s: int, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from loadsim.protocols.aioimaplib import open_driver
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.servers.running import RunningServer
 
+pytestmark = pytest.mark.nightly(part="drivers")
+
 ACCOUNTS = [Account(number, f"user{number}", f"user{number}@sim.test", "secret") for number in range(1, 8)]
 
 
@@ -36,7 +38,7 @@ class Observed:
     def lost(self, failure: Exception) -> None: ...
 
 
-@pytest.fixture(scope="module", params=["embedded_server", pytest.param("dovecot_postfix", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=["embedded_server", "dovecot_postfix"])
 def services(request: pytest.FixtureRequest) -> Services:
     """A server for these tests."""
     start: Callable[..., RunningServer] = request.getfixturevalue(request.param)

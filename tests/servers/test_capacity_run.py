@@ -1,4 +1,4 @@
-"""A short search on the embedded server, killed in a step and resumed: whole runs, through the command."""
+"""A short search on Dovecot, killed in a step and resumed: whole runs, through the command."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from pathlib import Path
 
 import pytest
 import yaml
+from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
-from small_runs import loadsim, written
+from small_runs import loadsim, on, population_of, written
 
-pytestmark = pytest.mark.slow
+from loadsim.model.scenario import load_scenario
+
+pytestmark = pytest.mark.system
 
 
-def test_a_killed_search_is_resumed_and_measures_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_search_is_resumed_and_measures_nothing_twice(
+    dovecot_postfix: StartDovecotPostfix, tmp_path: Path
+) -> None:
     """Two users keep a criterion on log-ons and six do not, on any machine; two are undecided if load was missing."""
     out = tmp_path / "out"
-    scenario = written(
-        tmp_path / "small.yaml",
-        topology=[{"profile": "loadsim-5.5/light", "users": 6}],
-        mailbox={"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
-        run={"day_length": "10s", "ramp_up": "1s", "warm_up": "1s", "window": "9s"},
-        criteria=PATIENT_CRITERIA | {"log_ons": {"max": 3}},
-    )
-    command = ("capacity", scenario, "--steps", "2,6", "--quick", "--out", out)
+    document = {
+        "topology": [{"profile": "loadsim-5.5/light", "users": 6}],
+        "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
+        "run": {"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
+        "criteria": PATIENT_CRITERIA | {"log_ons": {"max": 3}},
+    }
+    scenario = written(tmp_path / "small.yaml", **document)
+    server = dovecot_postfix(*population_of(load_scenario(str(scenario))))
+    written(scenario, **document, **on(server.services))
+    command = ("capacity", scenario, "--steps", "2,6", "--quick", "--pause", "0", "--out", out)
 
     # 1. Kill the search in the repetition of six users.
     with subprocess.Popen(

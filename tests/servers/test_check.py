@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import StartEmbedded, numbered_accounts, submit
+from mailservers import SITES, StartEmbedded, numbered_accounts, submit
 from provisioning import FOREIGN, USERS, Lab, MakeLab, Snapshot, lab_maker, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
@@ -34,7 +34,7 @@ NO_LISTS = ("lists.count=0",)
 WITH_LIST = ("lists.count=1", "lists.size.min=2", "lists.size.average=2", "lists.size.max=2")
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=SITES)
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
@@ -227,7 +227,7 @@ def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.Captur
 
 def test_the_embedded_server_is_started(capsys: pytest.CaptureFixture[str]) -> None:
     """With lists, which it has."""
-    assert main(["check", "quickstart"]) == 0
+    assert main(["check", "quickstart", "--set", "run.mode=stress"]) == 0
     out = capsys.readouterr().out
     assert CAN_RUN in out
     assert re.search(r"  to a list       (\d+) of \1 members got it within \d\.\d\d s\n", out)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from mailservers import DOMAIN, StartEmbedded, logged_on, numbered_accounts
+from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accounts
 from provisioning import (
     FOREIGN,
     USERS,
@@ -32,7 +32,7 @@ from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=SITES)
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:

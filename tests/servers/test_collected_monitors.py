@@ -21,15 +21,14 @@ import pytest
 import yaml
 from cluster_commands import client, on_server, station
 from machines import machines
-from mailservers import StartEmbedded
+from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 from processes import ended as gone
-from small_runs import AT_WORK, await_line, loadsim, written
+from small_runs import AT_WORK, await_line, loadsim, on, population_of, written
 
 from loadsim.analysis.monitors import monitor_places
+from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
-
-pytestmark = pytest.mark.slow
 
 FIGURE = "probes.host@mx1.cpu_busy_share.mean"
 CRITERIA = PATIENT_CRITERIA | {FIGURE: {"max": 1}}
@@ -71,10 +70,14 @@ def pid_of(place: Path) -> int:
     return int((place / "pid").read_text())
 
 
-def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.system
+def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
+    dovecot_postfix: StartDovecotPostfix, tmp_path: Path
+) -> None:
     """Its samples cover the window, and it has ended by itself; the scenario of the run does not have its command."""
     out = tmp_path / "out"
-    ended = loadsim("run", monitored(tmp_path), "--out", out)
+    server = dovecot_postfix(*population_of(load_scenario(str(monitored(tmp_path)))))
+    ended = loadsim("run", monitored(tmp_path, **on(server.services)), "--out", out)
     assert ended.returncode == 0, ended.stderr
     assert "criteria need the file" not in ended.stderr
     score = json.loads((out / "score.json").read_text())
@@ -88,6 +91,7 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(tmp_path: Path) 
     assert "--out -" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> None:
     """The run is valid. The criterion is missed, as not measured."""
     out = tmp_path / "out"
@@ -105,6 +109,7 @@ def test_a_monitor_that_is_killed_in_the_middle_is_a_warning(tmp_path: Path) -> 
     assert "(signal 9)" in " ".join((out / "answer.txt").read_text().split())
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None:
     """Its samples until then are in the logs of the run."""
     out = tmp_path / "out"
@@ -119,6 +124,7 @@ def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None
     assert (out / "logs" / "mx1.tlog").stat().st_size
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_monitor_that_cannot_start_is_refused_before_the_load(tmp_path: Path) -> None:
     """In a line that does not have its command; nothing is left of the run."""
     path = monitored(tmp_path, monitors={"mx1": {"command": "sh -c 'exit 255' sesame"}})
@@ -131,6 +137,7 @@ def test_a_monitor_that_cannot_start_is_refused_before_the_load(tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
     """Each step has the figures; it also says which resource was nearest to full."""
     out = tmp_path / "out"
@@ -144,6 +151,7 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
         assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_suite_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
     monitored(tmp_path)
     path = tmp_path / "suite.yaml"
@@ -155,6 +163,7 @@ def test_a_suite_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> Non
     assert criterion(json.loads((tmp_path / "out" / run["run"] / "score.json").read_text()))["passed"] is True
 
 
+@pytest.mark.nightly(part="runs")
 def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """Once, although each client has the scenario."""
     path = on_server(embedded_server, tmp_path / "small.yaml", criteria=CRITERIA, monitors=declared(tmp_path))
@@ -164,6 +173,7 @@ def test_the_controller_of_a_cluster_starts_monitors(embedded_server: StartEmbed
     assert criterion(json.loads((tmp_path / "out" / "score.json").read_text()))["passed"] is True
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_check_tries_monitors(tmp_path: Path) -> None:
     """A line for each monitor: the figures that it samples, or the reason why not."""
     good = loadsim("check", monitored(tmp_path))
@@ -182,8 +192,7 @@ def test_a_check_tries_monitors(tmp_path: Path) -> None:
 CONNECT = "coproc SSH {{ exec ssh mx1 {command}; }}; head -c 100 <&${{SSH[0]}} > /dev/null; kill -9 $SSH_PID"
 
 
-@pytest.mark.hosts
-@pytest.mark.ssh
+@pytest.mark.nightly(part="hosts")
 def test_a_monitor_over_ssh(tmp_path: Path) -> None:
     """It samples on another host than the load, and ends with a connection that breaks."""
     script = f"echo $$ > {tmp_path / 'pid'}; exec loadsim/.venv/bin/loadsim {' '.join(MONITOR.split()[3:])}"

@@ -300,7 +300,9 @@ def sites(*submissions: str) -> list[Any]:
         pytest.param(
             (driver, server, submission),
             id="-".join((driver, server.partition("_")[0], submission)[: 2 + (len(submissions) > 1)]),
-            marks=pytest.mark.servers if server == "dovecot_postfix" else (),
+            marks=pytest.mark.system
+            if (driver, server) == ("imap", "dovecot_postfix")
+            else pytest.mark.nightly(part="drivers"),
         )
         for driver in ("imap", "aioimaplib")
         for server in ("embedded_server", "dovecot_postfix")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
 import subprocess
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +29,6 @@ LISTS = {
     f"four@{DOMAIN}": tuple(account.address for account in ACCOUNTS),
     f"empty@{DOMAIN}": (),
 }
-IN_CI = os.environ.get("CI", "").lower() == "true"
 SCENARIO = """\
 server: embedded
 accounts: {user: 'u{index}', password: 'pw-{index}'}
@@ -151,7 +148,7 @@ def test_a_link_is_not_overwritten(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_postmap_reads_the_postfix_tables(tmp_path: Path) -> None:
     """Postfix's own tool finds each mailbox, and each list with its members in order; an empty list is no alias."""
     (tmp_path / "main.cf").write_text("compatibility_level = 3.6\ninet_interfaces = 127.0.0.1\n")
@@ -170,7 +167,7 @@ def test_postmap_reads_the_postfix_tables(tmp_path: Path) -> None:
                 run("postmap", (*conf, "-q", address, f"hash:{aliases}"))
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_postalias_reads_the_aliases(tmp_path: Path) -> None:
     """Postfix's tool for files of aliases(5), which sendmail's and Exim's are: every member, also over many lines."""
     (tmp_path / "main.cf").write_text("compatibility_level = 3.6\ninet_interfaces = 127.0.0.1\n")
@@ -217,7 +214,7 @@ def test_sasldb_script_gives_passwords_to_pipes_only(tmp_path: Path) -> None:
     assert noted == expected
 
 
-@pytest.mark.skipif(which("saslpasswd2") is None and not IN_CI, reason="needs sasl2-bin")
+@pytest.mark.nightly(part="tools")
 def test_sasldb_has_each_user(tmp_path: Path) -> None:
     accounts = [Account(i, f"u{i}@{DOMAIN}", "x", each) for i, each in enumerate(AWKWARD, 1)]
     script, _ = export(accounts, {}, "sasldb", tmp_path)
@@ -259,7 +256,7 @@ def test_ldif_has_each_user_and_list() -> None:
     assert list(found)[:3] == [suffix, f"ou=people,{suffix}", f"ou=groups,{suffix}"]  # a parent before its children
 
 
-@pytest.mark.skipif(which("slapadd") is None and not IN_CI, reason="needs slapd")
+@pytest.mark.nightly(part="tools")
 def test_slapadd_takes_the_ldif(tmp_path: Path) -> None:
     (file,) = export(ACCOUNTS, LISTS, "ldif", tmp_path)
     (tmp_path / "db").mkdir()
@@ -274,7 +271,7 @@ def test_slapadd_takes_the_ldif(tmp_path: Path) -> None:
     assert listed.count("dn: ") == 3 + len(ACCOUNTS) + 2
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_dovecot_takes_the_exported_passwords(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
     """Dovecot's own auth test accepts every exported password, also awkward ones, and refuses others."""
     awkward = ["plain", "co:lon", "{SHA}braces", 'quo"te\\', "pässwörd", "hash#tag", "a b", "%u%d", "=", "trailing:"]

@@ -22,7 +22,7 @@ from small_runs import AFTER_TEN_S, AT_WORK
 from bench.nullserver import HOST, NullServer, Shape, started
 from loadsim.timinglog.reader import TimingLog, read_log
 
-pytestmark = pytest.mark.compiler
+pytestmark = pytest.mark.nightly(part="runs")
 
 USERS = 20
 STOPPED_S = 8.0

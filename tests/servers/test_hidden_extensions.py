@@ -32,7 +32,7 @@ from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.timinglog.merge import read_logs
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = pytest.mark.nightly(part="drivers")
 
 CASES = [*([name] for name in EXTENSIONS), list(EXTENSIONS)]
 NAMES = [*EXTENSIONS, "all"]
@@ -217,7 +217,6 @@ def states(site: Site, there: Site, directory: Path) -> States:
     return States([*map(contents, initialised)], [*map(contents, restored)], site.mailboxes())
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("hidden", CASES, ids=NAMES)
 def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_path: Path) -> None:
     """After init and clean, all messages are the same, with their dates; after a run, they are as its log says.
@@ -232,7 +231,6 @@ def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_pa
     assert found.initialised == found.restored
 
 
-@pytest.mark.nightly
 def test_the_same_commands_without_special_uses(tmp_path: Path) -> None:
     """James has folders for sent and deleted mail. Without SPECIAL-USE, loadsim's own have the same messages."""
     with started("james", tmp_path, users=2, day_s=6) as site:

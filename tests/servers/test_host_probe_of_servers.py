@@ -17,7 +17,7 @@ from loadsim.monitor.process_groups import find_processes
 from loadsim.timinglog.reader import read_log
 from loadsim.version import __version__
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="runs")
 
 
 def test_a_run_on_this_machine(tmp_path: Path, embedded_server: StartEmbedded) -> None:

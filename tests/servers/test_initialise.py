@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import DOMAIN, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from mailservers import DOMAIN, SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from provisioning import (
     FOREIGN,
     USERS,
@@ -52,7 +52,7 @@ def quiet(phase: str, done: int, total: int) -> None:
     """Progress for nobody."""
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=SITES)
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
@@ -420,7 +420,7 @@ def test_unreachable_server_is_one_line() -> None:
     )
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_wrong_certificate_is_one_line(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
     """A server whose authority is not the system's is refused before anybody logs on."""
     server = dovecot_postfix(numbered_accounts(2), tls="implicit")

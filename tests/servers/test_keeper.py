@@ -15,6 +15,8 @@ import pytest
 from paths import ROOT
 from patience import PATIENCE_S
 
+pytestmark = pytest.mark.nightly(part="hosts")
+
 RUN = """
 import os, subprocess, sys, time
 from contextlib import ExitStack
@@ -43,8 +45,6 @@ with stack, hosts(1) as [host]:
 """A run that has started a bit of everything, and waits to be killed."""
 
 
-@pytest.mark.servers
-@pytest.mark.hosts
 def test_nothing_outlives_a_killed_run() -> None:
     """Servers, also those of benchmarks, a daemon, a process that ignores requests, their files and host are gone."""
     command = [sys.executable, "-c", RUN]

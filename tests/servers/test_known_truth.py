@@ -148,6 +148,7 @@ async def real_run(scenario: Scenario, services: Services, users: Sequence[int],
     writer.close()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_delay_in_front_of_a_real_server_is_found(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """Each answer comes 0.2 s later: no change of the schedule takes less than its answers do, and that is found."""
     accounts = numbered_accounts(2 * REPEATS * USERS)

@@ -101,6 +101,7 @@ class _Notes(loadsim.Watcher):
         self.samples.append((probe, dict(figures)))
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A program with an event loop runs loadsim in a thread; the stages come in order, and nothing is printed."""
     scenario = loadsim.load_scenario(
@@ -205,6 +206,7 @@ def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And prints nothing; the criterion of the override is that of its terms."""
     out, scenario = tmp_path / "out", written(tmp_path / "small.yaml")
@@ -227,6 +229,7 @@ def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
     """A misspelt function is an error for mypy; those of the API are not."""
     program = tmp_path / "program.py"

@@ -16,7 +16,7 @@ from loadsim.model.ports import INBOX, SUBMISSIONS, Account, Services
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = pytest.mark.nightly(part="drivers")
 
 BY_PASSWORD = ("plain", "login", "cram-md5", "scram-sha-1", "scram-sha-256")
 DRIVERS = ("imap", "aioimaplib")

@@ -43,7 +43,7 @@ from loadsim.servers.private import free_port
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
-pytestmark = pytest.mark.servers
+pytestmark = pytest.mark.nightly(part="runs")
 
 ACCOUNTS = numbered_accounts(4)
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "probes.md"
@@ -442,7 +442,6 @@ def assert_integrates_to(log: TimingLog) -> None:
     assert 0.95 * least <= seen["commands"] <= 1.05 * most
 
 
-@pytest.mark.slow
 def test_a_run_with_all_of_them(tmp_path: Path) -> None:
     """Dovecot's counters are the commands of the timing log, and the deliveries are those of the score."""
     path = written(tmp_path / "small.yaml")

@@ -29,10 +29,12 @@ from loadsim.protocols.imap import open_driver
 from loadsim.servers.running import RunningServer
 from loadsim.timinglog.reader import TimingLog, read_log
 
+pytestmark = pytest.mark.nightly(part="drivers")
+
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "mail-programs.md"
 FOLDER = "Folder 01"
 PROGRAMS = tuple(known("programs"))
-SITES = ["embedded", pytest.param("dovecot", marks=pytest.mark.servers)]
+SITES = ["embedded", "dovecot"]
 
 PARTED = (
     'Content-Type: multipart/mixed; boundary="b1"\r\n\r\nfor old programs\r\n'
@@ -286,7 +288,6 @@ def run_of(
     return score, log
 
 
-@pytest.mark.slow
 def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
     """Each log-on has its log-off, and results name the programs."""
     score, log = run_of(tmp_path, ("phone", "webmail"), limits={"drain": "2s"})
@@ -297,7 +298,6 @@ def test_a_run_with_short_sessions_does_its_work(tmp_path: Path) -> None:
     assert not commands["IMAP IDLE"]
 
 
-@pytest.mark.servers
 def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
     """Users with up to five connections, and with two: each log-on has its log-off."""
     two = program_of(tmp_path, "thunderbird", "two", connections=2)
@@ -314,7 +314,6 @@ def test_a_run_over_several_connections_does_its_work(tmp_path: Path, dovecot_po
     assert commands["IMAP LOGOUT"] == made.total()
 
 
-@pytest.mark.servers
 def test_companions_load_the_server_and_are_in_no_task(tmp_path: Path, dovecot_postfix: StartDovecotPostfix) -> None:
     """One companion waits by IDLE and prefetches, one looks each two seconds; each log-on has its log-off."""
     often = program_of(tmp_path, "phone", "often", poll="2s")

@@ -16,13 +16,15 @@ from loadsim.model.mailboxes import folder_names
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import Initialised, StartState, initialise
 
+pytestmark = pytest.mark.nightly(part="runs")
+
 STATED = (
     "mailbox={inbox: 9, deleted_items: 2, folders: 6, fan_out: 2, messages_per_folder: 4,"
     " sizes: {1500: 70%, 40K: 30%}, age_days: 400}"
 )
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=["embedded", "dovecot"])
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> Callable[[], Lab]:

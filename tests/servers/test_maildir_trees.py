@@ -13,6 +13,8 @@ from loadsim.cli import main
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import StartState, initialise
 
+pytestmark = pytest.mark.nightly(part="runs")
+
 STATED = (
     "mailbox={inbox: 30, deleted_items: 2, folders: 6, fan_out: 2, messages_per_folder: 4,"
     " sizes: {1500: 70%, 40K: 30%}, age_days: 400}"
@@ -23,8 +25,6 @@ def quiet(phase: str, done: int, total: int) -> None:
     """Progress for nobody."""
 
 
-@pytest.mark.slow
-@pytest.mark.servers
 @pytest.mark.parametrize("setting", [STATED, "mailbox={}"])
 def test_dovecot_has_the_start_state(
     dovecot_postfix: StartDovecotPostfix, tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]

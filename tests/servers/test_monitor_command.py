@@ -24,7 +24,7 @@ from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="runs")
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -17,7 +17,7 @@ from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="runs")
 
 DAY_S, LONG_DAY_S = 120, 240
 """Days of 8 hours in that time. In a shorter day, a server gathers more announcements, and a busy machine falls behind:
@@ -110,13 +110,11 @@ def test_on_dovecot_and_postfix(tmp_path: Path) -> None:
     on_dovecot(tmp_path, scenario(10, DAY_S), each=False)
 
 
-@pytest.mark.nightly  # four minutes
 def test_on_the_embedded_server_in_a_longer_day(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", **scenario(30, LONG_DAY_S))
     compare(planned(path), made(path, tmp_path / "out"))
 
 
-@pytest.mark.nightly  # four minutes
 def test_on_dovecot_and_postfix_in_a_longer_day(tmp_path: Path) -> None:
     """Also IDLE and UID FETCH by themselves."""
     on_dovecot(tmp_path, scenario(30, LONG_DAY_S), each=True)

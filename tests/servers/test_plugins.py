@@ -152,6 +152,7 @@ IN_MEMORY = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "fake"}]
 SHORT = {"day_length": "3s", "ramp_up": "1s", "warm_up": "0s", "window": "3s"}
 
 
+@pytest.mark.nightly(part="runs")
 def test_standard_output_has_only_the_answer(tmp_path: Path) -> None:
     """A probe that prints, and starts processes that print, changes nothing in it."""
     package = package_of(tmp_path / "other", PRINTING, probes="printing = other:open_probe")
@@ -164,6 +165,7 @@ def test_standard_output_has_only_the_answer(tmp_path: Path) -> None:
         assert printed in ended.stderr.splitlines()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_signal_ends_a_run_whose_probe_blocks(tmp_path: Path) -> None:
     """It blocks in a thread, while the event loop takes signals."""
     code = """

@@ -23,12 +23,10 @@ from patience import PATIENCE_S
 from run_states import metrics_of, summary_of
 from virtual_runs import NOWHERE
 
-pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
-
 from loadsim.cli.metrics.prometheus import served_metrics
 from loadsim.monitor.prometheus_probe import open_probe
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.nightly(part="servers")
 
 EXAMPLES = ROOT / "docs" / "examples" / "grafana"
 ALERTS = EXAMPLES / "loadsim-alerts.yaml"
@@ -42,8 +40,7 @@ PROGRAMS = (
 
 def program(name: str) -> Path:
     """Prometheus, or its tool."""
-    if not (PROGRAMS / name).is_file():
-        pytest.skip(f"without {name}: tests/install-prometheus.sh unpacks it")
+    assert (PROGRAMS / name).is_file(), "tests/install-prometheus.sh unpacks it"
     return PROGRAMS / name
 
 

@@ -103,7 +103,7 @@ def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProc
     assert f"Machine {machine['name']}: " in run.stdout
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.nightly(part="runs")
 def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
     """With --pin: it says what it did, the log has it, and the cores of the two are different ones."""
     run = {"day_length": "5s", "ramp_up": "1s", "warm_up": "0s", "window": "5s"}
@@ -210,6 +210,7 @@ def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.Com
     assert again.stdout.strip() == (out / "answer.txt").read_text().strip()
 
 
+@pytest.mark.nightly(part="drivers")
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
 def test_the_mailboxes_agree_with_the_log_on_the_embedded_server(
     protocol: str, embedded_server: StartEmbedded, tmp_path: Path
@@ -222,25 +223,22 @@ def test_the_mailboxes_agree_with_the_log_on_the_embedded_server(
     assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_imap(accounts, server.services))
 
 
-@pytest.mark.servers
-@pytest.mark.parametrize(("protocol", "submission"), [("imap", "pipelining"), ("aioimaplib", "aiosmtplib")])
-def test_the_mailboxes_agree_with_the_log_on_dovecot(
-    protocol: str, submission: str, dovecot_postfix: StartDovecotPostfix, tmp_path: Path
-) -> None:
-    """Read by doveadm, every mailbox holds what the log says, by either client module and way of submission."""
+@pytest.mark.system
+def test_the_mailboxes_agree_with_the_log_on_dovecot(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """Read by doveadm, every mailbox holds what the log says, by both drivers and pipelined submission."""
     groups = [
-        {"profile": "loadsim-5.5/medium", "users": 12, "protocol": protocol},
-        {"profile": "loadsim-5.5/heavy", "users": 8, "protocol": protocol},
+        {"profile": "loadsim-5.5/medium", "users": 4, "protocol": "aioimaplib"},
+        {"profile": "loadsim-5.5/heavy", "users": 6, "protocol": "imap"},
     ]
     path = written(tmp_path / "small.yaml", topology=groups)
     server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, client={"submission": submission}, **on(server.services))
+    written(path, topology=groups, client={"submission": "pipelining"}, **on(server.services))
     assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_doveadm(accounts, server.doveadm))
     assert server.queue() == []
-    assert json.loads((tmp_path / "out" / "score.json").read_text())["submission"] == submission
+    assert json.loads((tmp_path / "out" / "score.json").read_text())["submission"] == "pipelining"
 
 
-@pytest.mark.servers
+@pytest.mark.nightly(part="runs")
 def test_the_log_has_what_the_preparation_removed(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
     """The first run on new mailboxes removes nothing, the second one the mail of the first."""
     path = written(tmp_path / "small.yaml")
@@ -328,6 +326,7 @@ def test_the_log_tells_the_time_of_day_of_its_own_beginning(
         assert epoch_s + (source.facts["start_ns"] - source.epoch_ns) / 1e9 < (out / "score.json").stat().st_mtime
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_path: Path) -> None:
     """Somebody removes the run directory meanwhile, and reads no more: the run goes on to its end, exit status 3."""
     path = written(tmp_path / "small.yaml")
@@ -345,6 +344,7 @@ def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_pa
     assert "Traceback" not in complaints
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
     """With the other end of both outputs gone after the first line, score and verdict are there."""
     path = written(tmp_path / "small.yaml")
@@ -363,6 +363,7 @@ def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["passed"]
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_disk_that_takes_nothing_ends_it_before_there_is_load(tmp_path: Path) -> None:
     """Where no file may grow at all: one line, exit status 2, and no load."""
     run = subprocess.run(
@@ -486,6 +487,7 @@ def test_a_refused_log_on_names_the_account_and_not_the_password(
     assert [left.name for left in tmp_path.iterdir()] == ["small.yaml"]
 
 
+@pytest.mark.nightly(part="runs")
 def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

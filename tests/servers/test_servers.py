@@ -262,7 +262,7 @@ except ConfigError as error:
 # --- Dovecot and Postfix ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> None:
     """All users log on and wait; a message to two lists and one of their members reaches each once."""
     before = {account.login: len(inbox(real, account)) for account in ACCOUNTS}
@@ -278,7 +278,7 @@ def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> Non
         assert inbox(real, account)[-1].endswith(MESSAGE.partition(b"\r\n\r\n")[2])
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_login_and_address_are_one_mailbox(real: DovecotPostfix) -> None:
     """Mail to the address lies in the mailbox of the login; doveadm finds the same under both names."""
     account = ACCOUNTS[2]
@@ -290,7 +290,7 @@ def test_login_and_address_are_one_mailbox(real: DovecotPostfix) -> None:
         assert status.splitlines()[1].split("\t")[1] == str(expected)
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_real_server_checks_passwords(real: DovecotPostfix) -> None:
     """SMTP AUTH goes through Dovecot: the account's own password is taken, another's is not."""
     smtp = real.services.smtp
@@ -305,7 +305,7 @@ def test_real_server_checks_passwords(real: DovecotPostfix) -> None:
         client.login(ACCOUNTS[0].login, ACCOUNTS[1].password)
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_no_mail_leaves_the_real_server(real: DovecotPostfix) -> None:
     """Addresses outside are refused even to those who authenticated; so are unknown users of the domain."""
     smtp = real.services.smtp
@@ -318,7 +318,7 @@ def test_no_mail_leaves_the_real_server(real: DovecotPostfix) -> None:
     assert real.queue() == []
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_real_server_offers_what_tasks_use(real: DovecotPostfix) -> None:
     """MOVE, UIDPLUS, IDLE, LITERAL+ and MULTIAPPEND are there; folders may have a space and a slash in their names."""
     with logged_on(real, ACCOUNTS[3]) as client:
@@ -328,7 +328,7 @@ def test_real_server_offers_what_tasks_use(real: DovecotPostfix) -> None:
         assert b'"/" "Sent Items/Old ones"' in b"\n".join(client.list()[1])
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
 def test_tls_is_verified_by_its_own_authority(dovecot_postfix: StartDovecotPostfix, tls: str) -> None:
     """With the instance's authority both services are trusted, by address and by name; without it neither is."""
@@ -359,7 +359,7 @@ def test_tls_is_verified_by_its_own_authority(dovecot_postfix: StartDovecotPostf
         use("127.0.0.1", ssl.create_default_context())
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
     """After stop, also with a client in the middle of a session, no process and no port is left; mail is kept."""
     with ExitStack() as stack:
@@ -383,7 +383,7 @@ def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
         assert len(inbox(again, ACCOUNTS[0])) == 1
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_real_server_keeps_mail_in_mdbox(server_directory: Path) -> None:
     """With the other mailbox format, mail is delivered and read alike, from files of Dovecot's own."""
     with start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, mailbox_format="mdbox") as server:
@@ -396,14 +396,14 @@ def test_real_server_keeps_mail_in_mdbox(server_directory: Path) -> None:
         assert not (server_directory / "mail" / ACCOUNTS[0].login / "Maildir").exists()
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_unknown_mailbox_formats_are_refused(server_directory: Path) -> None:
     """A format that Dovecot's recipe does not have is refused before anything starts."""
     with pytest.raises(ConfigError, match="maildir, mdbox, found 'mbox'"):
         start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, mailbox_format="mbox")
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
     """A second start in the directory of a running instance is refused, and the first does not notice."""
     root = real.layout.dovecot_conf.parents[1]
@@ -415,14 +415,14 @@ def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
         assert client.select("INBOX")[0] == "OK"
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(server_directory: Path, service: str) -> None:
     """Bad input, and nothing stays behind."""
     assert_refuses_a_taken_port(partial(start_dovecot_postfix, ACCOUNTS, LISTS, server_directory), service)
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "complaint"), [("with space", "letters, digits"), ("x" * 100, "characters"), ("closed/inside", "enter")]
 )
@@ -502,7 +502,7 @@ def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal
     )
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_directory: Path) -> None:
     """`server dovecot-postfix` does the same on the ports and in the directory that it was given."""
     imap, smtp = free_port(), free_port()
@@ -514,7 +514,7 @@ def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_director
     assert said.endswith("\n# Stopped.\n")
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_servers_end_with_a_killed_command(scenario: Path, server_directory: Path) -> None:
     """Dovecot and Postfix do not outlive `loadsim server`, although it is killed."""
     ports = ["--imap-port", str(free_port()), "--smtp-port", str(free_port())]

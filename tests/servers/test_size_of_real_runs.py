@@ -13,7 +13,7 @@ from small_runs import loadsim, on, population_of, written
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.process_groups import find_processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="runs")
 
 
 def test_the_demand_is_the_servers_processor_time(tmp_path: Path, embedded_server: StartEmbedded) -> None:

@@ -1,4 +1,4 @@
-"""A small suite on two embedded servers, killed in a run and resumed: whole runs, through the command."""
+"""A small suite, killed in a run and resumed: whole runs, through the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from kept_signals import kept_signals
-from mailservers import short_directory
+from mailservers import StartDovecotPostfix, short_directory
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 
@@ -32,18 +32,23 @@ from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.system
 
 
-def suite(place: Path) -> Path:
-    """Two cells, two repeats. Each run leaves a line in `begun` before it, and in `ended` after it."""
-    written(
-        place / "small.yaml",
-        topology=[{"profile": "loadsim-5.5/light", "users": 2}],
-        mailbox={"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
-        run={"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
-        criteria=PATIENT_CRITERIA,
-    )
+def suite(place: Path, start: StartDovecotPostfix | None = None) -> Path:
+    """Two cells, two repeats. Each run leaves a line in `begun` before it, and in `ended` after it.
+
+    The runs are on the server that `start` starts, else on the embedded server.
+    """
+    document = {
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+        "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
+        "run": {"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
+        "criteria": PATIENT_CRITERIA,
+    }
+    scenario = written(place / "small.yaml", **document)
+    if start is not None:
+        written(scenario, **document, **on(start(*population_of(load_scenario(str(scenario)))).services))
     path = place / "suite.yaml"
     path.write_text(
         yaml.safe_dump(
@@ -78,9 +83,11 @@ def kill_in_run(number: int, of: int, command: Sequence[str | Path]) -> None:
         process.kill()
 
 
-def test_a_killed_suite_is_resumed_complete_with_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
+    dovecot_postfix: StartDovecotPostfix, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    command = ("suite", suite(tmp_path), "--out", out)
+    command = ("suite", suite(tmp_path, dovecot_postfix), "--out", out)
 
     # 1. Kill the suite in its second run.
     kill_in_run(2, 4, command)
@@ -138,8 +145,7 @@ def sent_messages(log: TimingLog) -> int:
     return sum(log.strings[command] == "SMTP DATA" for command in log.commands["command"].tolist())
 
 
-@pytest.mark.servers
-@pytest.mark.nightly  # three minutes
+@pytest.mark.nightly(part="runs")  # three minutes
 def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_twice(tmp_path: Path) -> None:
     """Two servers, two profiles, three repeats; killed in run 6 of 12."""
     out = tmp_path / "out"
@@ -199,6 +205,7 @@ def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_tw
         assert sum(sent) + killed <= taken <= sum(sent) + (sent[0] if server == killed_on else 0)
 
 
+@pytest.mark.nightly(part="runs")
 def test_ctrl_c_in_a_run_ends_the_suite_which_can_be_resumed(tmp_path: Path) -> None:
     """Status 3 with the way to resume; the commands after the run are executed."""
     out = tmp_path / "out"
@@ -221,6 +228,7 @@ def test_ctrl_c_in_a_run_ends_the_suite_which_can_be_resumed(tmp_path: Path) -> 
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
 
 
+@pytest.mark.nightly(part="runs")
 def test_ctrl_c_in_a_command_ends_it_and_no_run_is_recorded(tmp_path: Path) -> None:
     """Status 130, as before any load; the command is killed, and those after the run are executed."""
     path = suite(tmp_path)
@@ -251,6 +259,7 @@ class Ending(Watcher):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize("when", ["over", "analyse"])
 def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path, when: str) -> None:
     """At the end of the load, and while the verdict is computed: no second run begins."""
@@ -264,6 +273,7 @@ def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_signal_after_the_work_of_a_step_keeps_it_and_ends_the_search(tmp_path: Path) -> None:
     suite(tmp_path)
 

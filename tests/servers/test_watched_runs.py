@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
-from mailservers import StartEmbedded
+from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
 from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 from terminals import Terminal
@@ -23,6 +25,49 @@ SHORT = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
 LONG = {"day_length": "2m", "ramp_up": "1s"}
 
 
+@pytest.mark.system
+def test_a_page_shows_a_run_and_ends_it(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """The state has growing figures of the run on Dovecot, and its end by the page is the run's; without a browser."""
+    path = written(tmp_path / "small.yaml", run=LONG)
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, run=LONG, **on(server.services))
+    command = [
+        sys.executable,
+        "-m",
+        "loadsim",
+        "run",
+        "--web",
+        "0",
+        "--quiet",
+        "--json",
+        "--out",
+        tmp_path / "out",
+        path,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        base, _, token = process.stderr.readline().removeprefix("Watch: ").strip().partition("#")
+
+        def asked(path: str, method: str = "GET") -> dict[str, Any]:
+            headers = {"Authorization": f"Bearer {token}", "Origin": base.rstrip("/")}
+            with urlopen(Request(base + path, headers=headers, method=method), timeout=PATIENCE_S) as answer:
+                return dict(json.load(answer))
+
+        state = asked("state")
+        while not state["tasks"] or len(state["series"]["rows"]) < 3:
+            assert process.poll() is None
+            state = asked(f"state?page=1&version={state['version']}")
+        assert (state["title"], state["finished"], state["stoppable"]) == ("small", False, True)
+        asked("stop", "POST")
+        while not state["finished"]:
+            state = asked(f"state?page=1&version={state['version']}")
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert json.loads(printed)["verdict"]["validity"] == "invalid"
+    assert json.loads((tmp_path / "out" / "score.json").read_text()) == json.loads(printed)
+
+
+@pytest.mark.nightly(part="runs")
 def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     """The screen with rates and times of tasks; after Ctrl-C the cursor is back, and the answer stands alone."""
     path = written(tmp_path / "small.yaml", run=LONG)
@@ -41,6 +86,7 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     assert "the run was ended early" in printed
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_quiet_run_says_the_answer_only(tmp_path: Path) -> None:
     """Nothing on standard error, for a load that the machine can make; the run is what it would be."""
     slow = SHORT | {"day_length": "12s"}
@@ -49,14 +95,13 @@ def test_a_quiet_run_says_the_answer_only(tmp_path: Path) -> None:
     assert json.loads(run.stdout)["users"] == 6
 
 
+@pytest.mark.nightly(part="runs")
 def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
     """All users have logged on, tasks are counted alike in histograms and counters, and counts grow.
 
     After the run, ended by Ctrl-C, its files are whole and the verdict is read, until there is another Ctrl-C. The
     collector has seen the beginning, and the verdict.
     """
-    pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="without the extra `otel`")
     from metrics_pages import fetched, samples, value
     from otlp_receiver import number, otlp_receiver, points
 
@@ -128,9 +173,9 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
                 assert after[key] >= count
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_port_that_is_taken_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
     """One line, exit status 2, no directory."""
-    pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         run = loadsim(
@@ -141,6 +186,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_touched(tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """The server goes away: the run ends by itself, its logs are whole, and every answer about them says why."""
     path = written(tmp_path / "small.yaml")

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from browser import needs_browser
 from devtools import browser
 from patience import PATIENCE_S
 from small_runs import written
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = pytest.mark.nightly(part="tools")
 
 LONG = {"day_length": "4m", "ramp_up": "1s", "warm_up": "1s", "window": "200s"}
 

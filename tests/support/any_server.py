@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import yaml
 from mailservers import short_directory
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 from whole_mailboxes import Mailbox, looking
 
-from loadsim.errors import ConfigError
 from loadsim.model.ports import DELETED_ITEMS, SENT_ITEMS, Account, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.servers.courier import start_courier
@@ -109,16 +107,9 @@ def scenario_file(directory: Path, users: int, day_s: int, changes: Mapping[str,
 
 @contextmanager
 def started(name: str, directory: Path, users: int, day_s: int) -> Iterator[Site]:
-    """A server of this kind with the scenario's accounts and lists; skips the test if its programs are missing."""
+    """A server of this kind with the scenario's accounts and lists."""
     kind = KINDS[name]
     scenario = load_scenario(str(scenario_file(directory, users, day_s, kind.changes)))
-    with short_directory() as place:
-        try:
-            server = kind.start(*population_of(scenario), place, **kind.options)
-        except ConfigError as lacking:
-            if os.environ.get("CI", "").lower() == "true" or "found none" not in str(lacking):
-                raise
-            pytest.skip(f"NOT TESTED on {name}: {lacking}")
-        with server:
-            path = scenario_file(directory, users, day_s, {**kind.changes, **on(server.services)})
-            yield Site(kind, server.services, path, load_scenario(str(path)))
+    with short_directory() as place, kind.start(*population_of(scenario), place, **kind.options) as server:
+        path = scenario_file(directory, users, day_s, {**kind.changes, **on(server.services)})
+        yield Site(kind, server.services, path, load_scenario(str(path)))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from patience import PATIENCE_S
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-IN_CI = os.environ.get("CI", "").lower() == "true"
-
-needs_browser = pytest.mark.skipif(BROWSER is None and not IN_CI, reason="NOT TESTED in a browser: needs Chromium")
 
 
 def dumped(page: str, place: Path, *options: str, within_ms: int = 1000, dark: bool = False) -> tuple[str, str]:
@@ -22,7 +17,7 @@ def dumped(page: str, place: Path, *options: str, within_ms: int = 1000, dark: b
     `within_ms` is the time that the page's own clock may go on.
     """
     (place / "page.html").write_text(page, encoding="utf-8")
-    assert BROWSER is not None
+    assert BROWSER is not None, "expected Chromium: make nightly-tools installs it"
     shown = subprocess.run(
         [
             BROWSER,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mailservers import StartEmbedded
+from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S
 from small_runs import loadsim, on, population_of, written
 
@@ -91,10 +91,10 @@ RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "wi
 LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0, "load": 0}
 
 
-def on_server(embedded_server: StartEmbedded, path: Path, **changes: Any) -> Path:
+def on_server(start: StartEmbedded | StartDovecotPostfix, path: Path, **changes: Any) -> Path:
     """A scenario of six users on a server that is running, its mailboxes prepared."""
     written(path, run=RUN)
-    server = embedded_server(*population_of(load_scenario(str(path))))
+    server = start(*population_of(load_scenario(str(path))))
     written(path, **{"run": RUN, "limits": LIMITS, **on(server.services), **changes})
     assert loadsim("init", path).returncode == 0
     return path

@@ -2,7 +2,7 @@
 
 `embedded_server` and `dovecot_postfix` are factories: called with accounts and lists they return a running server,
 which is stopped, and its directory removed, when the module's tests are done. Tests that use `dovecot_postfix`
-carry `@pytest.mark.servers`.
+carry `@pytest.mark.system`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ from loadsim.servers.embedded import EmbeddedServer, start_embedded
 from loadsim.servers.running import RunningServer
 
 DOMAIN = "example.test"
+
+SITES = [
+    pytest.param("embedded", marks=pytest.mark.nightly(part="drivers")),
+    pytest.param("dovecot", marks=pytest.mark.system),
+]
+"""The servers on which a mailbox test runs; the embedded server takes far more CPU time than Dovecot."""
 
 StartEmbedded = Callable[..., EmbeddedServer]
 StartDovecotPostfix = Callable[..., DovecotPostfix]

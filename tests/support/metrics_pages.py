@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import http.client
 
-import pytest
 from patience import PATIENCE_S
-
-parser = pytest.importorskip("prometheus_client.parser", reason="without the extra `metrics`")
-
+from prometheus_client import parser
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Values by name and labels."""

@@ -9,12 +9,8 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any
 
-import pytest
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 from patience import PATIENCE_S
-
-service = pytest.importorskip(
-    "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", reason="without the extra `otel`"
-)
 
 
 class Receiver:

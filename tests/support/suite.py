@@ -13,13 +13,9 @@ from typing import Any
 import keeper
 import pytest
 from example_plugins import example_package
-from fresh_debian import check_fresh_debian
 from hypothesis import HealthCheck, settings
-from machines import check_ssh
 from mailservers import dovecot_postfix, embedded_server, server_directory
-from proc_tools import check_proc_tools
 
-from bench.hosts import check_hosts
 from bench.nullserver import compiler
 from loadsim.cli import progress
 from loadsim.errors import ConfigError
@@ -86,6 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (at[0] if at else len(LONG_FIRST)), item.path not in slow
 
     items.sort(key=rank)
+    _check_system(items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,25 +103,11 @@ def pytest_runtest_call() -> Iterator[None]:
         pytest.fail(f"left open when the event loop was closed: {', '.join(_left_open)}", pytrace=False)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs Dovecot and Postfix, a C compiler or test hosts, where there are none; not so with CI=true."""
-    for marker, check, what in (
-        ("servers", check_machine, "on Dovecot and Postfix"),
-        ("compiler", compiler, "on the null server"),
-        ("hosts", check_hosts, "on test hosts"),
-        ("ssh", check_ssh, "by SSH"),
-        ("tools", check_proc_tools, "against iostat and vmstat"),
-        ("fresh", check_fresh_debian, "in a fresh Debian"),
-    ):
-        if item.get_closest_marker(marker) is not None:
-            _check(check, what)
-
-
-def _check(check: Callable[[], object], what: str) -> None:
-    try:
-        check()
-    except ConfigError as lacking:
-        reason = f"NOT TESTED {what}: {lacking} (as root on Debian: tests/install-mail-servers.sh)"
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+def _check_system(items: list[pytest.Item]) -> None:
+    """Stop before the first test, if one of these needs what this machine lacks: no test is skipped."""
+    if any(item.get_closest_marker("system") is not None for item in items):
+        try:
+            check_machine()
+            compiler()
+        except ConfigError as lacking:
+            raise pytest.UsageError(f"{lacking} (as root on Debian, make installs it)") from None

@@ -24,7 +24,7 @@ from loadsim.protocols.aioimaplib.reading import header_of, parsed
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.responses import Fetched
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly(part="drivers")
 
 ACCOUNT = Account(1, "user1", "user1@sim.test", "s3cret-word")
 LIMIT_S = 60.0

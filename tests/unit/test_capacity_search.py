@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -70,6 +70,7 @@ def numbers(steps: Sequence[Step]) -> list[int]:
 # --- a server without noise ---
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.integers(1, 10_000_000), st.sampled_from((0.05, 0.2)))
 def test_a_server_without_noise_is_found(capacity: int, first: int, most: int, width: float) -> None:
     first, most = min(first, most), max(first, most)
@@ -108,6 +109,7 @@ def test_the_papers_procedure() -> None:
 # --- a generator that is too slow ---
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 100_000), st.integers(2, 100_000), st.integers(1, 100_000))
 def test_the_generator_ends_the_search_unless_the_server_fails_before(capacity: int, wall: int, first: int) -> None:
     """Numbers from `wall` on cannot be generated: they bound nothing, but a smaller number that fails does."""
@@ -151,6 +153,7 @@ def searched_without(refused: Callable[[int], bool], server: Server, settings: S
     pytest.fail(f"no end after {len(steps)} steps")
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 5000), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 5000))
 def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewest: int, greatest: int) -> None:
     """Runs of fewer than `fewest` users have too few hits, and more than `greatest` do not fit the machine."""
@@ -177,6 +180,7 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
         assert found.high - found.low <= max(1, 0.1 * (found.high + found.low))
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(2, 7),
@@ -198,6 +202,7 @@ def test_a_refused_step_of_the_papers_ends_them() -> None:
 # --- noise ---
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(1, 100),
@@ -367,6 +372,7 @@ def test_the_limit_is_reached_only_by_a_pass(settings: Settings, fails_from: int
     assert searched(alternating(fails_from), settings)[1] == found
 
 
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
 def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
     """`limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near."""
@@ -393,14 +399,15 @@ def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
 
 @pytest.mark.parametrize(
     ("noise", "most_steps", "most_quick"),
-    [(0.0, 18, 12), (0.01, 20, 13), (0.02, 22, 13), (0.05, 27, 15), (0.1, 41, 18), (0.2, 55, 21)],
+    [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 18), (0.2, 55, 21)],
 )
-def test_the_interval_holds_the_capacity_whatever_the_noise(noise: float, most_steps: float, most_quick: float) -> None:
+def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps: float, most_quick: float) -> None:
     """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures.
 
     Up to 10 %, also of those with exit status 0 alone; of servers that vary more, these may be short by chance.
+    In 100 searches, the standard error of a share of 94 % is 2.4 %; the seeds are fixed.
     """
-    contained, length, quick, searches = 0, 0, 0, 300
+    contained, length, quick, searches = 0, 0, 0, 100
     narrow = []
     for seed in range(searches):
         random = np.random.default_rng(seed)
@@ -531,8 +538,8 @@ def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
 
 # --- queues whose capacity theory gives ---
 
-HOURS_S, HOUR_S, MINUTES_S = Window(600, 15_000), Window(600, 4200), Window(600, 900)
-"""Windows of four hours, an hour, and five minutes, after ten minutes of warm-up; all in virtual time."""
+HOUR_S, MINUTES_S = Window(600, 4200), Window(600, 900)
+"""Windows of an hour and of five minutes, after ten minutes of warm-up; all in virtual time."""
 
 LIMIT_MS = 1000.0
 RATE_PER_S = 0.01
@@ -617,17 +624,18 @@ def test_theory_agrees_with_itself() -> None:
 @pytest.mark.parametrize(
     ("served_per_s", "servers", "window_s", "seeds", "most_steps", "most_wide"),
     [
-        (10.0, 1, HOURS_S, 20, 23, 0.0),
-        (10.0, 1, HOUR_S, 100, 23, 0.0),
-        (4.0, 3, HOUR_S, 20, 26, 0.0),
-        (10.0, 1, MINUTES_S, 100, 31, 0.25),
-        (4.0, 3, MINUTES_S, 20, 36, 0.25),
+        (10.0, 1, HOUR_S, 40, 24, 0.0),
+        (10.0, 1, MINUTES_S, 60, 31, 0.25),
+        (4.0, 3, MINUTES_S, 10, 40, 0.25),
     ],
 )
 def test_the_capacity_of_a_queue_is_within_the_interval(
     served_per_s: float, servers: int, window_s: Window, seeds: int, most_steps: float, most_wide: float
 ) -> None:
-    """In at least 95 of 100 seeds; the interval is at most +-10 % wide, or the search says that it is not."""
+    """In at least 95 % of the seeds; the interval is at most +-10 % wide, or the search says that it is not.
+
+    The mean number of steps of 10 seeds has a standard error of about 3.
+    """
     truth = capacity_of(served_per_s, servers)
     contained, lengths, wide = 0, 0, 0
     for seed in range(seeds):

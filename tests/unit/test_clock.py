@@ -37,15 +37,13 @@ def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
 
 
 def test_eight_hours_are_over_at_once() -> None:
-    """A long sleep takes its virtual time exactly, and no real time."""
+    """A long sleep takes its virtual time exactly; in real time, the test would not end."""
 
     async def main(clock: LoopClock) -> tuple[int, float]:
         await asyncio.sleep(8 * 3600)
         return clock.now_ns(), asyncio.get_running_loop().time()
 
-    began = time.monotonic()
     assert run_virtual(main) == (28_800 * 10**9, 28_800.0)
-    assert time.monotonic() - began < 60
 
 
 def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:

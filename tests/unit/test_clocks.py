@@ -10,13 +10,15 @@ from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loadsim.analysis.clock_model import MOST_RATE, WANDER, OtherClock, Reading
 from loadsim.cluster.clock_sync import RoundTrip, read_clock, shortest
 
 SECOND = 10**9
+
+few = settings(max_examples=40)
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def compared(draw: st.DrawFn, clocks: st.SearchStrategy[Wandering], least: int =
 
 
 @example(Wandering(-1374, (729, 721) + (629,) * (SECONDS - 2)), [(763, 609, 0)])  # shows whole nanoseconds
+@few
 @given(steady(), st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=1, max_size=20))
 def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: list[tuple[int, int, int]]) -> None:
     """However the delay was divided; and the shortest of many claims most."""
@@ -93,6 +96,7 @@ def test_all_of_the_delay_on_one_way_is_the_worst_case(there_ns: int, back_ns: i
     assert 500_000 <= reading.error_ns <= 500_502
 
 
+@few
 @given(steady(), INSTANTS, DELAYS, DELAYS)
 def test_a_reading_can_be_turned(clock: Wandering, at_ns: int, there_ns: int, back_ns: int) -> None:
     """What the other machine would say of our clock at that instant of its own is as true."""
@@ -114,6 +118,7 @@ def test_no_round_trip_is_no_reading() -> None:
 # --- many readings ---
 
 
+@few
 @given(compared(steady()), st.lists(INSTANTS, min_size=1, max_size=20))
 def test_the_clock_is_known_to_the_error_that_is_told(
     compared: tuple[Wandering, list[Reading]], instants: list[int]
@@ -129,6 +134,7 @@ def test_the_clock_is_known_to_the_error_that_is_told(
         assert other.there(reading.at_ns).error_ns <= reading.error_ns + 1
 
 
+@few
 @given(compared(steady()), INSTANTS)
 def test_the_way_back_is_the_way_there(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
     """An instant of ours, told by the other clock, is the instant that it was, to the nanosecond or two of rounding."""
@@ -140,6 +146,7 @@ def test_the_way_back_is_the_way_there(compared: tuple[Wandering, list[Reading]]
     assert abs(back.error_ns - told.error_ns) <= 2
 
 
+@few
 @given(compared(steady(), least=2), INSTANTS)
 def test_one_reading_more_makes_nothing_worse(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
     """A disturbed round trip between good ones is not a step back; within the readings, that is."""
@@ -221,6 +228,7 @@ def proves(readings: list[Reading]) -> tuple[float, float]:
     return float(highest), float(min(rate + more for rate, more in zip(rates, unsure, strict=True)))
 
 
+@few
 @given(compared(wild(), least=2))
 def test_it_wandered_as_far_as_is_proven(compared: tuple[Wandering, list[Reading]]) -> None:
     """By any two readings, also those that were left out; and no further than it did."""
@@ -248,6 +256,7 @@ GOOD_ENDS = [(0, 25_000, 25_000), (20 * SECOND, 0, 4_000_000), (40 * SECOND, 25_
 
 
 @example((GONE_AND_BACK, [GONE_AND_BACK.trip(*trip).reading() for trip in GOOD_ENDS]))
+@few
 @given(compared(wild()))
 def test_no_reading_is_contradicted(compared: tuple[Wandering, list[Reading]]) -> None:
     """However the clock went, and however exact each reading is beside the others."""
@@ -261,6 +270,7 @@ ERRORS = st.integers(1, 10_000_000) | st.integers(1, 100_000)
 
 @example([(0, 0, 50_000), (1000, 5_000_000, 1_200_000)])  # faster than a clock can
 @example([(0, 0, 50_000), (10_000, 0, 50_000), (15_000, 0, 800_000), (30_000, 0, 2_000_000)])  # see below
+@few
 @given(st.lists(st.tuples(MILLISECONDS, AHEAD, ERRORS), min_size=1, max_size=12, unique_by=lambda reading: reading[0]))
 def test_no_reading_is_contradicted_whatever_was_read(read: list[tuple[int, int, int]]) -> None:
     """Of a clock that nobody builds, too."""
@@ -314,6 +324,7 @@ def test_many_instants_are_told_as_one_is() -> None:
         assert told.error_ns == pytest.approx(error, abs=2)
 
 
+@few
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=30, unique=True))
 def test_the_other_clock_never_goes_back(seconds: list[int]) -> None:
     """Instants that follow each other do so there, too, whatever the readings."""

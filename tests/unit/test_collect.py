@@ -242,6 +242,7 @@ def test_what_is_still_written_is_not_lost(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
     runs, out = places(tmp_path)

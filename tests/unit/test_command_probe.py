@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE
@@ -41,6 +41,7 @@ def python(code: str) -> str:
 # --- what it prints ------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(NAMES, FINITE, min_size=1, max_size=50))
 def test_lines_have_a_name_and_a_number(figures: dict[str, float]) -> None:
     """As Python prints them."""

@@ -284,7 +284,7 @@ def comparisons(*, runs: int, planned: int, share: float, spread: float, worse: 
     Failure rates vary between runs by a log-normal factor; that of one task of new is `worse` times as large.
     """
     draw = np.random.default_rng(17)
-    for _ in range(400):
+    for _ in range(200):
         shares = share * np.exp(spread * draw.standard_normal((SCORED_TASKS, 2, runs)))
         shares[0, 1] *= worse
         failed = draw.binomial(planned, np.minimum(shares, 1.0)).tolist()
@@ -298,18 +298,17 @@ def comparisons(*, runs: int, planned: int, share: float, spread: float, worse: 
 
 @pytest.mark.parametrize(
     ("runs", "planned", "share", "spread"),
-    [(3, 100, 0.05, 0.0), (10, 100, 0.05, 0.0), (10, 300, 0.03, 0.4), (10, 1000, 0.02, 0.5)],
+    [(3, 100, 0.05, 0.0), (10, 300, 0.03, 0.4)],
 )
 def test_equal_failure_rates_seldom_fail_a_server(runs: int, planned: int, share: float, spread: float) -> None:
-    """At most 5 % of comparisons, with three standard deviations of 400 simulated ones; uncorrected, 11 to 17 %."""
+    """At most 5 % of comparisons, with three standard errors (4.6 %) of 200 simulated ones; uncorrected, 11 to 17 %."""
     failed = list(comparisons(runs=runs, planned=planned, share=share, spread=spread))
     assert np.mean(failed) <= ALPHA + 3 * (ALPHA * (1 - ALPHA) / len(failed)) ** 0.5
 
 
-@pytest.mark.parametrize(("runs", "worse"), [(10, 3.0), (10, 8.0)])
-def test_a_higher_failure_rate_of_one_task_is_found(runs: int, worse: float) -> None:
-    """Runs of 300 tasks whose failure rates of 3 % vary by 40 %; one of nine tasks fails several times as often."""
-    assert np.mean(list(comparisons(runs=runs, planned=300, share=0.03, spread=0.4, worse=worse))) >= POWER
+def test_a_higher_failure_rate_of_one_task_is_found() -> None:
+    """Ten runs of 300 tasks whose failure rates of 3 % vary by 40 %; one of nine tasks fails three times as often."""
+    assert np.mean(list(comparisons(runs=10, planned=300, share=0.03, spread=0.4, worse=3.0))) >= POWER
 
 
 def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:

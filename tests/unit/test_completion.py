@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,12 +40,13 @@ _loadsim | grep -- "^${{PREFIX#*=}}"
 """Runs the function with zsh's own helpers replaced by some that print: these work within the line editor only."""
 
 
-@pytest.fixture(params=sorted(SCRIPTS))
+OTHER_SHELLS = [pytest.param(each, marks=pytest.mark.nightly(part="tools")) for each in ("fish", "zsh")]
+
+
+@pytest.fixture(params=["bash", *OTHER_SHELLS])
 def complete(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Complete:
     """A function that completes the last word of a line in a shell, in a directory with a file and a directory."""
     shell = request.param
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
     script = tmp_path / "script"
     script.write_text(SCRIPTS[shell](command_tree(parser())), encoding="utf-8")
     (tmp_path / "place" / "runs dir").mkdir(parents=True)

@@ -352,7 +352,7 @@ def test_every_figure_of_score_json_is_a_name_of_a_criterion(tmp_path: Path, mod
     assert there - asked == (NO_FIGURES & there) | (undue & there if mode == "stress" else set())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     took_ms=st.lists(st.integers(1, 5000), min_size=1, max_size=60),
     outcomes=st.lists(st.sampled_from(["refused", "lost", "timeout"]), max_size=5),
@@ -407,7 +407,7 @@ def test_figures_are_numpys(
             assert result.passed == passed, (name, limit)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 1000))
 @example(7)
 def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:

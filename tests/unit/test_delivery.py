@@ -26,7 +26,7 @@ from loadsim.report.answer import full_answer
 from loadsim.report.document import to_json
 from loadsim.timinglog.merge import merge
 
-FAST = settings(deadline=None, max_examples=100)
+FAST = settings(deadline=None, max_examples=40)
 WINDOW_MS = (1000, 6000)
 DEAD = (3, 4)
 """The users of the second engine, which may die."""
@@ -95,7 +95,6 @@ def test_times_are_those_of_every_message_that_was_watched(
     assert (found.took.stddev_ms is None) == (not times_ms or math.inf in times_ms)
 
 
-@pytest.mark.slow
 def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     """IMAP is gone for 25 of 120 s for half of the users, and the other half goes on sending to them.
 
@@ -104,20 +103,20 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     down = False
 
     def fault(user: int, name: str, _: int) -> TaskFailed | None:
-        return ServerLost("refused") if down and user <= 10 and name.startswith("IMAP") else None
+        return ServerLost("refused") if down and user <= 5 and name.startswith("IMAP") else None
 
     async def outage(_: Engine, module: InMemoryDriver) -> None:
         nonlocal down
         await asyncio.sleep(51)
         down = True
-        for user in range(1, 11):
+        for user in range(1, 6):
             module.mailboxes[user].break_off(ServerLost("reset"))
         await asyncio.sleep(25)
         down = False
 
     profile = quiet(new_mail={"per_day": 50, "save_sent": False, "recipients": 2})
-    lived = live(scenario_of(tmp_path / "run", (profile, 20), day="120s"), tmp_path, fault=fault, during=outage)
-    assert lived.engine.counts.sessions_lost >= 10
+    lived = live(scenario_of(tmp_path / "run", (profile, 10), day="120s"), tmp_path, fault=fault, during=outage)
+    assert lived.engine.counts.sessions_lost >= 5
 
     begin_ns = lived.tape.told["start_ns"]
     first_ns: dict[tuple[str, int], int] = {}
@@ -132,7 +131,7 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     ]
     found = delivery(lived.log, Window(0, 120))
     assert (found.accepted, found.timed, found.undelivered) == (len(times_ms), len(times_ms), 0)
-    assert found.found >= 50
+    assert found.found >= 25
     assert found.took.p95_ms == pytest.approx(nearest_rank(times_ms, Fraction(95)), abs=0.002)
     assert found.took.max_ms == pytest.approx(max(times_ms), abs=0.002)
     assert found.took.p95_ms is not None and 10_000 < found.took.p95_ms < 60_000
@@ -212,7 +211,7 @@ def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Pa
         new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1},
     )
     lists = {"count": 2, "size": {"min": 4, "average": 4, "max": 4}}
-    lived = live(scenario_of(tmp_path / "run", (profile, 9), lists=lists), tmp_path)
+    lived = live(scenario_of(tmp_path / "run", (profile, 9), day="60s", lists=lists), tmp_path)
     workload = lived.engine.workload
     accepted = lived.mails("accepted")
     assert {mail["folder"] for mail in accepted} == {"individual", "list"}

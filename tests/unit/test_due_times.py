@@ -35,7 +35,7 @@ def due_ns(lived: Lived, user: int, kind: str = PROCESS_INBOX) -> list[int]:
 
 def test_each_read_waits_for_those_before_it(tmp_path: Path) -> None:
     """The n-th message of an Inbox is answered after n service times, counted from when the processing was due."""
-    lived = live(scenario_of(tmp_path, (READER, 2), day="600s"), tmp_path, service_s=1.0)
+    lived = live(scenario_of(tmp_path, (READER, 2), day="300s"), tmp_path, service_s=0.5)
     reads = lived.tasks("READ", user=1)[:9]
     first = due_ns(lived, 1)[0]
     assert [task["scheduled_ns"] for task in reads] == [first] * 9
@@ -52,7 +52,7 @@ def test_each_read_waits_for_those_before_it(tmp_path: Path) -> None:
 def test_time_without_a_session_is_inherited_by_what_follows(tmp_path: Path) -> None:
     """Behind a READ that lost its session, all others of the Inbox are as late by that cause as the first after it."""
     lost = {(1, "IMAP UID FETCH", 4): ServerLost("reset"), (1, "IMAP AUTHENTICATE", 1): ServerLost("reset")}
-    lived = live(scenario_of(tmp_path, (READER, 2), day="600s"), tmp_path, fault=chosen(lost))
+    lived = live(scenario_of(tmp_path, (READER, 2), day="300s"), tmp_path, fault=chosen(lost))
     reads = lived.tasks("READ", user=1)[:9]
     (failed,) = [at for at, task in enumerate(reads) if task["outcome"] == "lost"]
     down_s = [task["late_down_s"] for task in reads]
@@ -67,7 +67,7 @@ def test_time_without_a_session_is_inherited_by_what_follows(tmp_path: Path) -> 
 def test_mail_that_comes_while_the_inbox_is_read_is_not_due_before(tmp_path: Path) -> None:
     """It was in sight only then; the time before is no lateness of its READ."""
     writer = quiet(new_mail={"per_day": 40, "save_sent": False})
-    lived = live(scenario_of(tmp_path, (READER, 1), (writer, 3), day="600s"), tmp_path, service_s=3.0)
+    lived = live(scenario_of(tmp_path, (READER, 1), (writer, 3), day="300s"), tmp_path, service_s=1.5)
     reader = next(user for user in range(1, 5) if lived.tasks("READ", user=user))
     seen_ns = {mail["at_ns"] for mail in lived.mails("seen", reader)}
     starts = set(due_ns(lived, reader))
@@ -89,7 +89,7 @@ def test_the_time_of_a_forward_has_the_fetch_of_its_attachment(tmp_path: Path) -
         load_attachment="0%",
         start_state={"inbox": 5},
     )
-    lived = live(scenario_of(tmp_path, (profile, 2), day="600s"), tmp_path, service_s=0.5)
+    lived = live(scenario_of(tmp_path, (profile, 2), day="120s"), tmp_path, service_s=0.1)
     forwards = [task for task in lived.tasks("FORWARD") if task["outcome"] == "ok"]
     assert len(forwards) > 5
     for task in forwards:
@@ -141,7 +141,7 @@ FAILURES = (ServerRefused("NO", "no"), ServerLost("reset"), ServerSilent("no ans
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     rate=st.sampled_from([0.0, 0.01, 0.1, 0.5]),
@@ -170,8 +170,8 @@ def test_every_message_that_was_to_be_read_is_in_the_log(
         after_reading={"delete": "40%", "reply": "20%"},
         start_state={"inbox": 3},
     )
-    scenario = scenario_of(place, (profile, 3), day="300s", limits={"grace": grace, "drain": "5s"}, run={
-        "day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s", "seed": seed % 97,
+    scenario = scenario_of(place, (profile, 3), day="60s", limits={"grace": grace, "drain": "5s"}, run={
+        "day_length": "60s", "ramp_up": "1s", "warm_up": "0s", "window": "60s", "seed": seed % 97,
     })  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         listed_ns: dict[tuple[int, str], int] = {}

@@ -47,14 +47,13 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     """Two users write to each other, and answer half of what they read."""
     place = tmp_path_factory.mktemp("correspondence")
     profile = quiet(
-        new_mail={"per_day": 250, "save_sent": True},
+        new_mail={"per_day": 150, "save_sent": True},
         process_inbox={"per_day": 100},
         after_reading={"reply": "50%"},
     )
-    return live(scenario_of(place, (profile, 2), day="2h"), place, service_s=MEAN_MS / 1000)
+    return live(scenario_of(place, (profile, 2), day="900s"), place, service_s=MEAN_MS / 1000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
 def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
     """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
@@ -68,7 +67,7 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
     given = [len(record["commands"]) for record in lived.tasks(task)]
     took_ms = sorted(us / 1000 for us, count in zip(took_us, given, strict=True) if count == commands)
     n = len(took_ms)
-    assert n > 400
+    assert n > 250
     p95_ms = took_ms[math.ceil(0.95 * n) - 1]
     expected = erlang_quantile(commands, 0.95)
     error = math.sqrt(0.95 * 0.05 / n) / erlang_density(commands, expected)
@@ -76,14 +75,13 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
     assert abs(fmean(took_ms) / MEAN_MS - commands) < 4 * math.sqrt(commands / n)
 
 
-@pytest.mark.slow
 def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
     """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
 
     A SEND to one recipient is 5 commands of mean m: S = 5 m, E[S^2] = 30 m^2; at a load of 0.7 the mean wait is
     rate * E[S^2] / (2 (1 - 0.7)). The tolerance is 4 standard errors of 20 batch means.
     """
-    m_s, load, day_s = 0.02, 0.7, 1000
+    m_s, load, day_s = 0.02, 0.7, 400
     rate_per_s = load / (5 * m_s)
     sender = quiet(new_mail={"per_day": rate_per_s * day_s, "save_sent": False})
     lived = live(scenario_of(tmp_path, (sender, 1), (quiet(), 1), day=f"{day_s}s"), tmp_path, service_s=m_s)
@@ -95,7 +93,7 @@ def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
     batches = [fmean(waits_s[at * size : (at + 1) * size]) for at in range(20)]
     expected_s = rate_per_s * 30 * m_s**2 / (2 * (1 - load))
     assert abs(fmean(batches) - expected_s) < 4 * stdev(batches) / math.sqrt(20)
-    assert stdev(batches) / math.sqrt(20) < expected_s / 8  # the check has teeth
+    assert stdev(batches) / math.sqrt(20) < expected_s / 6  # the check has teeth
     for task in sent:
         late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
         assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) * 1e-9, abs=1e-8)
@@ -302,10 +300,9 @@ def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
-@pytest.mark.slow
 def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
     """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
     profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})
-    lived = live(scenario_of(tmp_path, (profile, 3), day="8h"), tmp_path, service_s=0)
+    lived = live(scenario_of(tmp_path, (profile, 3), day="120s"), tmp_path, service_s=0)
     assert len(lived.tape.tasks) > 100
     assert all(task["scheduled_ns"] == task["started_ns"] == task["ended_ns"] for task in lived.tape.tasks)

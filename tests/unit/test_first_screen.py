@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from health_samples import sample
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
 
@@ -305,6 +305,7 @@ limits = st.sampled_from([{"max": 10.0}, {"below": 10.0}, {"min": 10.0}, {"min":
 figures = st.one_of(st.none(), st.just(float("inf")), st.floats(0, 20), st.sampled_from([9.96, 10.0, 10.04]))
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from(["READ", "SEND", "MOVE"]), limits, figures, st.booleans()), max_size=8))
 def test_no_miss_is_hidden(drawn: list[tuple[str, dict[str, float], float | None, bool]]) -> None:
     """A row is met only if all its tasks meet it, and each missed criterion is in the list of missed ones."""

@@ -131,7 +131,7 @@ def test_the_embedded_server(embedded_server: StartEmbedded) -> None:
     assert found["smtp_greeting"] and found["smtp_extensions"]
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["none", "starttls", "implicit"])
 def test_dovecot_and_postfix(tls: str, dovecot_postfix: StartDovecotPostfix) -> None:
     """They say their names, with TLS too."""

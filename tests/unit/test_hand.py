@@ -15,7 +15,7 @@ from loadsim.model.scenario import load_scenario
 
 
 @given(st.integers(1, 3000), st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 def test_everybody_is_dealt_to_one_engine(users: int, data: st.DataObject) -> None:
     """However many users and engines: as many to each, and of any run of users (those on lists, say) as many, too.
 

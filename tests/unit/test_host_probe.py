@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
@@ -130,7 +130,7 @@ def test_this_machine_has_pressure_where_the_kernel_has_it() -> None:
     assert set(kernel_pressure()) == {path.name for path in Path("/proc/pressure").glob("*")} & PRESSURE.keys()
 
 
-@pytest.mark.skipif(not kernel_pressure(), reason="this kernel has no pressure stall information")
+@pytest.mark.nightly(part="tools")
 def test_pressure_is_that_of_the_kernel_over_the_same_interval() -> None:
     """More processes than cores make threads wait. The stalls lie between those of two readings around ours.
 
@@ -182,7 +182,8 @@ def test_the_most_that_settings_allow_fits_into_a_sample() -> None:
     unused = {"network_busy_share"} | {f"quota_{each}" for each in ("cores", "busy_share", "throttled_share")}
     unused |= {"quota_throttled_cores", "server_cores", "server_core_sets", "server_cores_busy_share"}
     unused |= {"server_cores_steal_share", "server_cores_taken_by_others"}
-    assert len(others | unused) + len(disk) * MOST_DISKS + groups + MOST_CORES == 149 <= MOST_FIGURES
+    unused |= {"others_cpu_cores"}  # absent where reading all processes takes too long for each sample
+    assert len(others | unused) + len(disk) * MOST_DISKS + groups + MOST_CORES == 150 <= MOST_FIGURES
 
 
 def test_each_core_is_as_busy_as_psutil_says() -> None:
@@ -260,6 +261,7 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], expected: str)
 # --- disks ------------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=30)
 @given(before=DISK, grown=st.lists(st.integers(0, 2**31), min_size=11, max_size=11), passed_ms=st.integers(1, 10**6))
 def test_times_that_begin_again_at_32_bits_change_no_figure(
     before: DiskCounters, grown: list[int], passed_ms: int
@@ -274,6 +276,7 @@ def test_times_that_begin_again_at_32_bits_change_no_figure(
     assert disk_figures(printed(before), printed(after), passed_ms) == disk_figures(before, after, passed_ms)
 
 
+@settings(max_examples=30)
 @given(before=DISK, after=DISK, passed_ms=st.floats(1, 1e6))
 def test_a_disk_that_was_replaced_has_no_figures(before: DiskCounters, after: DiskCounters, passed_ms: float) -> None:
     """Counters that decreased give none, and no figure is ever negative."""

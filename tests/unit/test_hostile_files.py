@@ -28,8 +28,6 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
-pytestmark = pytest.mark.slow
-
 Capture = pytest.CaptureFixture[str]
 SOFTWARE = build_fingerprint()
 
@@ -325,7 +323,7 @@ MORE = [("client", key) for key in ("think", "source_addresses", "submission", "
 ]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.sampled_from([*paths(SOUND), *MORE]), VALUES), min_size=1, max_size=3))
 def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     """A scenario with any values is read, or refused in one line."""
@@ -343,7 +341,7 @@ def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     refused(written(yaml.dump(document, allow_unicode=False)))
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from([".".join(map(str, path)) for path in paths(SOUND)]), value=VALUES, more=st.text(max_size=5))
 def test_any_setting(key: str, value: Any, more: str) -> None:
     """Settings with any values are taken, or refused in one line."""
@@ -361,7 +359,7 @@ def line_of(kind: str, about: Any) -> bytes:
     return json.dumps({kind: about}, default=str).encode() + b"\n"
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=120)
 @given(kind=KINDS, about=LINES, table=st.sampled_from([FROM_A_WORKER, FROM_A_MEMBER, TO_A_MEMBER, FROM_A_PREPARER]))
 def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Sequence[type[Message]]) -> None:
     """Each kind of line, with anything in it, is what it should be, or refused on one line."""
@@ -373,7 +371,7 @@ def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Sequenc
         assert type(found) in table
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 @given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
 def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
     """Any bytes are a line of the control protocol or of a link, or a `ValueError`."""

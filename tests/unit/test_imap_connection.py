@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
 from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, SkippingLoop, certificate, playing, skip
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
@@ -699,7 +700,7 @@ def test_starttls_secures_the_session(localhost: tuple[Path, ssl.SSLContext]) ->
 
 def test_starttls_secures_the_session_on_uvloop(localhost: tuple[Path, ssl.SSLContext]) -> None:
     """The same on the other event loop."""
-    secured(pytest.importorskip("uvloop").new_event_loop, localhost)
+    secured(uvloop.new_event_loop, localhost)
 
 
 def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
@@ -788,7 +789,7 @@ def test_data_in_the_clear_behind_starttls_is_refused(
     injected: bytes, loop: str, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """What somebody put behind the server's OK is not taken for the server's word in TLS (CVE-2011-0411)."""
-    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    factory = None if loop == "asyncio" else uvloop.new_event_loop
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -34,8 +32,6 @@ from loadsim.protocols.imap.responses import Response
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
-
-pytestmark = pytest.mark.slow
 
 LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
@@ -407,14 +403,14 @@ def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
     assert len(failure.line) <= 200
 
 
-def test_a_thousand_codes_are_one_kind() -> None:
+def test_many_codes_are_one_kind() -> None:
     """Invented codes do not add kinds."""
     kinds = set()
 
     async def main() -> None:
         numbers = iter(range(10**6))
         connection, _, _ = connected(lambda _: [(0, b"TAG NO [CODE%d] x\r\n" % next(numbers))])
-        for _ in range(1000):
+        for _ in range(100):
             failure, _ = await ending(connection.send("NOOP"))
             assert isinstance(failure, ServerRefused)
             kinds.add(failure.kind)
@@ -435,29 +431,6 @@ def in_inbox(answers: Sequence[bytes], offered: set[str]) -> tuple[ImapMailbox, 
     session.connection, session.offered = connection, frozenset(offered)
     session.open, session.validity[INBOX], session.count = INBOX, 7, 3
     return ImapMailbox(session), connection
-
-
-def peak_bytes(
-    call: Callable[[ImapMailbox], Coroutine[Any, Any, object]], answers: Sequence[bytes], *offered: str
-) -> int:
-    """The most memory that a call takes, which may be refused."""
-    peak = 0
-
-    async def main() -> None:
-        nonlocal peak
-        box, _ = in_inbox(answers, set(offered))
-        tracemalloc.start()
-        try:
-            with suppress(ServerRefused):
-                await call(box)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        box.abandon()
-        await asyncio.sleep(1)
-
-    run(main)
-    return peak
 
 
 @pytest.mark.parametrize(
@@ -492,16 +465,11 @@ def test_a_greeting_that_is_none_fails_the_log_on(greeting: bytes, kind: str, mo
     run(main)
 
 
-def test_sets_in_answers_are_not_expanded() -> None:
-    """COPYUID of a million messages, and hundreds of sets of a million: kilobytes."""
-    copied = b"TAG OK [COPYUID 7 1:999999 1:999999] done\r\n"
-    assert peak_bytes(lambda box: box.copy([REF], "Sent"), [copied], "UIDPLUS") < 100_000
-    found = b"* ESEARCH" + b" ALL 1:999999" * 60 + b"\r\n* ESEARCH ALL 1:4294967295\r\nTAG OK\r\n"
-    assert peak_bytes(lambda box: box.expunge([REF]), [found]) < 100_000
-
-
 def test_sets_in_answers_are_judged() -> None:
-    """COPYUID must name all that was to be copied; messages that others marked must not be expunged."""
+    """COPYUID must name all that was to be copied; messages that others marked must not be expunged.
+
+    Sets of billions of messages are judged by their ranges: to go through one raises `ProtocolError`.
+    """
 
     async def main() -> None:
         refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
@@ -509,6 +477,7 @@ def test_sets_in_answers_are_judged() -> None:
             (b"5:6,9", True),
             (b"9,6,5", True),
             (b"1:4294967295", True),
+            (b"6:4294967295", False),
             (b"5:6", False),
             (b"10", False),
         ):
@@ -523,6 +492,8 @@ def test_sets_in_answers_are_judged() -> None:
             (b"ESEARCH ALL 5:6,9", 0),
             (b"SEARCH 5 7 8", 2),
             (b"ESEARCH ALL 1:9", 6),
+            (b"ESEARCH ALL 1:4294967295", 4_294_967_292),
+            (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
         ):
             box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", b"TAG OK\r\n"], set())
             if others:
@@ -699,7 +670,7 @@ SENT: Sequence[tuple[str, tuple[bytes | Literal, ...]]] = [
 ]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(reactions(), max_size=8), st.lists(st.sampled_from(SENT), min_size=1, max_size=5))
 def test_every_command_ends(script: list[Said | None], sent: list[tuple[str, tuple[bytes | Literal, ...]]]) -> None:
     """Each within its own limit from when it is sent: at most one limit for each that it has to wait for."""
@@ -749,7 +720,7 @@ CALLS: Sequence[Callable[[ImapMailbox], Coroutine[Any, Any, object]]] = [
 ]
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     greeting=reactions(),
     script=st.lists(reactions(), max_size=20),

@@ -238,7 +238,7 @@ def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
     asyncio.run(run())
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
 def test_any_split_gives_the_same_responses_with_literals_beside(
     monkeypatch: pytest.MonkeyPatch, sent: list[tuple[bytes, Response | None]], places: list[int]
@@ -253,7 +253,7 @@ def test_any_split_gives_the_same_responses_with_literals_beside(
     assert wire.taken_bytes == len(stream)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,2}\Z"), st.binary(max_size=300), min_size=1, max_size=4),
     st.lists(st.integers(0, 2000)),

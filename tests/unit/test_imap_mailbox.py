@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Ear, Peer, playing
-from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
@@ -92,7 +92,7 @@ def dovecot_site(dovecot_postfix: StartDovecotPostfix) -> Site:
     return Site(dovecot_postfix(ACCOUNTS), iter(ACCOUNTS))
 
 
-@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(params=SITES)
 def site(request: pytest.FixtureRequest) -> Site:
     """Each server in turn."""
     found = request.getfixturevalue(f"{request.param}_site")
@@ -220,7 +220,7 @@ def test_what_is_done_is_what_lies_there(site: Site) -> None:
     assert site.witness(account, "Deleted Items")[0] == ("", message(0, "m0"))
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
     """$Forwarded is a keyword: only servers that allow keywords keep it (the embedded one does not)."""
     account = dovecot_site.user()
@@ -852,7 +852,7 @@ def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
 # --- without a server ---
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["arrive", "arrive", "leave", "open", "fetch", "remove"]), max_size=40))
 def test_each_arrival_is_announced_once(events: list[str]) -> None:
     """Whatever happens in whatever order: announcements add up to what arrived, where UIDs have no gaps."""
@@ -934,8 +934,7 @@ def test_html_is_the_text_where_there_is_no_other() -> None:
     assert [each.name for each in structure.attachments] == ["1"]
 
 
-@pytest.mark.slow
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=60) | st.from_regex(rb"(=\?[a-z0-9-]{0,9}\?[qb]\?[ -~]{0,9}\?=){1,3}"))
 def test_any_subject_has_a_text(raw: bytes) -> None:
     """Encoded words that are none stay as they are; nothing raises."""

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_dialogue import DIALOGUE, cut
-from mailservers import StartDovecotPostfix, StartEmbedded
+from mailservers import SITES, StartDovecotPostfix, StartEmbedded
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account, Endpoint
@@ -40,7 +40,7 @@ from loadsim.protocols.imap.responses import (
 from loadsim.protocols.imap.values import DEEPEST
 from loadsim.protocols.imap.wire import Wire
 
-quick = settings(deadline=None, max_examples=150)
+quick = settings(deadline=None, max_examples=50)
 
 
 # The answers of RFC 9051 section 8 and of the sections that the comments name, in this project's values.
@@ -198,7 +198,7 @@ def swallow(stream: bytes, places: Sequence[int]) -> None:
         return
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_mutated_answers_raise_the_protocol_error_only(data: st.DataObject) -> None:
     """Valid streams with bytes changed, dropped or doubled: no other exception ever."""
@@ -215,7 +215,7 @@ def test_mutated_answers_raise_the_protocol_error_only(data: st.DataObject) -> N
     swallow(bytes(stream), data.draw(st.lists(st.integers(0, 500), max_size=5)))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.sampled_from(
@@ -425,7 +425,7 @@ def dovecot(dovecot_postfix: StartDovecotPostfix) -> Endpoint:
     return with_a_message(dovecot_postfix(ACCOUNTS).services.imap)
 
 
-@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(params=SITES)
 def server(request: pytest.FixtureRequest) -> Endpoint:
     """Each IMAP server in turn, with one user, and one message in their Inbox."""
     found = request.getfixturevalue(request.param)

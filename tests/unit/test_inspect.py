@@ -123,7 +123,7 @@ def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -
     assert not vouched(EVIDENCE, f"b@{DOMAIN}.evil.test", right[1], DOMAIN)
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_a_report_of_postfix_s_own(dovecot_postfix: StartDovecotPostfix) -> None:
     """Postfix accepts mail for a mailbox that Dovecot no longer has, and returns it."""
     accounts = numbered_accounts(2)

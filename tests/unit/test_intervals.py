@@ -20,8 +20,6 @@ from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
 from loadsim.model.terms import Window
 
-pytestmark = pytest.mark.slow
-
 SIMULATED = 100
 WINDOW_S = 3600
 P95 = NormalDist().inv_cdf(0.95)

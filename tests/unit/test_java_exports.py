@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 from base64 import urlsafe_b64decode
 from pathlib import Path
@@ -172,7 +170,7 @@ def test_the_script_is_a_shell_script() -> None:
     assert "enableVirtualHosting>false<" in script
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None and os.environ.get("CI") != "true", reason="needs openssl")
+@pytest.mark.system
 def test_the_token_of_webadmin_is_signed(tmp_path: Path) -> None:
     """The public key that James gets verifies the token (RFC 7515), and the private key is gone."""
     layout = JamesLayout(tmp_path)

@@ -24,9 +24,7 @@ from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import INSTANTS, NAMED_COMMAND, NAMED_TASK, NAMES, NEVER, placed_us
 from loadsim.timinglog.writer import TimingLogWriter
 
-pytestmark = pytest.mark.slow
-
-FEW = settings(deadline=None, max_examples=50)
+FEW = settings(deadline=None, max_examples=25)
 
 Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]
 
@@ -121,7 +119,7 @@ def test_a_log_in_parts_says_what_it_says_as_a_whole(
         assert (decoded(log), summarise([log], commands=True).score) == expected
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
 def test_a_report_in_parts_says_what_it_says_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, mode: str

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import io
 import re
-import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_snapshots import WORK
+from patience import PATIENCE_S
 from rich.console import Console
-from terminals import Terminal
+from stderr_terminal import terminal_on_stderr
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live_view import Screenful, sentence
+from loadsim.cli.run_view import RunView
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
 from loadsim.model.records import FAILURES
@@ -172,6 +175,7 @@ def test_every_phase_after_the_work_says_what_is_done(scenario: Scenario, phase:
     assert re.search("[a-z]", lines[phase][-1])
 
 
+@settings(max_examples=30)
 @given(columns=st.integers(10, 200), encoding=st.sampled_from(["utf-8", "ascii"]))
 def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, encoding: str) -> None:
     """However narrow it is; at most 110 columns are taken, and a terminal that knows only ASCII gets no other sign."""
@@ -179,6 +183,7 @@ def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, en
     assert max(map(len, lines)) <= min(columns, 110)
 
 
+@settings(max_examples=30)
 @given(columns=st.integers(11, 200))
 def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
     """A narrow terminal has fewer columns on the tasks, down to what was done: 12 for 1234 would be a wrong figure."""
@@ -310,70 +315,58 @@ def test_a_plain_line_says_how_the_generator_is() -> None:
 
 # --- terminals ----------------------------------------------------------------------------------------------------
 
-SHOWING = """
-import sys
-from contextlib import closing
-from loadsim.cli.run_view import RunView
-from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import load_scenario
-with closing(RunView(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv)) as view:
-    view.stage("load")
-    for second in range(3):
-        print("next", flush=True)
-        sys.stdin.readline()
-        tasks = {"READ": {"ok": 5, "lost": 1}}
-        view.snapshot(LiveSnapshot("work", float(second), 200, 199 - second, tasks, 0, 1, 0.0), {})
-"""
-"""Shows three snapshots, each when it is told to, and says so beforehand."""
+
+def snapshots(count: int) -> Iterator[LiveSnapshot]:
+    """Snapshots with a user fewer each."""
+    for second in range(count):
+        yield LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0)
 
 
 def shown(
-    place: Path, *arguments: str, columns: int = 80, narrower: int | None = None, lines: int = 30, **env: str
+    scenario: Scenario,
+    *,
+    quiet: bool = False,
+    columns: int = 80,
+    narrower: int | None = None,
+    lines: int = 30,
+    **env: str,
 ) -> str:
     """What a terminal gets of three snapshots; it is made `narrower` after the second."""
-    scenario_of(place, (QUIET, 200), day="300s")
-    terminal = Terminal([sys.executable, "-c", SHOWING, str(place / "scenario.yaml"), *arguments], columns, env, lines)
-    process = terminal.process
-    assert process.stdin is not None and process.stdout is not None
-    for second in range(3):
-        assert process.stdout.readline() == "next\n"
-        if second == 2 and narrower is not None:
-            terminal.read("95th")  # what is drawn from now on is drawn on a narrower one
-            terminal.resize(narrower)
-        process.stdin.write("\n")
-        process.stdin.flush()
-    terminal.read()
-    status = process.wait()
-    terminal.close()
-    assert status == 0
+    with terminal_on_stderr(columns, lines, **env) as terminal, closing(RunView(scenario, quiet=quiet)) as view:
+        view.stage("load")
+        for second, snapshot in enumerate(snapshots(3)):
+            if second == 2 and narrower is not None:
+                terminal.read("95th")  # what is drawn from now on is drawn on a narrower one
+                terminal.resize(narrower)
+            view.snapshot(snapshot, {})
     return terminal.seen
 
 
-def test_a_terminal_is_drawn_on_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_terminal_is_drawn_on_and_left_as_it_was(scenario: Scenario) -> None:
     """The cursor is hidden meanwhile and shown again; the last screen is wiped away."""
-    seen = shown(tmp_path)
+    seen = shown(scenario)
     assert "of 200 on" in seen and "\x1b[31m" in seen
     assert seen.rindex("\x1b[?25l") < seen.rindex("of 200 on") < seen.rindex("\x1b[?25h")
     assert seen.rstrip().endswith("\x1b[2K")
 
 
-def test_a_low_terminal_shows_what_matters_most(tmp_path: Path) -> None:
+def test_a_low_terminal_shows_what_matters_most(scenario: Scenario) -> None:
     """The last lines are never drawn, not even at the end, when they would stay."""
-    seen = shown(tmp_path, lines=6)
+    seen = shown(scenario, lines=6)
     assert "of 200 on" in seen and "..." in seen
     assert "READ" not in seen
 
 
-def test_no_color(tmp_path: Path) -> None:
+def test_no_color(scenario: Scenario) -> None:
     """With NO_COLOR set there is a screen, and no colour in it."""
-    seen = shown(tmp_path, NO_COLOR="1")
+    seen = shown(scenario, NO_COLOR="1")
     assert "of 200 on" in seen
     assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|38;[25];\d+)[;m]", seen)
 
 
-def test_a_terminal_that_was_resized_is_drawn_anew(tmp_path: Path) -> None:
+def test_a_terminal_that_was_resized_is_drawn_anew(scenario: Scenario) -> None:
     """The next screen begins on an empty terminal, and fits."""
-    seen = shown(tmp_path, columns=120, narrower=40)
+    seen = shown(scenario, columns=120, narrower=40)
     before, cleared, after = seen.rpartition("\x1b[2J\x1b[H")
     assert cleared and "of 200 on" in before
     drawn_again = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", after)
@@ -381,29 +374,26 @@ def test_a_terminal_that_was_resized_is_drawn_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": "unknown"}])
-def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path, env: dict[str, str]) -> None:
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines(scenario: Scenario, env: dict[str, str]) -> None:
     """As where standard error is no terminal at all: no sequence of control signs."""
-    seen = shown(tmp_path, **env)
+    seen = shown(scenario, **env)
     assert seen.splitlines() == ["window: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages in transit"]
 
 
-def test_a_terminal_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:
-    """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest at last."""
-    scenario_of(tmp_path, (QUIET, 200), day="300s")
-    showing = SHOWING.replace("range(3)", "range(300)")
-    terminal = Terminal([sys.executable, "-c", showing, str(tmp_path / "scenario.yaml")])
-    process = terminal.process
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("\n" * 300)
-    process.stdin.flush()
-    assert [process.stdout.readline() for _ in range(300)] == ["next\n"] * 300
-    terminal.read()
-    assert process.wait() == 0
-    terminal.close()
+def test_a_terminal_that_takes_nothing_holds_up_nobody(scenario: Scenario) -> None:
+    """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest last."""
+    with terminal_on_stderr() as terminal:
+        with closing(RunView(scenario, quiet=False)) as view:
+            view.stage("load")
+            for snapshot in snapshots(300):
+                view.snapshot(snapshot, {})
+            reader = threading.Thread(target=terminal.read, args=("-100 of 200 on",))
+            reader.start()
+        reader.join(PATIENCE_S)
     assert "-100 of 200 on" in terminal.seen
     assert terminal.seen.count("of 200 on") < 300
 
 
-def test_quiet_is_quiet(tmp_path: Path) -> None:
+def test_quiet_is_quiet(scenario: Scenario) -> None:
     """Not a sign on the terminal."""
-    assert shown(tmp_path, "quiet") == ""
+    assert shown(scenario, quiet=True) == ""

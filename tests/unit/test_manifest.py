@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import DOMAIN, StartEmbedded, logged_on, numbered_accounts
+from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accounts
 from provisioning import FOREIGN, USERS, WANTED_FOLDERS, Lab, lab_maker, quoted, with_steps
 
 from loadsim.cli import main
@@ -144,6 +144,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(
     st.binary(max_size=200)
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
@@ -187,7 +188,7 @@ def test_the_key_is_never_shown(tmp_path: Any) -> None:
 # --- in mailboxes -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=SITES)
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:

@@ -25,8 +25,6 @@ from loadsim.monitor.server_discovery import ServerPlace, addresses_of, find_ser
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
-SEVERAL_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
-
 FIRST = {
     "/proc/stat": (
         "cpu  300 20 100 1000 40 5 15 10 7 0\n"
@@ -148,11 +146,7 @@ def test_names_stand_for_addresses() -> None:
 def test_listening_sockets_are_found_by_address_and_port(bound: str, asked: str, found: bool) -> None:
     """By the inode that the kernel shows for the socket; who listens everywhere listens here."""
     family = socket.AF_INET6 if ":" in bound else socket.AF_INET
-    try:
-        listener = socket.create_server((bound, 0), family=family)
-    except OSError:
-        pytest.skip("no IPv6 here")
-    with closing(listener):
+    with closing(socket.create_server((bound, 0), family=family)) as listener:
         port = listener.getsockname()[1]
         inode = os.fstat(listener.fileno()).st_ino
         assert (inode in listening([ip_address(asked)], port)) is found
@@ -234,7 +228,7 @@ os.kill(-1, 9)
 """A first process that listens, and has a child that works; it asks from within, and says how to ask from outside."""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces of processes")
+@pytest.mark.system
 def test_a_server_that_is_the_first_process_of_its_container_is_found() -> None:
     """With its children; but loadsim that descends from the first process takes it for an init, as on any machine."""
     namespaces = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--")
@@ -293,7 +287,7 @@ def test_one_core_is_refused() -> None:
         split([3], 1)
 
 
-@SEVERAL_CORES
+@pytest.mark.system
 def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
     """Children that the server starts meanwhile stay with it; afterwards everybody may run anywhere again."""
     own = os.sched_getaffinity(0)
@@ -308,7 +302,7 @@ def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
     assert server.cpus() == [own] * 3
 
 
-@SEVERAL_CORES
+@pytest.mark.system
 def test_a_process_gets_back_what_it_had_itself(server: Server) -> None:
     """A child that had been confined by somebody else is so again, whatever its parent may do."""
     own = os.sched_getaffinity(0)
@@ -318,7 +312,7 @@ def test_a_process_gets_back_what_it_had_itself(server: Server) -> None:
     assert server.cpus() == [own, {max(own)}]
 
 
-@SEVERAL_CORES
+@pytest.mark.system
 def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
     """However the run ends."""
     own = os.sched_getaffinity(0)
@@ -327,7 +321,7 @@ def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
     assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
 
 
-@SEVERAL_CORES
+@pytest.mark.system
 def test_without_permission_only_the_generator_is_pinned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an ordinary user beside root's server: the others stay where they are, and the generator goes back."""
     own, set_affinity = os.sched_getaffinity(0), os.sched_setaffinity
@@ -347,7 +341,7 @@ def test_without_permission_only_the_generator_is_pinned(server: Server, monkeyp
     assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
 
 
-@SEVERAL_CORES
+@pytest.mark.system
 def test_beside_processes_that_cannot_be_seen_the_generator_is_pinned() -> None:
     """Whether the server shares its cores is unknown."""
     own = os.sched_getaffinity(0)

@@ -125,7 +125,7 @@ def judged(place: Path, **options: Any) -> Summary:
 # --- the axis -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     begun_s=st.floats(-500, 40).map(lambda value: round(value, 3)),
     epoch_ns=st.integers(1, 2**60),
@@ -589,7 +589,7 @@ def test_hostile_samples_are_refused(tmp_path: Path) -> None:
             read_log(write_sample(tmp_path / f"{number}.tlog", health=[sample]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     samples=st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62)), max_size=4),
     epoch_ns=st.integers(-(2**62), 2**62),

@@ -166,6 +166,7 @@ def test_a_signal_ends_the_last_export(tmp_path: Path, capsys: pytest.CaptureFix
         kept_signals(),
         otlp_receiver(lambda: os.kill(os.getpid(), signal.SIGINT) if metrics.state.summary else None) as receiver,
     ):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has another
         with (
             ended_by_signals(),
             sent_metrics(receiver.url, lambda: metrics.state, interval_s=NEVER_S, timeout_s=NEVER_S),

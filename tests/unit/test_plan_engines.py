@@ -113,7 +113,7 @@ def profiles(draw: st.DrawFn) -> dict[str, Any]:
 def runs(draw: st.DrawFn) -> dict[str, Any]:
     """Days as long as in the profile, and compressed ones; several of them, and parts of one."""
     day, length = draw(
-        st.sampled_from([("8h", {}), ("8h", {"duration": "3h"}), ("60s", {"days": 2}), ("10s", {"duration": "7s"})])
+        st.sampled_from([("8h", {"duration": "20m"}), ("60s", {"days": 2}), ("10s", {"duration": "7s"}), ("60s", {})])
     )
     return {
         "day_length": day,
@@ -122,7 +122,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     } | length
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(
     profile=st.tuples(profiles(), profiles()),
     users=st.tuples(st.integers(1, 5), st.integers(2, 5)),
@@ -161,13 +161,12 @@ def test_what_is_due_at_the_end_of_a_round_is_done_in_the_same_order_everywhere(
         process_inbox={"per_day": 40_000, "read_note_delay": {"min": half, "average": half, "max": half}},
         after_reading={"reply": "50%"},
     )
-    run = {"day_length": "1s", "duration": "4ms", "warm_up": "0s", "window": "4ms"}
+    run = {"day_length": "1s", "duration": "2ms", "warm_up": "0s", "window": "2ms"}
     scenario = scenario_of(tmp_path, (profile, 6), run=run)
     alone = to_json(make_plan(scenario))
-    assert alone["tasks"]["READ"] > 300
-    assert alone["tasks"]["REPLY"] > 100
-    for engines in (2, 6):
-        assert str(in_threads(scenario, engines)) == str(alone)
+    assert alone["tasks"]["READ"] > 150
+    assert alone["tasks"]["REPLY"] > 50
+    assert str(in_threads(scenario, 3)) == str(alone)
 
 
 def test_mail_arrives_at_the_end_of_the_next_round(tmp_path: Path) -> None:
@@ -184,13 +183,13 @@ def test_mail_arrives_at_the_end_of_the_next_round(tmp_path: Path) -> None:
 @cache
 def shipped() -> Scenario:
     """The three profiles in a day of two minutes, with mail all the time."""
-    return load_scenario("quickstart", ["lists.count=2"])
+    few = [f"topology.{at}.users=2" for at in range(3)]
+    return load_scenario("quickstart", [*few, "lists.count=2", "lists.size={min: 1, average: 2, max: 3}"])
 
 
 def test_processes_make_the_same_plan() -> None:
-    """One, two and three of them."""
-    alone, two, three = (str(to_json(make_plan(shipped(), engines))) for engines in (1, 2, 3))
-    assert alone == two
+    """One and three of them; `in_threads` has the other numbers."""
+    alone, three = (str(to_json(make_plan(shipped(), engines))) for engines in (1, 3))
     assert alone == three
 
 
@@ -225,15 +224,18 @@ class Murderous:
         return heard
 
 
+KILLED, STOPPED = "was ended by signal 9", "was stopped, and not continued within 0.6 s"
+
+
 @pytest.mark.parametrize(
-    ("sent", "says"),
+    ("victim", "before", "sent", "says"),
     [
-        (signal.SIGKILL, "was ended by signal 9"),
-        (signal.SIGSTOP, "was stopped, and not continued within 0.6 s"),
+        (0, True, signal.SIGKILL, KILLED),
+        (1, False, signal.SIGKILL, KILLED),
+        (0, False, signal.SIGSTOP, STOPPED),
+        (1, True, signal.SIGSTOP, STOPPED),
     ],
 )
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("victim", [0, 1])
 def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
     victim: int, before: bool, sent: signal.Signals, says: str
 ) -> None:
@@ -370,9 +372,9 @@ sys.exit(cli.main(["plan", "medium", "--engines", "3"]))
 """`loadsim plan` for a long time; it tells the processes of its engines when there is work under way."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_whatever_ends_a_plan_no_process_is_left(number: signal.Signals) -> None:
-    """Ctrl-C, SIGTERM and SIGKILL: every engine ends, too."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_of_an_ended_plan_is_left(number: signal.Signals) -> None:
+    """Every engine ends with the plan. `test_bad_input.py` has Ctrl-C, which is handled as SIGTERM is."""
     with subprocess.Popen([sys.executable, "-c", PLANNING], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as plan:
         assert plan.stdout is not None
         engines = [os.pidfd_open(int(pid)) for pid in plan.stdout.readline().split()]

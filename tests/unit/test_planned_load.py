@@ -39,6 +39,7 @@ from loadsim.report.document import Table
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog
+from loadsim.users.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,7 @@ def test_engines_count_together(tmp_path: Path) -> None:
     assert {task: in_all[task] for task in counts} == counts
 
 
-def virtual(place: Path, seed: int = 1, users: int = 20, **keys: Any) -> Scenario:
+def virtual(place: Path, seed: int = 1, users: int = 6, **keys: Any) -> Scenario:
     """Return a day in two minutes of Medium users on the in-memory server."""
     run = {"day_length": "120s", "ramp_up": "1s", "warm_up": "12s", "window": "108s", "seed": seed}
     return scenario_of(place, ({"from": "loadsim-5.5/medium"}, users), run=run, **keys)
@@ -220,17 +221,16 @@ def test_another_program_or_scenario_plans_for_itself(tmp_path: Path, cache: Pat
     assert cached(other, "loadsim 1") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"null", b"{}", b"[" * 10**6])
-def test_a_damaged_file_is_planned_again(tmp_path: Path, cache: Path, content: bytes) -> None:
-    """And is whole afterwards."""
+def test_a_damaged_file_is_planned_again(tmp_path: Path, cache: Path) -> None:
+    """The file is whole afterwards."""
     scenario, lines = virtual(tmp_path), list[str]()
-    load = PlannedLoad(120.0, {"READ": (1,)})
-    keep(scenario, "loadsim 1", load)
+    keep(scenario, "loadsim 1", PlannedLoad(120.0, {"READ": (1,)}))
     file = cache / f"{scenario.digest()}.json"
     document = json.loads(file.read_text())
-    for damaged in (content, json.dumps(document | {"planned_load": {"duration_s": 120}}).encode()):
+    without_tasks = json.dumps(document | {"planned_load": {"duration_s": 120}}).encode()
+    for damaged in (b"", b"{", b"\xff", b"[]", b"null", b"{}", b"[" * 10**6, without_tasks):
         file.write_bytes(damaged)
-        assert cached(scenario, "loadsim 1") is None
+        assert cached(scenario, "loadsim 1") is None, damaged[:20]
     assert said(lines, scenario) == cached(scenario, "loadsim 1") == make_plan(scenario).tally.load()
     assert lines == []
 
@@ -245,7 +245,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path)
 
 def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So whoever has no time before a common start plans beforehand."""
-    scenario = virtual(tmp_path)
+    scenario = virtual(tmp_path, users=12, weights=dict.fromkeys(TASKS, 0) | {"READ": 1})  # no remedy is planned
     assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
     assert cached(scenario, build_fingerprint()) == make_plan(scenario).load()
 
@@ -466,10 +466,10 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
     return summarise([live(scenario, place, header=header, **options).log])
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> None:
     """Within a per cent, with 20 ms a command in a day of two minutes; the verdict does not complain."""
-    scenario = virtual(tmp_path, seed)
+    scenario = virtual(tmp_path, seed, users=12)
     score = answered(scenario, tmp_path).score
     assert score["load"]["share"] == pytest.approx(1, abs=0.01)
     assert score["verdict"]["reasons"] == []
@@ -477,7 +477,7 @@ def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> 
 
 def test_mail_that_is_lost_is_load_that_is_not_made(tmp_path: Path) -> None:
     """A server that loses all mail has nothing to read but what lay there, and nothing in the log failed for it."""
-    scenario = virtual(tmp_path)
+    scenario = virtual(tmp_path, users=20)
 
     def losing(module: InMemoryDriver) -> InMemoryDriver:
         module.post = lambda mail, users: None

@@ -78,9 +78,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return installed
 
 
-def looking(place: Path, per_day: float = 200, users: int = 2, **keys: Any) -> Scenario:
+def looking(place: Path, per_day: float = 40, users: int = 2, **keys: Any) -> Scenario:
     """A scenario whose users only do the plug-in's task."""
-    return scenario_of(place, (quiet(tasks={"LOOK AROUND": {"per_day": per_day}}), users), **keys)
+    return scenario_of(place, (quiet(tasks={"LOOK AROUND": {"per_day": per_day}}), users), day="60s", **keys)
 
 
 def look(tmp_path: Path, **options: Any) -> Lived:
@@ -91,11 +91,11 @@ def look(tmp_path: Path, **options: Any) -> Lived:
 
 
 def test_it_is_done_at_the_profiles_rate(install: Install, tmp_path: Path) -> None:
-    """A Poisson process: 2 users, 200 a day each, and a standard deviation of 20."""
+    """A Poisson process: 2 users, 40 a day each, and a standard deviation of 9."""
     install()
     lived = look(tmp_path)
     done = lived.tasks("LOOK AROUND")
-    assert abs(len(done) - 400) < 5 * math.sqrt(400)
+    assert abs(len(done) - 80) < 5 * math.sqrt(80)
     assert {task["outcome"] for task in done} == {"ok"}
     taken_ns = [task["ended_ns"] - task["started_ns"] for task in done]
     assert sum(taken_ns) / len(taken_ns) > 3 * 15_000_000, "its three commands take 20 ms each on average"
@@ -109,7 +109,7 @@ def test_its_draws_are_the_same_in_each_run(install: Install, tmp_path: Path) ->
     runs = []
     for service_s in (0.020, 0.300):
         install("noted = []\n" + noting)
-        live(looking(tmp_path / "scenario", per_day=50), tmp_path, service_s=service_s)
+        live(looking(tmp_path / "scenario", per_day=20), tmp_path, service_s=service_s)
         runs.append(sorted(sys.modules["other"].noted))
     assert runs[0] == runs[1]
     assert len({folder for _, _, folder in runs[0]}) == 3
@@ -130,10 +130,10 @@ def test_the_log_has_name_and_weight_and_needs_no_plug_in(
 ) -> None:
     """The score over the two tasks is the weighted mean of their 95th percentiles, on a machine without the package."""
     install()
-    profile = quiet(tasks={"LOOK AROUND": {"per_day": 200}}, browse={"per_day": 200})
-    scenario = scenario_of(tmp_path / "scenario", (profile, 2), weights={"LOOK AROUND": 3})
+    profile = quiet(tasks={"LOOK AROUND": {"per_day": 40}}, browse={"per_day": 40})
+    scenario = scenario_of(tmp_path / "scenario", (profile, 2), day="60s", weights={"LOOK AROUND": 3})
     assert scenario.weights["LOOK AROUND"] == 3
-    terms = {"weights": scenario.weights, "plugins": scenario.plugins, "window_s": [0, 600], "duration_s": 600.0}
+    terms = {"weights": scenario.weights, "plugins": scenario.plugins, "window_s": [0, 60], "duration_s": 60.0}
     live(scenario, tmp_path, header=terms)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
     with pytest.raises(ConfigError, match="expected tasks of installed plug-ins"):
@@ -161,9 +161,9 @@ def test_weights_are_of_tasks_that_exist(install: Install, tmp_path: Path) -> No
     ):
         looking(tmp_path / "scenario", weights={"LOOK AWAY": 1})
     look(tmp_path)
-    assert summarise([tmp_path / "0.tlog"], weights={"LOOK AROUND": 1}, begin_s=0, end_s=600).score["score_ms"]
+    assert summarise([tmp_path / "0.tlog"], weights={"LOOK AROUND": 1}, begin_s=0, end_s=60).score["score_ms"]
     with pytest.raises(LogError, match=r"^weights: expected tasks of loadsim or of the log .*, found 'LOOK AWAY'$"):
-        summarise([tmp_path / "0.tlog"], weights={"LOOK AWAY": 1}, begin_s=0, end_s=600)
+        summarise([tmp_path / "0.tlog"], weights={"LOOK AWAY": 1}, begin_s=0, end_s=60)
 
 
 def test_criteria_may_name_it(install: Install, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_plan_counts_it_and_imports_nothing(install: Install, tmp_path: Path) 
     install("raise SystemExit('imported')")
     plan = make_plan(looking(tmp_path / "scenario"))
     figures = to_json(plan)
-    assert abs(figures["tasks"]["LOOK AROUND"] - 400) < 5 * math.sqrt(400)
+    assert abs(figures["tasks"]["LOOK AROUND"] - 80) < 5 * math.sqrt(80)
     assert sum(plan.tally.load().tasks["LOOK AROUND"]) == figures["tasks"]["LOOK AROUND"]
     assert sum(hour["tasks"]["LOOK AROUND"] for hour in figures["by_hour"]) == figures["tasks"]["LOOK AROUND"]
 
@@ -326,11 +326,11 @@ def test_an_error_in_it_is_the_failure_of_this_task(fault: str, kind: str, insta
     assert {task["outcome"] for task in of_one} <= {"generator", "skipped"}, "skipped at the end, for want of a session"
     assert len(lived.tasks("LOGON", 1)) >= len(failed) > 5, "they log on again each time"
     assert {task["outcome"] for task in of_other} == {"ok"}
-    assert len(of_other) > 100
+    assert len(of_other) > 20
     (event, *_) = [event for event in lived.said("failure") if event["task"] == "LOOK AROUND"]
     assert f"other.py:{TWO.format(fault=fault).splitlines().index(f'        {fault}') + 1}" in json.dumps(event)
     assert "s3cret" not in json.dumps(lived.events)
-    verdict = summarise([lived.log], begin_s=0, end_s=600).score["verdict"]
+    verdict = summarise([lived.log], begin_s=0, end_s=60).score["verdict"]
     assert verdict["validity"] == "invalid"
     assert f"error in the plug-in other: {kind}" in json.dumps(verdict)
 
@@ -428,7 +428,7 @@ def test_a_wrong_report_is_the_failure_of_its_task(
     assert "FP" not in {each["command"] for each in lived.tape.commands}
     (event, *_) = [event for event in lived.said("failure") if event["task"] == "LOOK AROUND"]
     assert event["line"].startswith("command: expected ")
-    verdict = summarise([lived.log], begin_s=0, end_s=600).score["verdict"]
+    verdict = summarise([lived.log], begin_s=0, end_s=60).score["verdict"]
     assert verdict["validity"] == "invalid"
     assert "error in the plug-in other: wrong report" in json.dumps(verdict)
     assert read_log(tmp_path / "0.tlog").header["engine_users"]

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
@@ -49,6 +49,7 @@ MESSAGES = st.lists(
 )
 
 
+@settings(max_examples=30)
 @given(MESSAGES, st.integers(1, 50), st.integers(0, NOW_S))
 def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, old_s: int) -> None:
     """The figures are those of the messages; an arrival in the future has the age 0."""
@@ -226,6 +227,7 @@ def test_another_log_is_a_failed_sample() -> None:
     assert counted("", "") == {}
 
 
+@settings(max_examples=30)
 @given(st.text(st.sampled_from(f'{SENT}\n"\\'), max_size=200), st.integers(0, len(SENT)))
 def test_any_log_has_at_most_one_event_in_a_line(noise: str, at: int) -> None:
     """With all that clients put into it."""
@@ -244,6 +246,7 @@ STEP = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(steps=st.lists(STEP, max_size=30))
 def test_no_line_is_lost_or_read_twice(
     steps: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory
@@ -330,7 +333,7 @@ def test_a_pipe_is_no_log(tmp_path: Path) -> None:
         LogTail(tmp_path / "pipe", "log", 1000)
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -349,7 +352,7 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
     assert str(refusal.value) == says
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_without_a_directory_the_default_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user has given another setting, and never saw this one. `MAIL_CONFIG` is Postfix's own."""
     monkeypatch.setenv("MAIL_CONFIG", str(tmp_path))

@@ -522,7 +522,7 @@ def statistics_of(place: Path, samples: Iterable[tuple[float, float]], window: W
     return (probe_statistics(log, window) or {})["p"]["a_ms"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=60), st.integers(1, 8))
 def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float], eighths: int) -> None:
     """The nearest rank, as of the tasks; samples before the window and from its end on do not count."""
@@ -538,7 +538,7 @@ def test_statistics_are_numpys_of_the_samples_in_the_window(values: list[float],
     assert found.mean == pytest.approx(np.mean(values))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(-1000, 1000)), min_size=2, max_size=40))
 def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int, int]]) -> None:
     """Mean and percentiles over time, each instant having the value of the next sample: counted out in eighths."""
@@ -553,7 +553,7 @@ def test_samples_count_by_the_time_for_which_they_stand(samples: list[tuple[int,
     assert [found.p50, found.p95] == [float(np.percentile(each, at, method="inverted_cdf")) for at in (50, 95)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.floats(-1e15, 1e15), st.lists(st.floats(0.1, 0.3), min_size=40, max_size=60))
 def test_the_mean_of_a_constant_is_the_constant(value: float, gaps_s: list[float]) -> None:
     """A criterion on it is met at the very value, however the instants of the samples are rounded."""

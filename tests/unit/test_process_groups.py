@@ -232,7 +232,7 @@ def test_a_program_that_forwards_is_no_server(start: Callable[..., Child]) -> No
     assert find_processes(at(services.imap.port))() == {imap.number}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.system
 def test_a_server_of_another_user_is_not_seen(start: Callable[..., Child]) -> None:
     """Without permission to inspect it."""
     imap, smtp = start(), start()

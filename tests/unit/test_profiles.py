@@ -325,7 +325,7 @@ def mean_of(spread: Distribution) -> float:
     return math.fsum(number * chance for number, chance in enumerate(chances, start=spread.min))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(spreads(widest=40))
 def test_a_spread_has_exactly_its_average(spread: Distribution) -> None:
     """Summed over what `at` really gives, the mean is the average that was asked for."""
@@ -353,7 +353,7 @@ def test_the_wide_spread_of_schedule_files_has_its_average() -> None:
     assert mean == pytest.approx(22528, abs=(40960 - 5120) / (steps / 10))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 @given(spreads(widest=100_000), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
 def test_a_spread_stays_within_its_bounds_and_rises(spread: Distribution, one: float, other: float) -> None:
     """A draw never leaves [min, max], and a larger u never gives a smaller number."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from loadsim.analysis.score import FEW_HITS
@@ -21,11 +21,25 @@ LIGHT, MEDIUM, HEAVY = (
     f"topology=[{{profile: loadsim-5.5/{name}, users: %d}}]" for name in ("light", "medium", "heavy")
 )
 NO_LISTS = "lists.count=0"
+ONLY_READ = [f"weights.{task}=0" for task in load_scenario("quickstart").weights if task != "READ"]
+"""Settings with which few users have hundreds of hits of each scored task."""
+
+FEW = "limits.hits=5"
+"""A fourth of the default, for a fourth of the users."""
+
+_plans: dict[str, PlannedLoad] = {}
+
+
+def planned_once(scenario: Scenario) -> PlannedLoad:
+    """Return the planned load; a remedy that is obeyed has the same digest as the one that was tried."""
+    return _plans.get(scenario.digest()) or _plans.setdefault(scenario.digest(), plan_of(scenario))
 
 
 def printed(scenario: Scenario, load: PlannedLoad | None) -> str:
     """The reason for which a run cannot become valid, or else that of a provisional score, or else nothing."""
-    lines = forecast(scenario, load) or [note for note in notes(scenario, load) if "a provisional score" in note]
+    lines = forecast(scenario, load, planned=planned_once) or [
+        note for note in notes(scenario, load, planned=planned_once) if "a provisional score" in note
+    ]
     return lines[0] if lines else ""
 
 
@@ -38,7 +52,7 @@ def obey(base: str, overrides: list[str], line: str) -> None:
     """Obey each remedy of a line, and plan again."""
     for remedy in remedies_in(line):
         changed = load_scenario(base, [*overrides, *remedy], passwords=False)
-        load = plan_of(changed)
+        load = planned_once(changed)
         assert forecast(changed, load) == [], (overrides, remedy)
         if not line.startswith(NOT_VALID):
             least = min(scored_in_window(changed, load).values())
@@ -46,23 +60,22 @@ def obey(base: str, overrides: list[str], line: str) -> None:
 
 
 CASES = {
-    "scarcest-task-not-planned": ([LIGHT % 40, "run.days=1", NO_LISTS], {"run.days", "topology.0.users"}),
-    "two-days": ([LIGHT % 40, "run.days=2", NO_LISTS], {"run.window", "run.days", "topology.0.users"}),
+    "scarcest-task-not-planned": ([LIGHT % 10, "run.days=1", NO_LISTS, FEW], {"run.days", "topology.0.users"}),
     "few-users": ([MEDIUM % 3, "run.days=4", NO_LISTS], {"run.days", "topology.0.users"}),
-    "provisional": ([MEDIUM % 100, "run.days=1", NO_LISTS], {"run.days", "topology.0.users"}),
-    "short-day": ([MEDIUM % 60, "run.day_length=30s"], {"run.day_length"}),
+    "provisional": ([MEDIUM % 4, "run.days=1", NO_LISTS, *ONLY_READ], {"run.days", "topology.0.users"}),
+    "short-day": ([MEDIUM % 15, "run.day_length=30s", FEW], {"run.day_length"}),
     "short-day-of-few": (
         [MEDIUM % 4, "run.day_length=30s"],
         {"run.day_length", "run.days", "topology.0.users"},
     ),
-    "too-many-days": ([LIGHT % 2, "run.day_length=20s"], {"run.day_length", "topology.0.users"}),
+    "too-many-days": ([LIGHT % 2, "run.day_length=20s", FEW], {"run.day_length", "topology.0.users"}),
     "short-window": ([MEDIUM % 50, "run={day_length: 100s, warm_up: 20s, window: 10s}"], {"run.window"}),
     "stated-window": (
-        [MEDIUM % 8, "run={day_length: 2m, window: 40s}"],
+        [MEDIUM % 2, "run={day_length: 2m, window: 40s}", FEW],
         {"run.window", "run.warm_up", "run.days", "topology.0.users"},
     ),
     "stated-duration": (
-        [MEDIUM % 30, "run={duration: 40s, day_length: 5m}"],
+        [MEDIUM % 8, "run={duration: 40s, day_length: 5m}", FEW],
         {"run.duration", "topology.0.users"},
     ),
     "nights": ([(LIGHT % 40).replace("5.5", "4.0"), "run.days=2"], {"run.window", "topology.0.users"}),
@@ -73,7 +86,7 @@ CASES = {
 @pytest.mark.parametrize(("overrides", "keys"), CASES.values(), ids=CASES)
 def test_each_remedy_works_as_printed(overrides: list[str], keys: set[str]) -> None:
     scenario = load_scenario("dovecot-postfix", overrides, passwords=False)
-    line = printed(scenario, plan_of(scenario))
+    line = printed(scenario, planned_once(scenario))
     found = remedies_in(line)
     assert {setting.partition("=")[0] for remedy in found for setting in remedy} == keys, line
     obey("dovecot-postfix", overrides, line)
@@ -82,32 +95,39 @@ def test_each_remedy_works_as_printed(overrides: list[str], keys: set[str]) -> N
 @pytest.mark.slow
 def test_the_users_of_each_group_are_set() -> None:
     """The quickstart has three groups, and states its warm-up and window."""
-    scenario = load_scenario("quickstart", [])
-    line = printed(scenario, plan_of(scenario))
+    few = [f"topology.{at}.users=1" for at in range(3)] + ONLY_READ
+    scenario = load_scenario("quickstart", few)
+    line = printed(scenario, planned_once(scenario))
     days, users = remedies_in(line)
     assert [setting.partition("=")[0] for setting in days] == ["run.days", "run.window"]
     assert [setting.partition("=")[0] for setting in users] == [f"topology.{at}.users" for at in range(3)]
-    obey("quickstart", [], line)
+    obey("quickstart", few, line)
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     topology=st.sampled_from([LIGHT, MEDIUM, HEAVY]),
-    users=st.integers(2, 500) | st.integers(2, 40),
+    users=st.integers(2, 12),
     days=st.integers(1, 3),
-    day_length=st.sampled_from(["20s", "45s", "5m", "2h"]),
+    day_length=st.sampled_from(["20s", "45s", "5m"]),
     window=st.sampled_from(["", "run.window=10s", "run.warm_up=0s", "run.window=9s"]),
     seed=st.integers(1, 99),
 )
 def test_remedies_of_any_scenario_work(
     topology: str, users: int, days: int, day_length: str, window: str, seed: int
 ) -> None:
-    overrides = [topology % users, f"run.days={days}", f"run.day_length={day_length}", f"run.seed={seed}", NO_LISTS]
+    overrides = [
+        topology % users,
+        f"run.days={days}",
+        f"run.day_length={day_length}",
+        f"run.seed={seed}",
+        NO_LISTS,
+        *ONLY_READ,
+    ]
     overrides += [window] if window else []
     scenario = load_scenario("dovecot-postfix", overrides, passwords=False)
-    load = plan_of(scenario)
-    line = printed(scenario, load)
+    line = printed(scenario, planned_once(scenario))
     obey("dovecot-postfix", overrides, line)
 
 
@@ -162,7 +182,9 @@ def test_capacity_searches_set_the_users_themselves() -> None:
     assert "users=" not in forecast(scenario, load, users=False)[0]
 
 
+@settings(max_examples=30)
 @given(st.floats(1e-3, LONGEST_S / 2))
+@example(3520679.4)
 def test_typed_durations_are_read_back(value_s: float) -> None:
     """Those of remedies, which are rounded up, and exact ones."""
     for length_s in (rounded_up(value_s), round(value_s, 3)):

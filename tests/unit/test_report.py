@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from health_samples import sample
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from paths import GOLDEN_FILES, ROOT
@@ -54,6 +54,7 @@ from loadsim.analysis.time_series import (
 )
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
+from loadsim.cli.run import report_on
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, drawn
@@ -64,8 +65,6 @@ from loadsim.report.many_runs import SAME, _refused, describe_runs
 from loadsim.report.markdown import to_markdown
 from loadsim.report.scales import x_scale
 from loadsim.timinglog.writer import TimingLogWriter
-
-pytestmark = pytest.mark.slow
 
 GOLDEN = GOLDEN_FILES / "report.md"
 VOID = ("meta", "br", "hr", "img", "link", "input")
@@ -342,6 +341,7 @@ def test_control_characters_of_a_scenario_are_escaped(tmp_path: Path) -> None:
         assert not {"\x1b", "\x07", "\u202e"} & {*text}
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     """Here and in a process with other hashes, each form is the same, to the byte."""
     _watched(tmp_path / "run")
@@ -1048,6 +1048,7 @@ def nearest_rank(values: NDArray[Any], share: Fraction) -> float:
     return float(next(value for value in np.sort(values) if np.count_nonzero(values <= value) >= share * len(values)))
 
 
+@settings(max_examples=30)
 @given(
     rows=st.lists(st.tuples(st.integers(-5_000_000, 30_000_000), st.integers(0, 10_000)), max_size=200),
     width_s=st.sampled_from([1.0, 2.0, 7.0, 20.0]),
@@ -1333,30 +1334,14 @@ def test_bad_input_is_one_line(
     assert says in said
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_report(tmp_path: Path) -> None:
     """Where none can be made, there is a line instead; where one can, the line says where it is."""
     (tmp_path / "none").mkdir()
-    told = _python(
-        "import sys; from pathlib import Path; from loadsim.cli.run import report_on;"
-        "print(report_on(Path(sys.argv[1]))); print(report_on(Path(sys.argv[2])))",
-        str(tmp_path / "none"),
-        str(write_two_clients(tmp_path / "run")),
-    )
-    none, made = told.stdout.splitlines()
-    assert none.startswith(f"No report.html: {tmp_path / 'none'}: expected ")
-    assert made == f"Report: {tmp_path / 'run' / 'report.html'}"
-    assert (tmp_path / "run" / "report.html").exists()
-
-
-def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    assert report_on(tmp_path / "none").startswith(f"No report.html: {tmp_path / 'none'}: expected ")
+    run = write_two_clients(tmp_path / "run")
+    assert report_on(run) == f"Report: {run / 'report.html'}"
+    assert (run / "report.html").exists()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import dumped, needs_browser
+from browser import dumped
 from compared_runs import three, write_run
 from finished_searches import capacity, probed
 from finished_suites import OUT, compared_suite
@@ -28,7 +28,7 @@ from loadsim.report.html import to_html
 from loadsim.report.suite_report import describe_suite
 from loadsim.runs.suite import run_suite
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = pytest.mark.nightly(part="tools")
 
 WIDTHS_PX = (1280, 400)
 

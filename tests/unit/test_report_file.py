@@ -22,7 +22,6 @@ from loadsim.report.pdf import BROWSERS, to_pdf
 
 Capture = pytest.CaptureFixture[str]
 
-IN_CI = os.environ.get("CI", "").lower() == "true"
 REAL_BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 ARGUMENTS = """
@@ -230,8 +229,7 @@ def test_a_sandbox_is_given_up_only_if_there_is_none(place: Path, monkeypatch: p
         (place / "calls").unlink()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(REAL_BROWSER is None and not IN_CI, reason="NOT TESTED with a browser: needs Chromium")
+@pytest.mark.nightly(part="tools")
 def test_chromium_prints_a_report(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PDF of several pages on A4, well below the time limit; nothing is left of the browser."""
     assert REAL_BROWSER is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import dumped, needs_browser
+from browser import dumped
 from compared_runs import three
 from finished_searches import capacity, probed
 from timing_samples import done, event, write_sample, write_two_clients
@@ -23,8 +23,6 @@ from loadsim.cli.report import document_of
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.html import to_html
-
-pytestmark = pytest.mark.slow
 
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 """HTML standard, section 13.1.2."""
@@ -176,7 +174,7 @@ def test_faults_are_found(page: str, wrong: str) -> None:
     assert wrong in faults(page)
 
 
-@needs_browser
+@pytest.mark.nightly(part="tools")
 def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path) -> None:
     """As those of runs are; its chart is no drawing of the library for the others."""
     base, new = (three(tmp_path, side, ms) for side, ms in (("base", 102), ("new", 122.4)))
@@ -186,7 +184,7 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
     assert browsed(page, tmp_path / "browsed") == ([], [])
 
 
-@needs_browser
+@pytest.mark.nightly(part="tools")
 def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path) -> None:
     """With intervals, missed criteria, runs that confirm it, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
@@ -202,7 +200,7 @@ def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path
             assert (laid["width"], laid["wider"]) == (width, [])
 
 
-@needs_browser
+@pytest.mark.nightly(part="tools")
 def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], tmp_path: Path) -> None:
     """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
     for name, page in pages.items():
@@ -216,7 +214,7 @@ def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], t
     assert len(said) == 1 and "Content Security Policy" in said[0]
 
 
-@needs_browser
+@pytest.mark.nightly(part="tools")
 def test_pages_fit_narrow_and_wide_screens_light_and_dark(pages: dict[str, str], tmp_path: Path) -> None:
     """At 400 px nothing is wider than the page, and cells have labels; charts have the colours of their scheme."""
     for dark in (False, True):

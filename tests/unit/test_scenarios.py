@@ -1088,7 +1088,7 @@ SCALARS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner)))
 def test_what_is_written_is_read_as_the_same(document: object) -> None:
     """Whatever stands in a document comes back as it was, numbers and what only looks like one included."""

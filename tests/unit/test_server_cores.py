@@ -23,7 +23,7 @@ from loadsim.monitor.process_groups import TICKS_PER_S, ProcessGroups, find_proc
 OWN = sorted(os.sched_getaffinity(0))
 ONE, OTHER = OWN[0], OWN[-1]
 
-pytestmark = pytest.mark.skipif(len(OWN) < 2, reason="with one core, nothing can be pinned elsewhere")
+pytestmark = pytest.mark.system
 
 ROUNDED_S = 4 / TICKS_PER_S
 

@@ -115,13 +115,14 @@ def test_each_view_is_one_session(tmp_path: Path) -> None:
     assert [task["outcome"] for task in lived.tasks("LOGON")] == ["ok"] * 3
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> None:
     """The work is that of kept sessions, each message arrives once, and the server's time is never the generator's.
 
     Log-offs are between tasks: counted as the generator's lateness, they would make runs invalid.
     """
-    lived, kept = lived_by(tmp_path, EVERYTHING), live(scenario_of(tmp_path, (EVERYTHING, 3)), tmp_path)
+    run = {"day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s"}
+    lived = lived_by(tmp_path, EVERYTHING, run=run)
+    kept = live(scenario_of(tmp_path, (EVERYTHING, 3), run=run), tmp_path)
 
     def planned(one: Lived) -> list[tuple[Any, ...]]:
         start_ns = one.engine.start_ns
@@ -182,7 +183,6 @@ def test_a_look_that_finds_nothing_is_no_task(tmp_path: Path) -> None:
     assert len(sessions(lived, 1)) > 25
 
 
-@pytest.mark.slow
 def test_to_process_the_inbox_users_look_first(tmp_path: Path) -> None:
     """However seldom they look otherwise, they read nearly all the mail that users with kept sessions read."""
     profile = quiet(new_mail={"per_day": 60, "recipients": 1}, process_inbox={"per_day": 40})
@@ -267,7 +267,6 @@ def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed,
     assert lived.engine.outstanding == 0
 
 
-@pytest.mark.slow
 def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     """Commands fail all over the first 400 s: each failure is that of one task or one between tasks, none is both."""
     failed: Counter[tuple[str, str, str]] = Counter()  # task or IDLE, outcome, protocol

@@ -131,7 +131,7 @@ print(json.dumps(found))
 """On a machine with two local ports, which are taken: the failures of log-ons and submissions."""
 
 
-@pytest.mark.hosts
+@pytest.mark.nightly(part="hosts")
 def test_no_free_local_port() -> None:
     """The server listens, and all ports from which it could be reached are in use."""
     path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])

@@ -23,14 +23,20 @@ def sized(place: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> t
     return status, found
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a busy run, which is only read."""
+    return busy_run(tmp_path_factory.mktemp("plain"))
+
+
 def resource(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     (one,) = [each for each in found["resources"] if each["name"] == name]
     return dict(one)
 
 
-def test_the_number_of_users_is_that_of_the_known_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_users_is_that_of_the_known_demand(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two cores less the 0.5 of other programs have room for 750 users; the generator's 0.3 are elsewhere."""
-    status, found = sized(busy_run(tmp_path), capsys)
+    status, found = sized(plain, capsys)
     processor = resource(found, "processor")
     assert status == 0
     assert processor["users"]["low"] <= 750 <= processor["users"]["high"]
@@ -42,18 +48,18 @@ def test_the_number_of_users_is_that_of_the_known_demand(tmp_path: Path, capsys:
     assert found["equivalent"] == pytest.approx(10, rel=0.02)
 
 
-def test_memory_and_disks_are_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_and_disks_are_bounds(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2 of 10 GB: at least 1,000 users. A quarter of a disk: at least 800. The processor is full first."""
-    _, found = sized(busy_run(tmp_path), capsys)
+    _, found = sized(plain, capsys)
     assert resource(found, "memory")["users"]["value"] == pytest.approx(1000)
     assert resource(found, "disk sda")["users"] == pytest.approx({"value": 800.0, "low": 800.0, "high": 800.0})
     assert {each["bound"] for each in found["resources"] if each["name"] != "processor"} == {"at least"}
     assert found["first"] == "processor"
 
 
-def test_disk_operations_for_each_message_and_mailbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disk_operations_for_each_message_and_mailbox(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """40 per second: 8 for each of 5 messages a second, 4 for each of 10 copies, 0.2 for each of 200 mailboxes."""
-    _, found = sized(busy_run(tmp_path), capsys)
+    _, found = sized(plain, capsys)
     disk = found["disk"]
     assert disk["per_s"]["value"] == pytest.approx(40)
     assert disk["read_share"] == pytest.approx(0.25)
@@ -86,13 +92,12 @@ def test_mailboxes_are_compared_with_the_memory(
     assert any("cache-resident" in doubt for doubt in found["doubts"]) is resident
 
 
-def test_the_text_has_the_verdict_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = busy_run(tmp_path)
-    assert main(["size", str(place), "--target", "50%"]) == 0
+def test_the_text_has_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", str(plain), "--target", "50%"]) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[0].startswith("Size: about 7")
     assert "users fill the processor" in text.splitlines()[0]
-    processor = resource(sized(place, capsys, "--target", "50%")[1], "processor")
+    processor = resource(sized(plain, capsys, "--target", "50%")[1], "processor")
     low = int(processor["users_at_target"]["low"])
     assert f"Measure first: {low // 10 * 10} users, who use 50 % of it at the lower end" in " ".join(text.split())
     assert low < processor["users_at_target"]["value"]
@@ -274,18 +279,23 @@ def test_a_processor_that_other_machines_take_is_refused(tmp_path: Path, capsys:
 # --- disk operations --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("raid", ["md0", "md_d1", "dm_0", "drbd1", "loop7"])
-def test_operations_of_a_raid_and_its_members_are_not_added(
-    raid: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each counts the same operation again; alone, the device counts it once."""
-    own = {f"disk_{raid}_{figure}": value for figure, value in (("reads_per_s", 10.0), ("writes_per_s", 30.0))}
-    own[f"disk_{raid}_busy_share"] = 0.25
-    _, found = sized(busy_run(tmp_path / "a", **own), capsys)
+    raids = ["dm_0", "drbd1", "loop7", "md0", "md_d1"]
+    own = {
+        raid: {f"disk_{raid}_reads_per_s": 10.0, f"disk_{raid}_writes_per_s": 30.0, f"disk_{raid}_busy_share": 0.25}
+        for raid in raids
+    }
+    _, found = sized(
+        busy_run(tmp_path / "a", **{key: value for one in own.values() for key, value in one.items()}), capsys
+    )
     assert found["disk"]["per_s"] is None
-    assert f"of {', '.join(sorted((raid, 'sda')))}, {raid} may keep data on the others" in found["disk"]["why_not"]
+    assert (
+        f"of {', '.join([*raids, 'sda'])}, {' and '.join(raids)} may keep data on the others"
+        in found["disk"]["why_not"]
+    )
     alone = {f"disk_sda_{figure}": None for figure in ("reads_per_s", "writes_per_s", "busy_share")}
-    _, found = sized(busy_run(tmp_path / "b", **own, **alone), capsys)
+    _, found = sized(busy_run(tmp_path / "b", **own["md0"], **alone), capsys)
     assert found["disk"]["per_s"]["value"] == pytest.approx(40)
 
 

@@ -20,7 +20,7 @@ from mailservers import StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 from scripted_engines import FINISHED, GOOD, ON, READY, Conducted
 from sliced_runs import part_of_sample
-from small_runs import loadsim, on, population_of, written
+from small_runs import on, population_of, written
 from timing_samples import event
 from virtual_runs import Lived, live, quiet, scenario_of
 
@@ -28,6 +28,7 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_series import bins_of
+from loadsim.cli import main
 from loadsim.cli.run import parse_start
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Engine
@@ -44,9 +45,10 @@ from loadsim.runs.common_start import check_start, common_run_id, utc_text
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log, write_log
 
-pytestmark = pytest.mark.slow
-
 NOW = datetime(2026, 3, 14, 13, 50, tzinfo=UTC)
+
+SLEWED_NS = 5_000_000
+"""More than a wall clock is slewed by in the seconds of these tests: 0.5 ms a second (adjtimex(2))."""
 
 # --- who is whose -------------------------------------------------------------------------------------------------
 
@@ -184,11 +186,12 @@ def test_engines_start_at_the_instant_of_the_wall_clock(tmp_path: Path) -> None:
     alone = ON + FINISHED + "say(event=dict(event='drains', at=time.monotonic_ns())); snapshot('drain'); say(over=True)"
     done_ = Conducted(tmp_path, alone, alone)
     done_.run(control=lambda: agreed_on(at, done_, work_s=0.5))
+    before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
     first, second = dict(done_.heard(1)), dict(done_.heard(2))
     assert [kind for kind, _ in done_.heard(1)] == ["log on", "start", "drain"]
     assert first["start"] == second["start"]
-    by_wall_clock = first["start"] - time.monotonic_ns() + time.time_ns()
-    assert abs(by_wall_clock - at.timestamp() * 1e9) < 50e6
+    at_ns = at.timestamp() * 1e9 - wall_ns + after_ns  # on the engines' clock, as long as the two clocks go alike
+    assert at_ns - (after_ns - before_ns) - SLEWED_NS <= first["start"]
     assert min(line["at"] for line in done_.said("drains")) >= first["start"] + 0.5e9
     assert not done_.gave_up
 
@@ -243,12 +246,12 @@ def test_who_is_not_on_at_the_instant_is_judged(tmp_path: Path) -> None:
 def busy(place: Path) -> Scenario:
     """Users that send, browse and change their schedule, some of them on a list."""
     active = quiet(
-        new_mail={"per_day": 30, "recipients": 3, "list_chance": "20%"},
-        browse={"per_day": 20},
-        schedule={"per_day": 10},
-        process_inbox={"per_day": 20},
+        new_mail={"per_day": 10, "recipients": 3, "list_chance": "20%"},
+        browse={"per_day": 6},
+        schedule={"per_day": 4},
+        process_inbox={"per_day": 6},
     )
-    return scenario_of(place, (active, 12), lists={"count": 2, "size": {"min": 3, "average": 4, "max": 5}})
+    return scenario_of(place, (active, 12), day="200s", lists={"count": 2, "size": {"min": 3, "average": 4, "max": 5}})
 
 
 def planned(lived: Lived) -> dict[int, list[tuple[Any, ...]]]:
@@ -281,10 +284,10 @@ def test_users_do_the_same_in_a_slice_as_in_the_whole(tmp_path: Path) -> None:
         assert lived.failure is None
         assert {mail["user"] for mail in lived.mails("accepted")} - set(hand)
         assert lived.engine.outstanding == 0
-        end_ns = lived.engine.start_ns + 600_000_000_000
+        end_ns = lived.engine.start_ns + 200_000_000_000
         assert {task["user"] for task in lived.tasks("SYNC") if task["scheduled_ns"] >= end_ns} == set(hand)
         together |= planned(lived)
-    assert sum(map(len, whole.values())) > 1000
+    assert sum(map(len, whole.values())) > 300
     assert together == whole
 
 
@@ -296,7 +299,9 @@ def test_mail_of_other_machines_is_not_kept_account_of(tmp_path: Path) -> None:
         def accepted_elsewhere(self, message: str, user: int) -> None:
             elsewhere.append((message, user))
 
-    engine = live(scenario_of(tmp_path, (quiet(), 4)), tmp_path, users=[1, 2], here=[1, 2, 3], control=Hears).engine
+    engine = live(
+        scenario_of(tmp_path, (quiet(), 4), day="2s"), tmp_path, users=[1, 2], here=[1, 2, 3], control=Hears
+    ).engine
     engine.mail_seen("x", 1, sender=4)
     engine.mail_accepted("x", 1)
     assert engine.outstanding == 1
@@ -433,9 +438,15 @@ def test_a_slice_is_compared_with_nothing(tmp_path: Path) -> None:
 # --- for real -----------------------------------------------------------------------------------------------------
 
 
-def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, tmp_path: Path) -> None:
-    """Two processes, as on two machines: one run of all users, nothing lost on the way, and the plan of the whole."""
-    run = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
+@pytest.mark.slow
+def test_two_slices_make_the_run_of_one_machine(
+    embedded_server: StartEmbedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One run of all users, nothing lost on the way, and the plan of the whole.
+
+    Two processes, as on two machines: all that they share is the scenario and the instant.
+    """
+    run = {"day_length": "3s", "ramp_up": "0s", "warm_up": "0s", "window": "3s"}
     path = written(tmp_path / "small.yaml", run=run)
     server = embedded_server(*population_of(load_scenario(str(path))))
     written(
@@ -446,12 +457,12 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
         **on(server.services),
     )
     begun_s = time.monotonic()
-    assert loadsim("init", path).returncode == 0
+    assert main(["init", str(path)]) == 0
     enough = timedelta(seconds=3 + 3 * (time.monotonic() - begun_s))  # however busy this machine is
     start = utc_text((datetime.now(UTC) + enough).replace(microsecond=0))
     places = [tmp_path / name for name in ("first", "second")]
     command = [sys.executable, "-m", "loadsim", "run", str(path), "--start-at", start, "--no-report"]
-    each = [["--slice", "1/2,1", "--engines", "2"], ["--slice", "2/2,1", "--engines", "1"]]
+    each = [["--slice", "1/2,1", "--engines", "1"], ["--slice", "2/2,1", "--engines", "1"]]
     running = [
         subprocess.Popen(
             [*command, *own, "--out", str(place)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -468,9 +479,10 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
     assert len({source.run for source in engines}) == 1
     assert sorted(user for source in engines for user in source.assignment or ()) == list(all_users(6))
     assert len({source.client for source in engines}) == 2
-    answer = loadsim("log", "answer", "--json", *places)
-    score = json.loads(answer.stdout)
-    assert (score["slice"], score["users"], score["engines"], score["clients"]) == (None, 6, 3, 2)
+    capsys.readouterr()
+    assert main(["log", "answer", "--json", *map(str, places)]) == 0
+    score = json.loads(capsys.readouterr().out)
+    assert (score["slice"], score["users"], score["engines"], score["clients"]) == (None, 6, 2, 2)
     assert score["delivery"]["undelivered_at_end"] == 0
     assert score["verdict"]["passed"] is True
     workload = Workload(load_scenario(str(path)))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import ssl
 from base64 import b64encode
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,14 @@ from loadsim.protocols.tls import tls_context
 from loadsim.servers.running import RunningServer
 
 STEPS = ["greeting", "EHLO", "MAIL", "RCPT", "DATA", "message"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> Iterator[None]:
+    """Let collections look at the objects of these tests only: many tests end with one."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @dataclass(frozen=True)
@@ -456,7 +465,7 @@ def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
     gc.collect()
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
 def test_postfix_takes_mail_over_starttls(way: Way, dovecot_postfix: StartDovecotPostfix, connection: str) -> None:
     """Postfix takes several messages, byte for byte, authenticated over STARTTLS; a stranger's address is refused."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from base64 import b64encode
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Peer, Script, SkippingLoop, certificate, playing, skip
@@ -33,9 +34,17 @@ OFFERED = (b"250-mail.sim.test", b"250-PIPELINING", b"250 SIZE 1000000")
 LOOPS = ["asyncio", "uvloop"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> Iterator[None]:
+    """Let collections look at the objects of these tests only: each test ends with one."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run on one of the loops; what it leaves open is told here."""
-    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    factory = None if loop == "asyncio" else uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(scenario())
     gc.collect()

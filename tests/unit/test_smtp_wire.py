@@ -16,7 +16,7 @@ from loadsim.protocols.sasl.exchange import in_base64, login
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Reply, Wire
 
-FAST = settings(deadline=None, max_examples=200)
+FAST = settings(deadline=None, max_examples=50)
 
 TEXTS = st.binary(max_size=60).filter(lambda text: b"\n" not in text and not text.endswith(b"\r"))
 REPLIES = st.tuples(st.integers(200, 599), st.lists(TEXTS, min_size=1, max_size=4))

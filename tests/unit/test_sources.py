@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
@@ -22,7 +22,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.preflight import PORT_RANGE, check_ports, check_sources, too_few_ports
+from loadsim.provisioning.preflight import check_ports, check_sources, too_few_ports
 
 ACCOUNTS = numbered_accounts(3)
 SOURCES = ("127.0.0.2", "127.0.0.3")
@@ -135,7 +135,6 @@ def test_nobody_listens(protocol: str, loop: str) -> None:
         runner.run(live())
 
 
-@pytest.mark.skipif(not PORT_RANGE.exists(), reason="the port is chosen late on Linux only")
 @pytest.mark.parametrize(("source", "host"), [("127.0.0.2", "127.0.0.1"), ("::1", "::1")])
 def test_a_port_is_chosen_when_the_destination_is_known(source: str, host: str) -> None:
     """Bound sockets hold no port; a port then serves as many connections as there are destinations."""
@@ -204,6 +203,7 @@ def test_too_many_users_for_the_ports_are_refused(tmp_path: Path) -> None:
     check_ports(scenario(tmp_path, users=70_000, protocol="fake"))
 
 
+@settings(max_examples=40)
 @given(users=st.integers(1, 200_000), sources=st.integers(1, 40), ports=st.integers(1, 65_536))
 def test_ports_suffice_when_no_address_has_more_users(users: int, sources: int, ports: int) -> None:
     """What is expected is right: users take the addresses in turn, and none has more of them than ports."""
@@ -225,7 +225,6 @@ def test_how_many_addresses_are_expected(users: int, sources: int, ports: int, n
         assert said.startswith(f"expected at least {needed} addresses for {users} users, found {sources or 'none'}: ")
 
 
-@pytest.mark.slow
 def test_the_section_is_written_down(tmp_path: Path) -> None:
     """A run directory's scenario has the addresses, and is read as the same again."""
     before = scenario(tmp_path, sources="[127.0.0.2, 127.0.0.3]")

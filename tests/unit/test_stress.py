@@ -16,13 +16,12 @@ from timing_samples import done, event, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
+from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
 from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
-
-pytestmark = pytest.mark.slow
 
 BUSY = {"new_mail": {"per_day": 20}, "browse": {"per_day": 30}, "schedule": {"per_day": 10}}
 READS = {"process_inbox": {"per_day": 40}, "after_reading": {"reply": 0.2, "move": 0.2, "copy": 0.1, "delete": 0.2}}
@@ -49,10 +48,10 @@ def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
 def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
     """Without think time and with a mean service time of s, N users get N/s commands a second: the operational law.
 
-    The number in 60 s varies by its root (service times are exponential): five times that is allowed.
+    The number in 20 s varies by its root (service times are exponential): five times that is allowed.
     """
-    users, service_s, length_s = 8, 0.02, 60
-    lived = stressed(tmp_path, (quiet(**BUSY, **READS), users), service_s=service_s)
+    users, service_s, length_s = 8, 0.02, 20
+    lived = stressed(tmp_path, (quiet(**BUSY, **READS), users), day=f"{length_s}s", service_s=service_s)
     begin_ns, end_ns = lived.engine.start_ns, lived.engine.start_ns + length_s * 10**9
     served = [
         command
@@ -66,7 +65,7 @@ def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
 def test_the_activities_are_those_of_the_plan_in_their_order_and_beyond_its_end(tmp_path: Path) -> None:
     """Each user does what his plan has, one after the other; what he can do more comes from the same processes."""
     names = {NEW_MAIL: "SEND", BROWSE: "BROWSE", SCHEDULE: "SCHEDULE"}
-    lived = stressed(tmp_path, (quiet(**BUSY), 2))
+    lived = stressed(tmp_path, (quiet(**BUSY), 2), day="20s")
     workload = Workload(lived.scenario)
     for user in (1, 2):
         acts = [task["task"] for task in since_start(lived, user) if task["task"] in names.values()]
@@ -77,7 +76,7 @@ def test_the_activities_are_those_of_the_plan_in_their_order_and_beyond_its_end(
 
 def test_nobody_waits_between_tasks(tmp_path: Path) -> None:
     """A task begins when the one before it has ended, with no time to look at a message; nothing is left at the end."""
-    lived = stressed(tmp_path, (quiet(**BUSY, **READS), 4), day="30s")
+    lived = stressed(tmp_path, (quiet(**BUSY, **READS), 4), day="15s")
     for user in range(1, 5):
         tasks = since_start(lived, user)
         assert len(tasks) > 50
@@ -92,8 +91,8 @@ def test_what_is_done_with_a_message_is_the_same_as_ever(tmp_path: Path) -> None
     profile = quiet(**BUSY, **READS)
     fates = []
     for lived in (
-        stressed(tmp_path / "stress", (profile, 4), day="600s", service_s=0.2),
-        live(scenario_of(tmp_path / "canonical", (profile, 4)), tmp_path / "canonical"),
+        stressed(tmp_path / "stress", (profile, 4), day="120s", service_s=0.1),
+        live(scenario_of(tmp_path / "canonical", (profile, 4), day="120s"), tmp_path / "canonical"),
     ):
         fate: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         for mail in lived.tape.mails:
@@ -140,12 +139,12 @@ def test_the_mode_is_part_of_the_load_only_where_it_is_stress() -> None:
     assert load_scenario("mixed", ["run.mode=stress"]).digest() != load_scenario("mixed").digest()
 
 
-def test_a_closed_loop_has_no_plan(tmp_path: Path) -> None:
+def test_a_closed_loop_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`loadsim plan` refuses it in one line."""
-    refused = loadsim("plan", written(tmp_path / "s.yaml"), "--set", "run.mode=stress")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    expected = "expected canonical (the server decides how much a closed loop does), found stress"
-    assert refused.stderr == f"loadsim: small: run.mode: {expected}\n"
+    assert main(["plan", str(written(tmp_path / "s.yaml")), "--set", "run.mode=stress"]) == BAD_INPUT
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("loadsim: small: run.mode: expected canonical") and said.err.count("\n") == 1
 
 
 # --- the answer ---
@@ -248,6 +247,7 @@ def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:
         summarise([closed_loop(tmp_path / "c1.1.tlog")], weights={"READ": 1})
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_stress_run_on_the_embedded_server(tmp_path: Path) -> None:
     """From the command line: labelled everywhere, with more done than the plan of those seconds has."""
     behind = {"delivery.undelivered_at_end": None}  # more is accepted than delivered

@@ -439,7 +439,7 @@ def test_the_exit_status_follows_the_limit(read_ms: float, status: int, decision
     assert (one.comparison.figures.decision, figures.exit_status) == (decision, status)
 
 
-MORE_USERS: dict[str, Any] = {"users": 9}
+MORE_USERS: dict[str, Any] = {"users": 9, "engine_users": 9}
 """The header of a run that is not compared with the others."""
 
 INVALID: dict[str, Any] = {"limits": {"hits": 10}}

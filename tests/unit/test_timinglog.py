@@ -188,7 +188,7 @@ def test_blocks_say_their_time_range(tmp_path: Path) -> None:
     assert [(block.records, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_a_log_cut_anywhere_is_read_up_to_its_last_whole_block(tmp_path_factory: Any, data: st.DataObject) -> None:
     """Cut at any byte: refused when the head is not whole, otherwise all whole blocks, and word of what is missing."""
@@ -214,7 +214,7 @@ def test_a_log_cut_anywhere_is_read_up_to_its_last_whole_block(tmp_path_factory:
         assert not log.damages
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_a_flipped_bit_is_found(tmp_path_factory: Any, data: st.DataObject) -> None:
     """One wrong bit anywhere is refused (in the head) or ends the reading before its block, and is told."""

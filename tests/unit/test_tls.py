@@ -236,7 +236,7 @@ def test_what_is_closed_may_be_closed_and_given_up(
     on(loop, main())
 
 
-@pytest.mark.servers
+@pytest.mark.system
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
 @pytest.mark.parametrize("way", SUBMISSIONS)
 def test_submissions_to_postfix_are_resumed(
@@ -260,7 +260,7 @@ def test_submissions_to_postfix_are_resumed(
         assert [secured.session_reused for secured in handshakes] == [False, True, False, True]
 
 
-@pytest.mark.servers
+@pytest.mark.system
 def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]) -> None:
     """Through `aioimaplib` each user offers his own last session; whether Dovecot takes it is up to the process."""
     server = dovecot_postfix(ACCOUNTS, {}, tls="implicit")

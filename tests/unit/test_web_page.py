@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from browser import needs_browser
 from devtools import Browser, browser
 from growing_runs import second
 from run_states import summary_of
@@ -17,7 +16,7 @@ from web_pages import Served, page_view, served
 
 from loadsim.report.digits import duration
 
-pytestmark = [pytest.mark.slow, needs_browser]
+pytestmark = pytest.mark.nightly(part="tools")
 
 HOSTILE = "<img src=x onerror=alert(1)></td><script>document.title='mine'</script>"
 

@@ -45,8 +45,8 @@ def test_a_probe_with_names_without_end_stays_small() -> None:
     found = ProbeCharts()
     for number in range(3):
         found.add("host", {f"disk_d{number}x{each}_busy_share": 0.5 for each in range(MOST_NAMES)})
-        for probe in range(100):
-            found.add(f"command/{probe}", {f"a{number}_{each}_count": 1.0 for each in range(10)})
+        for probe in range(MOST_CHARTS):
+            found.add(f"command/{probe}", {f"a{number}_{each}_count": 1.0 for each in range(3)})
     assert len(found.charts) == MOST_CHARTS
     assert max(len(lines) for _, _, lines in found.charts) == MOST_LINES
     assert len(found.taken()) <= MOST_CHARTS * MOST_LINES

@@ -384,7 +384,6 @@ def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """A certificate for loopback, its key, and the authority."""
-    pytest.importorskip("cryptography", reason="without the extra `distributed`")
     from loadsim.cluster.certs import make, station
 
     place = tmp_path_factory.mktemp("certificates") / "cluster"

@@ -293,7 +293,7 @@ def test_the_plan_digest_is_that_of_any_slicing(order: list[int], cuts: list[int
 
 
 def test_the_plan_is_the_same_in_another_process() -> None:
-    """Another process, with other hashes of strings, in another directory."""
+    """In another directory, with other hashes of strings, which a process has from its start to its end."""
     program = (
         "from loadsim.model.scenario import load_scenario\n"
         "from loadsim.model.workload import Workload, plan_digest\n"
