@@ -17,7 +17,7 @@ say() {
 }
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    say "NOT MADE: this is not Debian. Tests that need a fresh one are skipped."
+    say "NOT MADE: this is not Debian."
     exit 3
 fi
 [ ! -e "$directory" ] || exit 0

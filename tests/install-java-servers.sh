@@ -13,8 +13,7 @@ poms=$(dirname "$0")/../loadsim/servers/programs
 
 for command in mvn java; do
     command -v "$command" >/dev/null || {
-        echo "install-java-servers: NOT FETCHED: no $command (apt-get install maven default-jdk-headless)." \
-            "Tests that need James and GreenMail are skipped." >&2
+        echo "install-java-servers: NOT FETCHED: no $command (apt-get install maven default-jdk-headless)." >&2
         exit 3
     }
 done

@@ -17,7 +17,7 @@ say() {
 }
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    say "NOT UNPACKED: this is not Debian. Tests that need Cyrus and Courier are skipped."
+    say "NOT UNPACKED: this is not Debian."
     exit 3
 fi
 [ ! -e "$directory/complete" ] || exit 0

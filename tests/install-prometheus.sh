@@ -11,7 +11,7 @@ set -eu
 directory=${1:-${LOADSIM_PROGRAMS:-$HOME/.cache/loadsim/programs}}/prometheus
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    echo "install-prometheus: NOT UNPACKED: this is not Debian. Tests that need Prometheus are skipped." >&2
+    echo "install-prometheus: NOT UNPACKED: this is not Debian." >&2
     exit 3
 fi
 [ ! -e "$directory/complete" ] || exit 0

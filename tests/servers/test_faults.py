@@ -232,12 +232,6 @@ while (now := time.monotonic()) < end:
 """A neighbour that has a core (argument 1) for 30 ms of each 100, before all others; for so many seconds at most."""
 
 
-def may_go_first() -> bool:
-    """Whether a process of ours gets precedence on a core."""
-    ask = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))"
-    return subprocess.run([sys.executable, "-c", ask], capture_output=True, check=False).returncode == 0
-
-
 @contextmanager
 def busy(core: int) -> Iterator[None]:
     """That neighbour, while the block lasts."""
@@ -251,7 +245,6 @@ def busy(core: int) -> Iterator[None]:
             neighbour.kill()
 
 
-@pytest.mark.skipif(not may_go_first(), reason="NOT TESTED with a busy neighbour: it needs root, or CAP_SYS_NICE")
 def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
     """A neighbour takes the engine's own core again and again: invalid, with which engine, when, and what may help."""
     core = max(os.sched_getaffinity(0))

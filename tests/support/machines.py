@@ -15,14 +15,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from paths import ROOT, SUPPORT
 from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
-from loadsim.errors import ConfigError
 from loadsim.servers.command import find
 
 PROGRAMS = {"loadsim": "-m loadsim", "dask": "-m dask", "python": ""}
@@ -47,14 +45,6 @@ Subsystem sftp internal-sftp
 
 SERVE = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$1" -D -e -f "$2"'
 """sshd wants a directory there, which Debian makes when the machine starts."""
-
-
-def check_ssh() -> None:
-    """`ConfigError` where there is no SSH server to start, or not what `dask ssh` takes."""
-    if find("sshd") is None or find("ssh") is None:
-        raise ConfigError("ssh: expected the commands ssh and sshd (Debian's openssh-server), found none")
-    if find_spec("paramiko") is None:
-        raise ConfigError("ssh: expected the package paramiko, found none; pip install paramiko")
 
 
 class Machine:
