@@ -24,15 +24,14 @@ run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server 
 
 # The order is that of tests/support/suite.py: the files with long tests first.
 PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-QUICK = -q -m "not (slow or system or nightly)" tests/unit tests/docs
 INSTALL = sh tests/install-mail-servers.sh
 
-test: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first
+test: $(VENV)/.installed-dev ## run the tests, as root; on Debian, install Dovecot and Postfix for them first
 	$(INSTALL) || [ $$? -eq 3 ]
 	$(PYTEST)
 
 test-fast: $(VENV)/.installed-dev ## run the unit and docs tests that are quick and need neither root nor Dovecot
-	$(PYTEST) $(QUICK)
+	$(PYTEST) -q -m "not (slow or system or nightly)" tests/unit tests/docs
 
 check: check-style check-types check-layers check-prose docs ## check style, types, layers, prose and the pages' links
 
@@ -113,16 +112,21 @@ nightly-tutorials: $(VENV)/.installed-dev ## type the tutorials in a fresh Debia
 nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution from the index; run the quickstart
 	$(PYTEST) -m "nightly(part='package')"
 
-# Run the quick tests in an environment of its own: $(call with,NAME,PYTHON,REQUIREMENTS).
+# Tests of what loadsim uses of its dependencies: the quick ones, and those of Dask, certificates, pymap and aiosmtpd.
+VERSIONED = -m "not (slow or nightly)" tests/unit tests/docs tests/cluster/test_certs.py tests/cluster/test_machine.py \
+  tests/servers/test_export.py tests/servers/test_servers.py
+
+# Run them in an environment of its own: $(call with,NAME,PYTHON,REQUIREMENTS).
 define with
 	$(BIN)/uv venv --quiet --clear --no-python-downloads --python $(2) $(VENV)-$(1)
 	$(BIN)/uv pip sync --quiet --python $(VENV)-$(1)/bin/python --require-hashes $(3)
 	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python --no-deps --no-build-isolation -e .
-	$(subst $(BIN),$(VENV)-$(1)/bin,$(PYTEST)) $(QUICK)
+	$(subst $(BIN),$(VENV)-$(1)/bin,$(PYTEST)) $(VERSIONED)
 
 endef
 
-nightly-versions: $(VENV)/.installed-dev ## run the quick tests with the oldest and newest dependencies, and newer Pythons
+nightly-versions: $(VENV)/.installed-dev ## run tests with the oldest and newest dependencies, and newer Pythons
+	$(INSTALL)
 	$(call with,oldest,$(BIN)/python,requirements/oldest.txt)
 	$(COMPILE) --upgrade --extra dev --output-file $(VENV)/newest.txt
 	$(call with,newest,$(BIN)/python,$(VENV)/newest.txt)

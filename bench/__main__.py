@@ -90,17 +90,19 @@ def measure(names: Sequence[str], effort: Effort, path: Path) -> dict[str, Resul
     return measured
 
 
-def chosen(names: Sequence[str], effort: Effort) -> Iterable[Part[Any]]:
-    """Yield the parts of these names (none: all). Raise `ConfigError` for one that cannot be measured."""
+def chosen(names: Sequence[str], effort: Effort) -> list[Part[Any]]:
+    """Return the parts of these names (none: all). Raise `ConfigError` for one that cannot be measured."""
     if unknown := set(names) - PARTS.keys():
         raise ConfigError(f"part: expected one of {', '.join(PARTS)}, found {', '.join(sorted(unknown))}")
+    found = []
     for part in (part for part in PARTS.values() if not names or part.name in names):
         if (lacking := part.lacking(effort)) is None:
-            yield part
+            found.append(part)
         elif names:
             raise ConfigError(f"{part.name}: expected {lacking}")
         else:
             print(f"{part.name}: left out, expected {lacking}", file=sys.stderr)
+    return found
 
 
 def document(parts: Iterable[Part[Any]], results: Mapping[str, Result]) -> str:

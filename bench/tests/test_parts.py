@@ -92,7 +92,7 @@ def test_tables_replace_those_in_a_page(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["speed"], "part: expected one of imap_null, .*, found speed"),
-        (["many"], "many: expected the option --full"),
+        (["tls", "many"], "many: expected the option --full"),
         (["--smallest", "tls", "speed"], "found speed"),
     ],
 )

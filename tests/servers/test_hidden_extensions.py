@@ -1,7 +1,6 @@
 """A proxy hides extensions of Dovecot: drivers and commands have the same results without them.
 
-One user of each driver does all that a mailbox offers, with each extension hidden, in each test run. Whole runs are
-part of `make nightly-servers`.
+One user of each driver does all that a mailbox offers, and whole runs are made, with each extension hidden.
 """
 
 from __future__ import annotations

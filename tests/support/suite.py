@@ -107,7 +107,9 @@ def _check_system(items: list[pytest.Item]) -> None:
     """Stop before the first test, if one of these needs what this machine lacks: no test is skipped."""
     if any(item.get_closest_marker("system") is not None for item in items):
         try:
+            if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:
+                raise ConfigError("expected to be root, and two cores")
             check_machine()
             compiler()
         except ConfigError as lacking:
-            raise pytest.UsageError(f"{lacking} (as root on Debian, make installs it)") from None
+            raise pytest.UsageError(f"{lacking} (as root on Debian, make installs what is missing)") from None
