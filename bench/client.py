@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from aioimaplib import aioimaplib as library
 
-from loadsim.analysis.score import percentile
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.imap.mailbox import ImapMailbox

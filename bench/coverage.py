@@ -25,7 +25,7 @@ from bench.part import Part
 from bench.processes import Cpus
 from bench.table import table
 from loadsim.analysis.intervals import intervals
-from loadsim.analysis.score import percentile
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.model.terms import Window
 from loadsim.timinglog.header_words import length

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from loadsim.analysis.aggregate import GROUP, MINUTE, DriverRecords, Part, gather
 from loadsim.analysis.json_values import INLINE, copied
-from loadsim.analysis.score import Times, percentile, score_parts
+from loadsim.analysis.nearest_rank import percentile
+from loadsim.analysis.score import Times, score_parts
 from loadsim.model.records import OUTCOMES
 from loadsim.model.terms import Window
 from loadsim.timinglog.groups import Groups

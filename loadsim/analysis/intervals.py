@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.compare import one_critical_t
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.repeats import LEVEL
-from loadsim.analysis.score import SCORED_PERCENT, percentile
+from loadsim.analysis.score import SCORED_PERCENT
 from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
 from loadsim.model.terms import Window
 

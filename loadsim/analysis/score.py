@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
 from loadsim.analysis.json_values import INLINE
-from loadsim.analysis.nearest_rank import percentile as percentile
+from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.plugin_reports import MOST_COMMANDS, OTHER_COMMANDS
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW, Window

@@ -19,7 +19,6 @@ from rich.text import Text
 
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.per_client import by_number
-from loadsim.cli.live_lines import sentence as sentence
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.model.records import FAILURES

@@ -37,6 +37,7 @@ from loadsim.model.groups import (
 )
 from loadsim.model.host_port import is_loopback
 from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
@@ -48,7 +49,6 @@ from loadsim.model.scenario_sections import (
     Client,
     Folders,
     GroupSection,
-    Limits,
     ListsSection,
     Losses,
     Monitors,

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
-from loadsim.model.limits import GeneratorLimits as GeneratorLimits
-from loadsim.model.limits import Limits as Limits
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, FolderSettings, Services
 from loadsim.model.schema import (

@@ -20,7 +20,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.model.criteria import DEFAULT, documents
 from loadsim.model.criteria import figures as figure_tree
-from loadsim.model.scenario_sections import Limits
+from loadsim.model.limits import Limits
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.banner import banner
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words

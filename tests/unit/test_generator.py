@@ -17,8 +17,8 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.model.limits import Limits
 from loadsim.model.records import TaskRecord
-from loadsim.model.scenario_sections import Limits
 from loadsim.report.answer import full_answer
 from loadsim.timinglog.writer import TimingLogWriter
 

@@ -18,7 +18,8 @@ from rich.console import Console
 from stderr_terminal import terminal_on_stderr
 from virtual_runs import QUIET, scenario_of
 
-from loadsim.cli.live_view import Screenful, sentence
+from loadsim.cli.live_lines import sentence
+from loadsim.cli.live_view import Screenful
 from loadsim.cli.run_view import RunView
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine

@@ -22,11 +22,12 @@ from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound, documents
 from loadsim.model.distribution import Distribution
 from loadsim.model.groups import Lists
+from loadsim.model.limits import GeneratorLimits, Limits
 from loadsim.model.mailboxes import Mailbox
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses
+from loadsim.model.scenario_sections import AbortOn, Losses
 from loadsim.model.scenario_server import Server
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 

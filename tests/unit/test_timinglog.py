@@ -15,9 +15,9 @@ from timing_samples import write_two_clients
 
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
+from loadsim.model.limits import Limits
 from loadsim.model.ports import Recorder
 from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
-from loadsim.model.scenario_sections import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
