@@ -152,6 +152,7 @@ def events() -> dict[str, set[str]]:
 # --- commands ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_verb_is_described_with_exactly_its_options(command):
     """A verb's section names each option and positional argument that the parser knows, and no other."""
@@ -187,6 +188,7 @@ def test_the_tutorial_types_commands():
     assert found == {"run", "plan", "init", "clean", "server", "log", "report", "compare"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_named_in_passing_exist(page):
     """`loadsim ...` within a sentence names verbs and options that exist."""
@@ -201,6 +203,7 @@ def test_commands_named_in_passing_exist(page):
         assert not unknown, f"{code}: {unknown}"
 
 
+@pytest.mark.slow
 def test_the_tutorials_scenario_and_settings_are_taken(tmp_path, monkeypatch):
     """The files that the tutorial has one write are taken, and every scenario as typed but for the one mistake."""
     page = DOCS / "tutorial.md"
@@ -291,6 +294,7 @@ def test_every_key_of_score_json_is_described(tmp_path):
     assert set(described) - keys - parents == set()
 
 
+@pytest.mark.slow
 def test_every_event_is_described_with_its_fields():
     """events.jsonl: what the program says, and what it says with it."""
     table = rows(section(REFERENCE / "run-directory.md", "`events.jsonl`"))

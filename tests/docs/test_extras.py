@@ -44,6 +44,7 @@ def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> sub
     )
 
 
+@pytest.mark.slow
 def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     """A run with its engines, and what is done before and afterwards."""
     packages = (*DASK, "cryptography")
@@ -67,6 +68,7 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
         assert done.stdout, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "command"),
     [

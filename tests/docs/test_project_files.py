@@ -72,6 +72,7 @@ def test_the_site_is_built_strictly() -> None:
     assert all("--strict" in build and "--quiet" not in build for build in builds)
 
 
+@pytest.mark.slow
 def test_no_test_file_imports_another() -> None:
     """Helpers that several files need are in tests/support."""
     files = [path for directory in ("tests", "bench/tests") for path in (ROOT / directory).rglob("*.py")]

@@ -212,7 +212,7 @@ TEXTS = (
 
 
 def _text(data: bytes) -> None:
-    text_of(data)
+    text_of(data).encode()
 
 
 def _parameters(data: bytes) -> None:
@@ -223,11 +223,13 @@ def _parameters(data: bytes) -> None:
     }
     leaf = Leaf("application/pdf", {}, "base64", 10, "attachment", parameters)
     structure = structure_of(Multipart("mixed", (leaf, Leaf("text/plain", parameters, "7bit", 5, None, {}))))
-    assert len(structure.attachments) == 1
+    (part,) = structure.attachments
+    (part.filename or "").encode()
 
 
 def _evidence(data: bytes) -> None:
-    MessageTag.parse(data.decode("utf-8", "replace"))
+    found = MessageTag.parse(data.decode("utf-8", "replace"))
+    assert found is None or MessageTag.parse(found.header()) == found
 
 
 def _charsets(make: Make) -> Make:

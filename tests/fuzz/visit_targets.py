@@ -30,6 +30,9 @@ LIMIT_S = 10.0
 LONGEST_CALL_S = 100 * LIMIT_S
 """A call of the port has several commands, each with the limit; virtual time costs nothing."""
 
+LONGEST_KIND = 60
+"""Characters of the name of a failure."""
+
 MOST_ANSWERS = 300
 """Then the server falls silent."""
 
@@ -104,6 +107,9 @@ async def call(loop: Loop, work: Coroutine[Any, Any, Any]) -> Any:
     began_s = loop.time()
     try:
         return await work
+    except TaskFailed as failure:
+        assert len(failure.kind) < LONGEST_KIND, f"a long kind: {failure.kind}"
+        raise
     finally:
         if loop.time() - began_s > LONGEST_CALL_S:
             raise TooLong(f"{loop.time() - began_s:.0f} s for {work.__qualname__}")

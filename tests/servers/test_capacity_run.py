@@ -13,6 +13,7 @@ from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 
+from loadsim.cli import main
 from loadsim.model.scenario import load_scenario
 
 pytestmark = pytest.mark.system
@@ -72,17 +73,8 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
         made = yaml.safe_load((out / "steps" / f"{users:05d}-1" / "scenario.yaml").read_text())
         assert (made["mailbox"]["population"], made["lists"]["population"]) == (6, 6)
 
-    # 4. A finished search only answers.
-    again = loadsim(*command, "--json", "--quiet")
-    assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
-
-    # 5. Its report: the runs differ in nothing but their users.
-    assert loadsim("report", out, "-o", tmp_path / "report.json").returncode == 0
+    # 4. Its report: the runs differ in nothing but their users.
+    assert main(["report", str(out), "-o", str(tmp_path / "report.json")]) == 0
     sections = {one["title"]: one for one in json.loads((tmp_path / "report.json").read_text())["sections"]}
     assert "They differ in the number of users." in sections["What differs between the runs"]["texts"][0]
     assert {row[0] for row in sections["Steps"]["tables"][0]["rows"]} == {step["run"] for step in after["steps"]}
-
-    # 6. Another one is refused.
-    changed = loadsim(*command, "--set", "limits.grace=1s")
-    assert (changed.returncode, changed.stderr.count("\n")) == (2, 1)
-    assert "found changed: scenario" in changed.stderr

@@ -636,6 +636,7 @@ def test_new_mail_is_announced_once_and_returned_once(site: Site) -> None:
         await stage.deliver(message(4))
         await mailbox.log_on()
         assert ids(await mailbox.arrived()) == ["n1.4"]
+        assert observer.announced == before + 3
         assert not observer.losses
 
     site.run(scenario)

@@ -28,7 +28,6 @@ from mailservers import (
     numbered_accounts,
     submit,
 )
-from paths import ROOT
 from patience import PATIENCE_S
 from private_servers import assert_refuses_a_taken_port
 from processes import ended, refuses
@@ -240,23 +239,6 @@ def test_embedded_says_why_it_did_not_start(server_directory: Path, monkeypatch:
     with pytest.raises(ConfigError, match="the dog ate it") as refused:
         start_embedded(ACCOUNTS, LISTS, server_directory)
     assert "\n" not in str(refused.value)
-
-
-def test_embedded_names_the_missing_packages() -> None:
-    """Without pymap and aiosmtpd the error says what to install."""
-    program = f"""
-import sys
-sys.path[:0] = [{str(ROOT)!r}]
-from pathlib import Path
-from loadsim.errors import ConfigError
-from loadsim.servers.embedded import start_embedded
-try:
-    start_embedded([], {{}}, Path("/nonexistent"))
-except ConfigError as error:
-    print(error)
-"""
-    said = run_python("-S", "-c", program)
-    assert "expected pymap and aiosmtpd to be installed" in said.stdout, said.stderr
 
 
 # --- Dovecot and Postfix ----------------------------------------------------------------------------------------

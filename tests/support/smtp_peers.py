@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from loadsim.model.ports import Account, Endpoint
@@ -18,6 +20,14 @@ PASSWORD = "s3cret-word"
 ACCOUNT = Account(1, "user1", "user1@sim.test", PASSWORD)
 MESSAGE = b"From: user1@sim.test\r\nSubject: dots\r\n\r\n.\r\n..\r\n.leading\r\nnone\r\n\r\n.last\r\n"
 LIMIT_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def small_heap() -> Iterator[None]:
+    """Let collections look at the objects of a module's tests only: many of these end with one."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Observed:

@@ -126,6 +126,7 @@ def test_the_first_twenty_are_shown(capsys: Capture) -> None:
     assert str(refused.value).startswith("own.yaml: topology[0].x0: ") and str(refused.value).endswith(" (and 29 more)")
 
 
+@pytest.mark.slow
 def test_a_hostile_file_is_rejected_with_as_few_lines(capsys: Capture) -> None:
     """Thousands of wrong keys, in a section and among the criteria."""
     wrong = "\n".join(f"  k{number}: x" for number in range(5_000))

@@ -327,30 +327,6 @@ def test_minutes_and_outcomes_have_their_figures(tmp_path: Path) -> None:
 # --- errors ---
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "says"),
-    [
-        *(
-            ("--percentile", value, f"expected a percentage above 0 and at most 100, found {value!r}")
-            for value in ("0", "0.0", "100.1", "-5", "95%", "p95", "", "nan", "inf", "1e1", "9/10", "95.0000000001")
-        ),
-        *(("--end", value, "expected h:mm, h:mm:ss or seconds") for value in ("9" * 400, "9" * 400 + ":00")),
-        ("--by", "day", "invalid choice: 'day'"),
-        ("--method", "average", "invalid choice: 'average'"),
-    ],
-)
-def test_bad_options_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, says: str
-) -> None:
-    """Exit status 2; nothing was read."""
-    with pytest.raises(SystemExit) as ended:
-        run_answer(f"{option}={value}", tmp_path)
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert f"argument {option}: {says}" in said
-
-
 @pytest.mark.parametrize("digits", [400, 5000])
 def test_a_weight_beyond_all_numbers_is_one_line(tmp_path: Path, digits: int) -> None:
     """It has more digits than a floating-point number can be large, or than Python reads."""

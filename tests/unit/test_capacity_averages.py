@@ -2,7 +2,7 @@
 
 Seen from outside, they could be wrong so: an invalid run counts; a mean hides that a probe failed in a run, which makes
 the server look idle; a unit has the wrong factor; figures of two machines are mixed; a row differs from the run's own
-report; an older search is not read, or is told to measure what it measured.
+report.
 """
 
 from __future__ import annotations
@@ -272,22 +272,3 @@ def test_without_probes_answer_and_report_say_how_to_get_them() -> None:
     for other in (embedded, probed()):
         assert HINT not in capacity_text(other, 200)
         assert HINT not in json.dumps(to_json(describe_capacity(other, (), {})))
-
-
-def test_a_search_of_an_older_version_is_read(tmp_path: Path) -> None:
-    """It has no averages, and nothing says that it had no probes."""
-    found = replace(probed(), directory=tmp_path)
-    write(found)
-    document = json.loads((tmp_path / "capacity.json").read_text())
-    for step in document["steps"]:
-        for key in [*step][[*step].index("validity") :]:
-            del step[key]
-    (tmp_path / "capacity.json").write_text(json.dumps(document))
-    older = read_capacity(tmp_path)
-    assert {(step.validity, step.delivered_per_min, step.averages) for step in older.steps} == {(None, None, ())}
-    assert {(step.warnings, step.contended) for step in older.steps} == {(None, False)}
-    assert older.steps[0].resources == found.steps[0].resources
-    described = describe_capacity(older, (), {})
-    assert "Averages by number of users" not in [section.title for section in described.sections]
-    bare = replace(older, steps=tuple(replace(step, resources=()) for step in older.steps))
-    assert HINT not in capacity_text(bare, 200)

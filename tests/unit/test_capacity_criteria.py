@@ -3,7 +3,7 @@
 Seen from outside, it could be wrong so: the criterion that decided is not drawn, because others came near, too; a limit
 or a unit differs from the scenario's; a least share is taken for a largest one; a limit of 0 counts as near if it is
 kept; a run that says nothing about the server makes a criterion look decisive; Markdown and JSON lack what the page
-shows; an older search is not read.
+shows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from loadsim.report.document import Chart, Document, to_json
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.scales import y_scale
-from loadsim.runs.capacity_file import read_capacity, write
 
 READ = "95th percentile from due times of READ"
 FOUND = Found(1000, 1200, "criteria")
@@ -151,14 +149,3 @@ def test_markdown_and_json_have_each_figure_with_its_limit() -> None:
 )
 def test_the_used_part_of_a_limit(name: str, figure: float, limits: dict[str, float], used: float) -> None:
     assert used_of_limit(Result(name, limits, figure)) == pytest.approx(used)
-
-
-def test_a_search_of_an_older_version_has_no_panels(tmp_path: Path) -> None:
-    found = replace(probed(), directory=tmp_path)
-    write(found)
-    assert drawn(read_capacity(tmp_path)) == drawn(found) != []
-    document = json.loads((tmp_path / "capacity.json").read_text())
-    for step in document["steps"]:
-        del step["criteria"]
-    (tmp_path / "capacity.json").write_text(json.dumps(document))
-    assert drawn(read_capacity(tmp_path)) == []

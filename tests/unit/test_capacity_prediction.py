@@ -2,7 +2,7 @@
 
 Seen from outside, it could be wrong so: the number is not that of the known demand; a failed run predicts; the
 smallest run predicts, though a larger one gives a number; the number of another run is shown; a bound is shown as an
-estimate; a search without a number hides why; the embedded server predicts; an old or a damaged file is misread.
+estimate; a search without a number hides why; the embedded server predicts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from loadsim.analysis.json_values import to_json
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.utilisation import Estimate
 from loadsim.cli import main
-from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.capacity_text import capacity_text
@@ -160,6 +159,7 @@ def test_without_the_probe_there_is_no_prediction(tmp_path: Path) -> None:
     assert "predicts no number" not in to_markdown(describe_capacity(bare, (), {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embedded", [False, True])
 def test_a_search_predicts_at_its_end(tmp_path: Path, embedded: bool) -> None:
     """Unless its server is embedded. Its runs lie in its directory, as after a crash."""
@@ -215,29 +215,3 @@ def score_of(users: int, passed: bool) -> dict[str, Any]:
         "by_protocol": {},
         "resources": [to_json(BUSY)],
     }
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"users": None},
-        {"why_not": "no"},
-        {"resource": None},
-        {"users": {"value": 5, "low": 6, "high": 7}},
-        {"users": {"value": 5, "low": 0, "high": 7}},
-        {"users": {"value": 5, "low": 4, "high": "inf"}},
-        {"users": {"value": "nan", "low": 4, "high": 6}},
-        {"measured_users": "many"},
-    ],
-)
-def test_a_damaged_prediction_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    prediction = Prediction(300, "steps/00300-1", "disk vda", Estimate(1234, 1000, 1500))
-    write(replace(searched(tmp_path), predicted=prediction))
-    assert read_capacity(tmp_path).predicted == prediction
-    document = json.loads((tmp_path / "capacity.json").read_text())
-    (tmp_path / "capacity.json").write_text(json.dumps(document | {"predicted": document["predicted"] | change}))
-    with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
-        read_capacity(tmp_path)
-    del document["predicted"]  # a file of an older version
-    (tmp_path / "capacity.json").write_text(json.dumps(document))
-    assert read_capacity(tmp_path).predicted is None

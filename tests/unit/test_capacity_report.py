@@ -107,6 +107,7 @@ def damaged(place: tuple[Any, ...], value: Any) -> str:
     return json.dumps(document[""])
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), ANYTHING)
 @example(("steps", 9, "resources", 0, "probe"), "\x1b]0;x\x07")
@@ -140,15 +141,36 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         (("users",), 900),
         (("failed_users",), None),
         (("failed_users",), 1000),
+        (("terms",), {}),
+        (("stopped_by",), "luck"),
+        (("users",), "many"),
+        (("steps",), [{}]),
+        (("steps",), None),
+        (("steps", 0, "run"), "../../etc"),
+        (("steps", 0, "run"), "javascript:alert(1)"),
+        (("steps", 0, "result"), "great"),
+        (("steps", 0, "score_ms"), "never"),
+        (("predicted", "users"), None),
+        (("predicted", "why_not"), "no"),
+        (("predicted", "resource"), None),
+        (("predicted", "users"), {"value": 5, "low": 6, "high": 7}),
+        (("predicted", "users"), {"value": 5, "low": 0, "high": 7}),
+        (("predicted", "users", "high"), "inf"),
+        (("predicted", "users", "value"), "nan"),
+        (("predicted", "measured_users"), "many"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
+    whole = replace(CONFIRMED, directory=tmp_path)
+    write(whole)
+    assert read_capacity(tmp_path) == whole
     text = damaged(place, value)
     if place == ("users",) and value is None:  # neither end
         text = json.dumps(json.loads(text) | {"failed_users": None})
     (tmp_path / "capacity.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"expected a file of loadsim capacity, found something else"):
+    with pytest.raises(ConfigError, match=r"expected a file of loadsim capacity, found something else") as refused:
         read_capacity(tmp_path)
+    assert len(refused.value.lines) == 1
     if place[0] == "steps":
         with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
             resumed(tmp_path, CONFIRMED.terms)
@@ -586,33 +608,6 @@ def test_texts_of_a_server_stay_texts() -> None:
     document = described(replace(found, steps=steps, terms=replace(found.terms, name=hostile)))
     assert "<script" not in to_html(document)
     assert "<script" not in to_markdown(document) and "[x](" not in to_markdown(document)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"terms": {}},
-        {"stopped_by": "luck"},
-        {"users": "many"},
-        {"steps": [{}]},
-        {"steps": None},
-        {"steps": [{"run": "../../etc"}]},
-        {"steps": [{"run": "javascript:alert(1)"}]},
-        {"steps": [{"result": "great"}]},
-        {"steps": [{"score_ms": "never"}]},
-    ],
-)
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any]) -> None:
-    found = replace(searched(), directory=tmp_path)
-    write(found)
-    assert read_capacity(tmp_path) == found
-    document = json.loads((tmp_path / "capacity.json").read_text())
-    if change.get("steps") and change["steps"][0]:
-        change = {"steps": [document["steps"][0] | change["steps"][0]]}
-    (tmp_path / "capacity.json").write_text(json.dumps(document | change))
-    with pytest.raises(ConfigError, match="expected a file of loadsim capacity") as refused:
-        read_capacity(tmp_path)
-    assert len(refused.value.lines) == 1
 
 
 def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

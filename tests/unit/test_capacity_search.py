@@ -397,6 +397,7 @@ def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
         assert GENERATOR in decided.values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "most_steps", "most_quick"),
     [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 18), (0.2, 55, 21)],

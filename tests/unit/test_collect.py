@@ -119,6 +119,7 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
     return runs, out
 
 
+@pytest.mark.slow
 def test_all_is_collected_and_then_the_client_has_it_no_more(tmp_path: Path) -> None:
     """Files of several pieces, of one, and of none."""
     runs, out = places(tmp_path)

@@ -128,6 +128,7 @@ def failing(outcome: TaskFailed, command: str, times: int = 1) -> During:
     return begin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("poll_s", "profile"), [(None, LIVELY), (POLL_S, NOTHING_MOVED)])
 def test_tasks_and_delivery_are_those_of_users_without_companions(
     tmp_path: Path, poll_s: float | None, profile: dict[str, Any]
@@ -178,6 +179,7 @@ def test_a_companion_that_polls_has_a_session_for_each_look(tmp_path: Path) -> N
     assert len({round(at_ns * 1e-9 % POLL_S, 1) for at_ns in begun}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [ServerLost("gone"), ServerSilent("gone")])
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
 def test_a_lost_session_is_counted_once_and_restored(tmp_path: Path, failure: TaskFailed, poll_s: float | None) -> None:
@@ -230,6 +232,7 @@ def test_a_session_that_breaks_at_the_end_is_counted(tmp_path: Path) -> None:
     assert lived.outcomes("LOGOFF") == ["ok"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
 def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, poll_s: float | None) -> None:
     """The mail is listed later; until then, the server did not serve the companion."""
@@ -241,6 +244,7 @@ def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, po
     assert lived.engine.counts.sessions_lost == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
 def test_companions_whose_log_ons_are_refused_do_not_change_the_users_work(
     tmp_path: Path, poll_s: float | None
@@ -260,6 +264,7 @@ def test_companions_whose_log_ons_are_refused_do_not_change_the_users_work(
     assert essence(lived) == essence(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
 def test_a_companion_whose_every_list_is_refused_is_not_served(tmp_path: Path, poll_s: float | None) -> None:
     """It can log on, but makes next to no load: a run with many of them would look complete."""
@@ -282,6 +287,7 @@ def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
     assert list(lived.tape.told["own_faults"]) == ["internal error: ValueError"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, 1.0])
 def test_a_server_that_falls_silent_ends_the_run_in_time(tmp_path: Path, poll_s: float | None) -> None:
     """The companions' log-offs have the limit of the users', and none is left."""
@@ -314,6 +320,7 @@ def test_a_stopped_run_ends_companions_too(tmp_path: Path, at_s: float) -> None:
     assert lived.engine.now_ns() * 1e-9 < at_s + 5
 
 
+@pytest.mark.slow
 def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     """Companions' commands fail all over the run: refused, lost and silent ones."""
     failed: Counter[str] = Counter()

@@ -340,6 +340,7 @@ def repeats_that_decided(runs: int, pairs: int) -> list[bool]:
     return decided
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "pairs"), [(3, 250), (5, 400)])
 def test_repeats_advised_decide_as_often_as_is_said(runs: int, pairs: int) -> None:
     """Of 100 undecided comparisons or more, 80 % decide with as many more, give or take two standard errors of 4 %."""

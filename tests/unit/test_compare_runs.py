@@ -525,6 +525,7 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
 # --- which runs -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "says"),
     [
@@ -969,29 +970,6 @@ def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, 
     assert [[each.tag for each in case] for case in suite][:2] == [["system-out"]] * 2
     for of_score in suite[2:]:
         assert [each.tag for each in of_score] == ([child] if child else []) + ["system-out"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--base", "a"), "the following arguments are required: --new"),
-        (("--base", "a", "--new", "b", "--looks", "0"), "expected a whole number from 1 to 100, found '0'"),
-        (("--base", "a", "--new", "b", "--looks", "2.5"), "expected a whole number from 1 to 100, found '2.5'"),
-        (("--base", "a", "--new", "b", "--max-regression", "5"), "from 0% to 100%, found '5'"),
-        (("--base", "a", "--new", "b", "--max-regression", "-5%"), "argument --max-regression: expected one argument"),
-        (
-            ("--base", "a", "--new", "b", "--max-regression", "five"),
-            "such as 5% or 0.05, from 0% to 100%, found 'five'",
-        ),
-    ],
-)
-def test_wrong_arguments_are_one_line(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
-    """Exit status 2, and what was expected."""
-    with pytest.raises(SystemExit) as ended:
-        main(["compare", *arguments])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert says in said and said.count("\n") == 1
 
 
 def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:

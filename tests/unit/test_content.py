@@ -100,6 +100,7 @@ def test_the_kinds_are_those_of_the_profiles() -> None:
     assert {name for name, kind in KINDS.items() if kind.attached} == set(FILE_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_has_its_published_size(kind: str) -> None:
     """The decoded text is exactly 1, 2 or 4 KB, whether it is plain ASCII or quoted-printable UTF-8."""
@@ -286,6 +287,7 @@ def test_same_arguments_same_message(kind: str) -> None:
     assert compose(Contents(6), kind=kind) != wanted
 
 
+@pytest.mark.slow
 def test_preparing_changes_nothing() -> None:
     """What is made in advance is what would have been made later."""
     prepared = Contents(5)
@@ -300,6 +302,7 @@ def test_body_belongs_to_the_id() -> None:
     assert one.split(b"\r\n\r\n", 1)[1] == two.split(b"\r\n\r\n", 1)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "least"), [("ups1K", 200), ("ups2K", 110), ("ups4K", 110), ("ups10Kat", 700)])
 def test_bodies_are_many_and_natural(kind: str, least: int) -> None:
     """Hundreds of different bodies; words and compressibility like those of text, a few words far ahead."""

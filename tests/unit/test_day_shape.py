@@ -155,6 +155,7 @@ def test_the_plan_has_the_shape(tmp_path: Path) -> None:
     assert ((hours - expected) ** 2 / expected).sum() < CHI_SQUARE
 
 
+@pytest.mark.slow
 def test_plan_and_document_state_the_shape(tmp_path: Path) -> None:
     """The hours of `loadsim plan`, the digest of the load, and the scenario of a run directory."""
     flat, shaped = scenario_with(tmp_path, "day_shape: flat"), scenario_with(tmp_path, "day_shape: [1, 3]")

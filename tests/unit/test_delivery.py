@@ -95,6 +95,7 @@ def test_times_are_those_of_every_message_that_was_watched(
     assert (found.took.stddev_ms is None) == (not times_ms or math.inf in times_ms)
 
 
+@pytest.mark.slow
 def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     """IMAP is gone for 25 of 120 s for half of the users, and the other half goes on sending to them.
 

@@ -64,6 +64,7 @@ def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
     assert (start["users_on"], start["at_s"]) == (4, 0.0)
 
 
+@pytest.mark.slow
 def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
     """The same activities are due at the same instants from the start, on a fast server and on an overloaded one."""
     scenario = day_of(tmp_path, (SENDER, 2), limits={"grace": "1s"})
@@ -164,6 +165,7 @@ PROFILE_OF: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", FAULTS)
 @pytest.mark.parametrize("task", COMMAND_OF)
 def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str) -> None:
@@ -188,6 +190,7 @@ def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str
     assert_lateness_adds_up(lived)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", FAULTS)
 def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, outcome: str) -> None:
     """The message counts for nobody; the session goes on."""
@@ -540,6 +543,7 @@ class Late(StandaloneControl):
         return await super().common_start() - 3 * S
 
 
+@pytest.mark.slow
 def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
     """At the common start, or later, if it was told too late; what was due meanwhile is late by the generator."""
     scenario = day_of(tmp_path, (SENDER, 4), day="60s")
@@ -646,6 +650,7 @@ def test_snapshots_are_cumulative(tmp_path: Path) -> None:
     assert phases[:2] == ["log-on", "work"]
 
 
+@pytest.mark.slow
 def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
     """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
     found: list[int] = []

@@ -54,6 +54,7 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     return live(scenario_of(place, (profile, 2), day="900s"), place, service_s=MEAN_MS / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
 def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
     """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
@@ -75,6 +76,7 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
     assert abs(fmean(took_ms) / MEAN_MS - commands) < 4 * math.sqrt(commands / n)
 
 
+@pytest.mark.slow
 def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
     """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
 

@@ -192,6 +192,7 @@ def test_a_run_that_cannot_become_valid_is_refused() -> None:
     assert watcher.lines == [f"warning: {reason}"]
 
 
+@pytest.mark.slow
 def test_a_refused_run_names_each_remedy_that_it_tries() -> None:
     """A plan of each takes seconds on a busy machine. It is kept for the run that obeys."""
     watcher = Warned()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from hostile_logs import (
@@ -29,8 +28,6 @@ from hostile_logs import (
     write_engine,
     write_machine,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from timing_samples import HEADER as SAMPLE_HEADER
 
 from loadsim.cli import BAD_INPUT, main
@@ -298,6 +295,7 @@ def test_odd_values_in_documents(capsys: Capture, sound: dict[str, Path], tmp_pa
             try_values(capsys, sound, tmp_path, where, key, every=8, first=number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*RECORDS, *OTHERS])
 def test_odd_records_and_blocks(capsys: Capture, tmp_path: Path, name: str) -> None:
     """Records and blocks that no writer of ours makes: a right answer, or one line."""
@@ -389,48 +387,6 @@ def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) 
     }
     assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(list(ODD.values())),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    header=st.dictionaries(st.sampled_from(sorted(SAMPLE_HEADER | HEADER)), VALUES, min_size=1, max_size=3),
-    facts=st.dictionaries(st.sampled_from(sorted(FACTS)), VALUES, max_size=2),
-    sample=st.dictionaries(st.sampled_from(sorted({**SAMPLE, **MACHINE_SAMPLE})), VALUES, max_size=3),
-)
-def test_any_documents(
-    capsys: Capture, tmp_path: Path, header: dict[str, Any], facts: dict[str, Any], sample: dict[str, Any]
-) -> None:
-    """With any documents, each verb does its work, or ends with one line."""
-    parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
-    parts.header.update(header)
-    parts.blocks.append([container.FACTS, [facts]])
-    parts.blocks.append([container.HEALTH, [sample]])
-    all_verbs(capsys, parts.write(tmp_path / "odd.tlog"), swept(tmp_path / "out"))
-
-
-@pytest.mark.slow
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_records(capsys: Capture, tmp_path: Path, data: st.DataObject) -> None:
-    """With any bytes in records, each verb does its work, or ends with one line."""
-    parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
-    block = parts.of(data.draw(st.sampled_from([container.TASKS, container.MAILS, container.COMMANDS])))
-    payload = bytearray(block[1])
-    for _ in range(data.draw(st.integers(1, 4))):
-        begin = data.draw(st.integers(0, len(payload) - 8))
-        payload[begin : begin + 8] = data.draw(
-            st.sampled_from([b"\0" * 8, b"\xff" * 8]) | st.binary(min_size=8, max_size=8)
-        )
-    block[1] = bytes(payload)
-    all_verbs(capsys, parts.write(tmp_path / "odd.tlog"), swept(tmp_path / "out"))
 
 
 def test_the_first_user_of_an_older_log_may_be_missing(tmp_path: Path) -> None:

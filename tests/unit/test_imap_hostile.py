@@ -181,16 +181,6 @@ def test_deep_structures_raise_no_recursion_error() -> None:
     assert text.name == ".".join(["1"] * 100)
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.binary(max_size=80), st.sampled_from(ODD_CHARSETS).map(str.encode) | st.binary(max_size=20))
-def test_any_filename_and_subject_has_a_text(raw: bytes, charset: bytes) -> None:
-    """Random bytes under any name: a text that UTF-8 can hold."""
-    for parameters in ({"filename*": charset + b"''" + raw}, {"filename": b"=?" + charset + b"?q?" + raw + b"?="}):
-        (part,) = structure_of(Leaf("image/png", {}, "base64", 9, "attachment", parameters)).attachments
-        assert part.filename is not None
-        assert part.filename.encode() is not None
-
-
 # --- a few bytes that ask for much ---
 
 

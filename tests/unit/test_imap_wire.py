@@ -190,67 +190,6 @@ def test_an_envelope_reads_the_same_in_any_spelling(
         assert found.uid == 7
 
 
-def swallow(stream: bytes, places: Sequence[int]) -> None:
-    """Feed a stream of doubtful quality: responses or a protocol error, and nothing else."""
-    try:
-        responses(cut(stream, places))
-    except ProtocolError:
-        return
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data())
-def test_mutated_answers_raise_the_protocol_error_only(data: st.DataObject) -> None:
-    """Valid streams with bytes changed, dropped or doubled: no other exception ever."""
-    stream = bytearray(
-        b"".join(raw + b"\r\n" for raw, _ in data.draw(st.lists(st.sampled_from(DIALOGUE), min_size=1, max_size=4)))
-    )
-    for _ in range(data.draw(st.integers(1, 6))):
-        at = data.draw(st.integers(0, len(stream)))
-        until = at + data.draw(st.integers(0, 3))
-        stream[at:until] = data.draw(
-            st.binary(max_size=3)
-            | st.sampled_from([b"(", b")", b'"', b"{5}\r\n", b"\r\n", b"\\", b"NIL", b"99999999999999999999"])
-        )
-    swallow(bytes(stream), data.draw(st.lists(st.integers(0, 500), max_size=5)))
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                b"* ",
-                b"1 ",
-                b"FETCH",
-                b"(",
-                b")",
-                b" ",
-                b'"',
-                b"{",
-                b"}",
-                b"3",
-                b"\r\n",
-                b"BODY[",
-                b"]",
-                b"LIST",
-                b"OK",
-                b"NIL",
-                b"+",
-                b"\\",
-                b"ENVELOPE",
-                b"BODYSTRUCTURE",
-                b"\xff",
-            ]
-        )
-        | st.binary(max_size=4)
-    )
-)
-def test_soup_raises_the_protocol_error_only(words: list[bytes]) -> None:
-    """Words of the grammar and random bytes in random order: no other exception ever."""
-    swallow(b"".join(words), [])
-
-
 class CountingBuffer(bytearray):
     """A buffer that counts the bytes that are looked at or copied."""
 
@@ -286,6 +225,7 @@ def test_a_tag_ends_with_its_line(cut: int) -> None:
         list(wire.feed(b"\r\n"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000, 65536])
 def test_work_is_linear_in_the_stream(piece_bytes: int) -> None:
     """Half a megabyte of literal, of line, or of many answers costs a few looks per byte, however small the pieces."""

@@ -40,6 +40,7 @@ def least_covered(times: int) -> float:
     return 0.95 * times - 4 * math.sqrt(times * 0.95 * 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(("mood", "tau_s"), [(MOODS[0], 0), (MOODS[1], 12), (MOODS[2], 3), (MOODS[2], 12)])
 def test_intervals_hold_the_truth_as_often_as_they_say(service: str, mood: Mood, tau_s: int) -> None:

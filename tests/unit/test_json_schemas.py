@@ -172,6 +172,7 @@ SOUND = {
 }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_what_a_reader_accepts_the_schema_accepts(

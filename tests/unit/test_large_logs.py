@@ -105,6 +105,7 @@ def write_engines(directory: Path, engines: Sequence[Engine], mode: str = "canon
     ]
 
 
+@pytest.mark.slow
 @FEW
 @given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
 def test_a_log_in_parts_says_what_it_says_as_a_whole(
@@ -119,6 +120,7 @@ def test_a_log_in_parts_says_what_it_says_as_a_whole(
         assert (decoded(log), summarise([log], commands=True).score) == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
 def test_a_report_in_parts_says_what_it_says_of_the_whole(
@@ -151,18 +153,28 @@ def test_the_merge_of_any_split_is_the_whole(
     again, whole = read_log(directory / "again"), read_log(directory / "whole")
     assert decoded(again) == decoded(whole)
     assert (again.header, again.sources, again.strings) == (whole.header, whole.sources, whole.strings)
+    assert sorted(map(repr, decoded(whole))) == sorted(repr(row) for path in paths for row in decoded(read_log(path)))
+    tasks = whole.tasks
+    starts = np.where(tasks["started_us"] == NEVER, tasks["scheduled_us"], tasks["started_us"])
+    keys = [*zip(starts, whole.names(tasks, "client"), whole.names(tasks, "engine"), tasks["sequence"], strict=True)]
+    assert keys == sorted(keys)
 
 
+@pytest.mark.slow
 @FEW
 @given(engines=ENGINES, records=st.integers(1, 9), begin=st.integers(-25, 45), length=st.integers(1, 30))
 def test_truncate_and_merge_commute_in_parts(
     tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, begin: int, length: int
 ) -> None:
-    """Whichever comes first, over files or not, and however little memory there is."""
+    """Whichever comes first, over files or not, and however little memory there is; so the answer is the same."""
     directory = tmp_path_factory.mktemp("commute")
     paths = write_engines(directory, engines)
     window_s = Window(begin / 10, (begin + length) / 10)
-    expected = decoded(truncate(read_logs(paths), window_s))
+    merged = read_logs(paths)
+    truncated, another = truncate(merged, window_s), merge.merge([truncate(read_log(path), window_s) for path in paths])
+    expected = decoded(truncated)
+    answer = summarise([merged], begin_s=window_s[0], end_s=window_s[1]).score
+    assert summarise([truncated]).score == summarise([another]).score == answer
     with little_memory(records):
         assert decoded(merge.merge([truncate(read_log(path), window_s) for path in paths])) == expected
         write_log(truncate(read_logs(paths), window_s), directory / "truncated")

@@ -165,15 +165,24 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
         ["truncate", "-o", "out"],
     ],
 )
-@pytest.mark.parametrize("name", ["none.tlog", "none*.tlog", "empty-directory", "empty.tlog", "text.tlog"])
-def test_what_is_no_log_is_one_line(tmp_path: Path, verb: list[str], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found no such file or"),
+        ("none*.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("empty-directory", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("empty.tlog", "expected a timing log, found an empty file"),
+        ("text.tlog", "expected a timing log, found another kind of file"),
+    ],
+)
+def test_what_is_no_log_is_one_line(tmp_path: Path, verb: list[str], name: str, says: str) -> None:
     """Every verb refuses it with the path, and writes nothing."""
     (tmp_path / "empty-directory").mkdir()
     (tmp_path / "empty.tlog").write_bytes(b"")
     (tmp_path / "text.tlog").write_text("no log\n", encoding="utf-8")
     with pytest.raises(LogError) as refused:
         run_log(*(tmp_path / word if word == "out" else word for word in verb), tmp_path / name)
-    assert str(refused.value).startswith(f"{tmp_path / name}: expected") and "\n" not in str(refused.value)
+    assert str(refused.value).startswith(f"{tmp_path / name}: {says}") and "\n" not in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 

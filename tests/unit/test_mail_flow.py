@@ -55,6 +55,7 @@ def new_mail(lived: Lived) -> list[dict[str, Any]]:
     return [mail for mail in lived.mails("accepted") if (mail["sender"], mail["at_ns"]) in sent]
 
 
+@pytest.mark.slow
 def test_the_plan_has_what_a_whole_run_sends(lived: Lived) -> None:
     """All messages were sent and nobody was late at the end: as many messages and copies as the mail system took."""
     found = planned_mail(recorded(lived))

@@ -47,6 +47,7 @@ def scenario(*settings: str) -> Scenario:
     return load_scenario("quickstart", settings)
 
 
+@pytest.mark.slow
 def test_without_the_section_everything_is_as_in_older_versions() -> None:
     """The digests of the version before the section, and its very messages."""
     groups = ", ".join(f"{{profile: loadsim-5.5/{kind}, users: 12}}" for kind in ("light", "medium", "heavy"))
@@ -164,6 +165,7 @@ def test_shares_and_moments_of_sizes() -> None:
     assert LognormalSizes(2048, 5.0, 10_000).at(1 - 2**-53) == 10_000
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(900, 300_000), st.integers(0, 10**6))
 def test_messages_have_exactly_their_size(size_bytes: int, index: int) -> None:
@@ -251,6 +253,7 @@ def test_an_empty_section_is_none(tmp_path: Path) -> None:
     assert scenario("mailbox={}").digest() == scenario().digest()
 
 
+@pytest.mark.slow
 def test_a_plan_knows_such_mailboxes() -> None:
     """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
     made = scenario("mailbox={inbox: 90, folders: 8, fan_out: 2, sizes: {2K: 50%, 30K: 50%}}")
@@ -270,6 +273,7 @@ def test_a_plan_knows_such_mailboxes() -> None:
 # --- the population of the senders ---
 
 
+@pytest.mark.slow
 @given(st.integers(2, 60), st.integers(2, 60), st.sampled_from(("", "mailbox.messages_per_folder=4")))
 @settings(max_examples=20, deadline=None)
 def test_mailboxes_of_a_population_do_not_depend_on_the_active_users(few: int, many: int, more: str) -> None:
@@ -300,6 +304,7 @@ def test_as_many_users_as_are_active_are_no_other_population() -> None:
     assert list(same.messages(1, "INBOX")) == list(StartState(Workload(made)).messages(1, "INBOX"))
 
 
+@pytest.mark.slow
 @given(st.integers(2, 30), st.integers(1, 30), st.integers(1, 500))
 def test_answers_go_to_active_users_only(users: int, user: int, sender: int) -> None:
     user = min(user, users)
@@ -318,6 +323,7 @@ def test_senders_who_are_not_active_are_replaced_evenly() -> None:
     assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 26.1
 
 
+@pytest.mark.slow
 def test_users_answer_mail_of_a_population_as_without_one(tmp_path: Path) -> None:
     """Each reads and answers three unread messages, whose senders are nearly all inactive."""
     profile = quiet(

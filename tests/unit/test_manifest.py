@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accounts
 from provisioning import FOREIGN, USERS, WANTED_FOLDERS, Lab, lab_maker, quoted, with_steps
 
@@ -136,30 +134,6 @@ def test_odd_contents_are_not_accepted(body: bytes) -> None:
         manifest.parse(body, OWNER)
     assert len(str(said.value)) < 120
     assert str(said.value).isprintable()
-
-
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-)
-
-
-@settings(max_examples=40)
-@given(
-    st.binary(max_size=200)
-    | JSON_VALUES.map(lambda value: json.dumps(value).encode())
-    | st.fixed_dictionaries({"folders": JSON_VALUES}, optional={"account": JSON_VALUES, "signature": JSON_VALUES}).map(
-        lambda value: json.dumps(value).encode()
-    )
-)
-def test_no_contents_are_signed_by_chance(body: bytes) -> None:
-    """Anything at all is accepted as unsigned with names of ours, or not accepted."""
-    try:
-        names, signed, _ = manifest.parse(body, OWNER)
-    except manifest.RejectedManifest:
-        return
-    assert not signed
-    assert all(name in OURS or name.startswith("Folder ") for name in names)
 
 
 def test_the_key_is_never_shown(tmp_path: Any) -> None:

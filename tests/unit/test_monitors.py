@@ -364,6 +364,7 @@ def two_runs(place: Path, apart_s: float, **header: Any) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("apart_s", "cut_s"), [(20, 20), (50, 50), (62, 56), (400, 225), (3600, 1825)], ids="{}".format
 )

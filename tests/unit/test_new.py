@@ -99,29 +99,6 @@ def test_another_machine_is_sampled_there() -> None:
     assert (args.probes, args.imap_port, args.smtp_port) == (["host"], 993, 465)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["../own"], "NAME: expected letters, digits, - and _, found '../own'"),
-        (["own.yaml"], "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own.yaml'"),
-        (["own", "--host", "a b"], "--host: expected letters, digits and the signs - . : _, found 'a b'"),
-        (["own", "--host", "mail.example.com:143"], "--host: expected a host without a port (--imap-port and"),
-        (["own", "--domain", "x}"], "--domain: expected letters, digits and the signs - . : _, found 'x}'"),
-        (["own", "--profile", "medium"], "--profile: expected one of loadsim-4.0/heavy, "),
-        (["own", "--day-length", "soon"], "--day-length: expected "),
-        (["own", "--user", "everybody"], "--user: expected "),
-        (["own", "--profile", "./none.yaml"], "--profile: expected "),
-    ],
-)
-def test_bad_answers_are_one_line_and_write_nothing(place: Path, capsys: Capture, words: list[str], says: str) -> None:
-    """Exit status 2."""
-    assert main(["new", *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"loadsim: {says}"), printed.err
-    assert printed.err.count("\n") == 1
-    assert list(place.iterdir()) == []
-
-
 def test_a_file_that_exists_is_not_changed(capsys: Capture) -> None:
     """Nor is anything asked."""
     Path("own.yaml").write_text("mine", encoding="utf-8")

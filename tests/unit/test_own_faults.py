@@ -77,6 +77,7 @@ def assert_survived(lived: Lived, users: int = 2) -> None:
 # --- the edge of a user -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "task"),
     [("SMTP DATA", "SEND"), ("IMAP UID FETCH", "SYNC"), ("IMAP LOGOUT", "LOGOFF"), ("IMAP LIST", "LOGON")],
@@ -135,6 +136,7 @@ def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
     assert reason in verdict(lived)["reasons"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "kind"), [(MemoryError, "no memory (ENOMEM)"), (RecursionError, "internal error: RecursionError")]
 )
@@ -243,6 +245,7 @@ def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatc
     assert score["verdict"]["validity"] == "invalid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["plan_day", "begin_day", "end_day", "close"])
 def test_an_error_of_one_user_does_not_end_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str

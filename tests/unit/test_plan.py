@@ -251,6 +251,7 @@ def test_an_empty_start_has_nothing_to_read() -> None:
 # --- the verb ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_keys_that_scripts_rely_on() -> None:
     """`loadsim plan --json`: one JSON value with the documented keys; all tasks, those never done too."""
     figures = json.loads(said("quickstart", "--json"))
@@ -267,6 +268,7 @@ def test_the_keys_that_scripts_rely_on() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_is_made_alike_twice() -> None:
     """Planned again, for the text, the figures are the same, and in the same order."""
     text = said("quickstart", "--wide")
@@ -283,24 +285,6 @@ def test_two_users_can_be_planned() -> None:
     assert figures["failures"] == {}
     assert figures["tasks"]["SEND"] > 0
     assert figures["tasks"]["READ"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["no/such/scenario.yaml"], "no/such/scenario.yaml: expected a file that can be read"),
-        (["nosuch"], "scenario: expected one of "),
-        (["quickstart", "--set", "topology.0.users=0"], "topology.0.users: expected a whole number of at least 1"),
-        (["quickstart", "--set", "topology=[{profile: loadsim-5.0/light, users: 1}]"], "expected at least 2 users"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, a line on standard error, nothing on standard output."""
-    assert main(["plan", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert expected in said.err
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -376,6 +360,7 @@ def test_needs_are_shown_before_a_long_plan(capsys: pytest.CaptureFixture[str], 
     assert labels == (["Needs, about", "Open files", "First preparation"] if shown else [])
 
 
+@pytest.mark.slow
 def test_plan_without_lists_says_so() -> None:
     assert "\nWithout lists, users receive " in said("quickstart", "--set", "lists.count=0")
     assert "Without lists" not in said("quickstart")
@@ -435,6 +420,7 @@ def nightly(*overrides: str) -> dict[str, Any]:
     return planned(topology, "run={day_length: 20m, days: 2, ramp_up: 20s}", *overrides)
 
 
+@pytest.mark.slow
 def test_at_night_users_only_end_what_they_have_begun() -> None:
     """The hours of the nights are hours of the plan: nothing new is due in them, and per-day figures are by days."""
     figures = nightly()

@@ -84,6 +84,7 @@ def test_a_plan_without_hours_has_no_peaks() -> None:
 # --- commands -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_smtp_commands_are_those_of_the_scenario_s_connections() -> None:
     """A connection per message has EHLO and AUTH each time, twice EHLO with STARTTLS; a kept one once for each user."""
     plain = over("tls: none")
@@ -118,6 +119,7 @@ def test_listings_that_a_gathering_server_joins_are_counted() -> None:
 # --- storage ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_growth_is_that_of_the_mailboxes() -> None:
     """All messages of all folders, counted before and after a day: their bytes differ by the sum of the causes."""
     scenario = load_scenario("quickstart", [SMALL, "run={day_length: 10m}"])
@@ -173,6 +175,7 @@ class Unobserved:
         raise AssertionError
 
 
+@pytest.mark.slow
 def test_storage_adds_up() -> None:
     figures = planned()
     storage = figures["storage"]
@@ -186,6 +189,7 @@ def test_storage_adds_up() -> None:
 # --- words --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_text_fits_into_80_columns_and_a_run_of_many_hours_is_shown_by_day() -> None:
     figures = planned("run={day_length: 4h, days: 4}", "topology.0.users=4")
     text = plan_text(figures)
@@ -198,6 +202,7 @@ def test_the_text_fits_into_80_columns_and_a_run_of_many_hours_is_shown_by_day()
     assert [line.split()[2] for line in table[1:]] == [f"{sent / 14_400:,.2f}" for sent in by_day]
 
 
+@pytest.mark.slow
 def test_a_night_has_no_part_in_the_rate_of_its_day() -> None:
     """The run ends with the third day: the mean of the days is that of the run."""
     figures = planned(

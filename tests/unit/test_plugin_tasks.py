@@ -303,6 +303,7 @@ def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
@@ -407,6 +408,7 @@ WRONG_REPORTS = [
 SILENT = "try: {}\n        except Exception: pass"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "since", "outcome", "moved"), WRONG_REPORTS)
 @pytest.mark.parametrize("form", ["{}", SILENT], ids=["plain", "silenced"])
 def test_a_wrong_report_is_the_failure_of_its_task(
@@ -486,6 +488,7 @@ async def act(turn):
     assert "IMAP LOGOUT" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "outcome", "error"),
     [

@@ -77,6 +77,7 @@ def test_no_engine_drains_while_another_may_send(tmp_path: Path) -> None:
     assert [line["engine"] for line in done.said("engine lost")] == ["3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("death", "why"),
     [
@@ -98,6 +99,7 @@ SOUND_SNAPSHOT = "dict(phase='work', at_s=1.0, users=2, users_on=2, tasks={}, ac
 SOUND_SNAPSHOT += "generator_late_most_s=0.0, heard=0, **%s)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "why"),
     [

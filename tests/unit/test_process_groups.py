@@ -77,6 +77,7 @@ def groups_of(services: Services, clock: Clock, **named: str) -> ProcessGroups:
     return ProcessGroups(find_processes(services), named, clock.now, clock.cost)
 
 
+@pytest.mark.slow
 def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[..., Child]) -> None:
     """Its own time and that of a child that began and ended unseen are the server's; the rest is loadsim's.
 

@@ -118,6 +118,7 @@ def totals(taken: Mapping[int, Ticks]) -> dict[int, int]:
     return {number: ticks.total for number, ticks in taken.items()}
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_all_time_counts_once(data: st.DataObject) -> None:
     """Processes begin, work and end between and during readings, and numbers are used again: the sum is exact.

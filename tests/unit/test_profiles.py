@@ -424,6 +424,7 @@ NO = "expected no (loadsim does not do this yet)"
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "line"),
     [
@@ -540,6 +541,7 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
         assert str(refusal.value) == f"{file}: {row}: expected a value, found nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [

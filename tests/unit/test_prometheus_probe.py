@@ -46,6 +46,7 @@ def opened(port: int, metrics: str, **settings: object) -> Probe:
 # --- a page --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [generate_latest, openmetrics])
 @given(
     names=st.lists(LABEL_NAMES, min_size=1, max_size=3, unique=True),

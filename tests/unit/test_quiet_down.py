@@ -231,6 +231,7 @@ def searched(path: Path, out: Path, wanted: Wanted, queues: Queues) -> None:
     find_capacity(read, wanted, out, runner=run, quiet_down=queues.quiet_down)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probes", "wanted", "slept"),
     [

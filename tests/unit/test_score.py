@@ -20,7 +20,6 @@ from timing_samples import (
     ENDED,
     LOGGED_ON,
     START_NS,
-    decoded,
     done,
     event,
     ms,
@@ -42,8 +41,8 @@ from loadsim.report.answer import full_answer, short_answer
 from loadsim.runs.log_header import run_header
 from loadsim.timinglog import writer
 from loadsim.timinglog.merge import merge, truncate
-from loadsim.timinglog.reader import TimingLog, read_log, write_log
-from loadsim.timinglog.records import GIVEN_UP, NEVER
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.records import GIVEN_UP
 
 GOLDEN = GOLDEN_FILES / "answer.txt"
 SHORT = GOLDEN_FILES / "short-answer.txt"
@@ -536,76 +535,6 @@ def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
     assert found.undelivered == found.undelivered_at_end == 1
 
 
-@st.composite
-def engines_tasks(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """The tasks of one to four engines, in order of completion, with ties in time."""
-    task = st.builds(
-        lambda name, due, late, took, user, ended: (
-            done(name, due * 100, took, late_ms=late, user=user, error=f"e{user}")
-            if ended
-            else skipped(name, due * 100)
-        ),
-        st.sampled_from(["READ", "SEND", "LOGON", "SYNC"]),
-        st.integers(-20, 20),
-        st.integers(0, 3),
-        st.integers(0, 50),
-        st.integers(1, 4),
-        st.booleans(),
-    )
-    return draw(st.lists(st.lists(task, max_size=8), min_size=1, max_size=4))
-
-
-def logs_of(directory: Path, engines: list[list[dict[str, Any]]]) -> list[TimingLog]:
-    """One log per engine."""
-    return [
-        sample_log(
-            directory / f"c.{number}.tlog",
-            tasks,
-            [event("accepted", f"n1.{number}", 2, 100 * len(tasks))],
-            header={"engine": str(number)},
-        )
-        for number, tasks in enumerate(engines)
-    ]
-
-
-@FAST
-@given(engines=engines_tasks(), data=st.data())
-def test_merging_in_steps_gives_the_whole(
-    tmp_path_factory: pytest.TempPathFactory, engines: list[list[dict[str, Any]]], data: st.DataObject
-) -> None:
-    """Merge some logs, then that and the rest, in any order, over a file: it is the merge of all, in time order."""
-    directory = tmp_path_factory.mktemp("merge")
-    logs = data.draw(st.permutations(logs_of(directory, engines)))
-    whole = merge(logs)
-    some = data.draw(st.integers(1, len(logs)))
-    write_log(merge(logs[:some]), directory / "some.tlog")
-    steps = merge([*logs[some:], read_log(directory / "some.tlog")])
-    assert decoded(steps) == decoded(whole)
-    assert steps.header == whole.header and steps.sources == whole.sources and steps.strings == whole.strings
-    starts = np.where(whole.tasks["started_us"] == NEVER, whole.tasks["scheduled_us"], whole.tasks["started_us"])
-    keys = list(
-        zip(starts, whole.names(whole.tasks, "client"), whole.names(whole.tasks, "engine"), whole.tasks["sequence"],
-            strict=True)
-    )  # fmt: skip
-    assert keys == sorted(keys)
-    assert sorted(map(repr, decoded(whole))) == sorted(repr(row) for log in logs for row in decoded(log))
-
-
-@FAST
-@given(engines=engines_tasks(), begin=st.integers(-25, 25), length=st.integers(1, 30))
-def test_truncate_and_merge_commute(
-    tmp_path_factory: pytest.TempPathFactory, engines: list[list[dict[str, Any]]], begin: int, length: int
-) -> None:
-    """Whichever comes first, the records are the same, and so is the answer, also that of the whole log."""
-    logs = logs_of(tmp_path_factory.mktemp("commute"), engines)
-    window_s = Window(begin / 10, (begin + length) / 10)
-    one, another = merge([truncate(log, window_s) for log in logs]), truncate(merge(logs), window_s)
-    assert decoded(one) == decoded(another)
-    answers = [summarise([log]).score for log in (one, another)]
-    answers.append(summarise([merge(logs)], begin_s=window_s[0], end_s=window_s[1]).score)
-    assert answers[0] == answers[1] == answers[2]
-
-
 def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None:
     """A window that reaches outside would silently miss records."""
     log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), Window(1, 2))
@@ -794,6 +723,7 @@ def test_an_engine_that_never_started_is_placed_by_the_wall_clock(tmp_path: Path
     assert merge([one, dead]).tasks["scheduled_us"].tolist() == [-2_000_000, -1_000_000]
 
 
+@pytest.mark.slow
 def test_merged_names_beyond_the_table_are_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors give way, tasks and users' profiles stay. Older logs have that many kinds of error."""
     monkeypatch.setattr(writer, "MOST_ERRORS", writer.MOST_NAMES)

@@ -228,6 +228,7 @@ def test_the_longest_queue_is_that_of_the_worst_run(tmp_path: Path) -> None:
     assert (mail["accepted"], mail["under_way_max"], mail["under_way_at_end"]) == (2, 4, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "named"),
     [

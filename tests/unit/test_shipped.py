@@ -103,6 +103,7 @@ def test_a_task_and_a_driver_are_shown(said: Callable[..., str], capsys: Capture
         assert (printed.out, printed.err.count("\n")) == ("", 1)
 
 
+@pytest.mark.slow
 def test_a_plugin_that_cannot_be_used_is_listed_with_its_fault(tmp_path: Path) -> None:
     """One has the name of loadsim's own task, one is not there. The others are listed; no print is in the answer."""
     tasks = "READ = other:Task\nTIDY = other:missing"

@@ -78,6 +78,7 @@ def names(session: list[dict[str, Any]]) -> list[str]:
     return made[2:-1]
 
 
+@pytest.mark.slow
 def test_a_task_has_the_log_on_in_its_time_and_not_the_log_off(tmp_path: Path) -> None:
     """AUTHENTICATE, CAPABILITY, SELECT and the task's own commands; a task without the mailbox does not log on."""
     lived = lived_by(tmp_path, SENDS)
@@ -115,6 +116,7 @@ def test_each_view_is_one_session(tmp_path: Path) -> None:
     assert [task["outcome"] for task in lived.tasks("LOGON")] == ["ok"] * 3
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> None:
     """The work is that of kept sessions, each message arrives once, and the server's time is never the generator's.
 
@@ -150,6 +152,7 @@ def test_nothing_is_lost_and_no_time_is_wrongly_attributed(tmp_path: Path) -> No
         assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) * 1e-9, abs=1e-6), task
 
 
+@pytest.mark.slow
 def test_mail_is_seen_when_the_user_looks(tmp_path: Path) -> None:
     """Looks come an interval apart, at other instants for each user. The SELECT of a look shows the mail."""
     lived = lived_by(tmp_path, quiet(new_mail={"per_day": 60, "recipients": 1}), users=4)
@@ -183,6 +186,7 @@ def test_a_look_that_finds_nothing_is_no_task(tmp_path: Path) -> None:
     assert len(sessions(lived, 1)) > 25
 
 
+@pytest.mark.slow
 def test_to_process_the_inbox_users_look_first(tmp_path: Path) -> None:
     """However seldom they look otherwise, they read nearly all the mail that users with kept sessions read."""
     profile = quiet(new_mail={"per_day": 60, "recipients": 1}, process_inbox={"per_day": 40})
@@ -249,6 +253,7 @@ def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: 
     assert lived.engine.outstanding == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "command"),
     [
@@ -267,6 +272,7 @@ def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed,
     assert lived.engine.outstanding == 0
 
 
+@pytest.mark.slow
 def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     """Commands fail all over the first 400 s: each failure is that of one task or one between tasks, none is both."""
     failed: Counter[tuple[str, str, str]] = Counter()  # task or IDLE, outcome, protocol
@@ -306,6 +312,7 @@ def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     assert_one_at_a_time(lived)
 
 
+@pytest.mark.slow
 def test_stress_looks_for_mail_and_backs_off(tmp_path: Path) -> None:
     """Tasks that are always due do not keep users from looking; a server that is down is not stormed."""
     run = {"day_length": "120s", "ramp_up": "1s", "warm_up": "0s", "window": "120s", "mode": "stress"}

@@ -61,6 +61,7 @@ async def failures(protocol: str, services: Services) -> list[TaskFailed]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("tls", ["none", "implicit"])
 @pytest.mark.parametrize("sources", [(), ("127.0.0.1",)])
@@ -265,6 +266,7 @@ def test_another_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatc
     assert reached(monkeypatch, ports, {"127.0.0.1"}).errno == errno.EADDRNOTAVAIL
 
 
+@pytest.mark.slow
 def test_an_address_of_a_family_that_is_off_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without IPv6, connecting to ::1 fails like a lack of ports; the error of a server that is down comes through."""
     errors = {"127.0.0.1": OSError(errno.EADDRNOTAVAIL, "x"), "::1": ConnectionRefusedError(errno.ECONNREFUSED, "x")}

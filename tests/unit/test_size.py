@@ -70,6 +70,7 @@ def test_disk_operations_for_each_message_and_mailbox(plain: Path, capsys: pytes
     assert disk["per_mailbox_8h_per_s"]["value"] == pytest.approx(0.02, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "resident"), [("1M", False), ("4K", True)])
 def test_mailboxes_are_compared_with_the_memory(
     size: str, resident: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -134,6 +135,7 @@ def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.Ca
     assert "the processes of probes.host.groups (rspamd) are a part of the server" in found["assumptions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -152,6 +154,7 @@ def test_groups_that_may_count_twice_are_refused(
     assert reason in resource(found, "processor")["why_not"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figures", "name", "users"),
     [
@@ -202,6 +205,7 @@ PINNED = {
 """The server has one of two cores, and the generator the other."""
 
 
+@pytest.mark.slow
 def test_the_processor_of_a_pinned_server_is_its_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """200 users take 0.4 of the 0.98 cores that others leave: 490 fill them, and not the 975 of both cores."""
     place = busy_run(tmp_path, **PINNED)
@@ -216,6 +220,7 @@ def test_the_processor_of_a_pinned_server_is_its_cores(tmp_path: Path, capsys: p
     assert "may run on" not in answer(busy_run(tmp_path / "other"), capsys)[1]
 
 
+@pytest.mark.slow
 def test_others_on_the_generators_core_leave_the_server_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,6 +242,7 @@ def test_others_on_the_generators_core_leave_the_server_its_own(
     assert "--pin" not in resource(sized(pinned, capsys)[1], "processor")["why_not"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -279,6 +285,7 @@ def test_a_processor_that_other_machines_take_is_refused(tmp_path: Path, capsys:
 # --- disk operations --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each counts the same operation again; alone, the device counts it once."""
     raids = ["dm_0", "drbd1", "loop7", "md0", "md_d1"]
@@ -316,6 +323,7 @@ def test_a_run_without_messages_has_disk_operations(tmp_path: Path, capsys: pyte
     assert "for each submitted message" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [None, "topology: ["])
 def test_mailboxes_without_a_scenario_are_not_known(
     scenario: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -338,6 +346,7 @@ def add_probe(place: Path, probe: str, **figures: float) -> None:
     write_sample(place / "logs" / "c1.machine.tlog", header=header, health=health)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["host/b", "host@mx2", "host/a@mx2"])
 def test_a_server_on_several_machines_is_refused(
     second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -350,6 +359,7 @@ def test_a_server_on_several_machines_is_refused(
     assert f"expected one probe host that saw the server's processes, found host, {second}: " in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["host@mx1", "host/a@mx1", "host/a"])
 def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its own machine has no processes of the server."""
@@ -369,6 +379,7 @@ def test_a_monitor_s_postfix_may_count_more(tmp_path: Path, capsys: pytest.Captu
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -389,6 +400,7 @@ def test_a_processor_without_a_number_decides_nothing(
     assert capsys.readouterr().out.startswith("Size: not decided, since a resource without a number may be full first:")
 
 
+@pytest.mark.slow
 def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A server that is too slow for 200 users is not sized for 750, however idle its processor is."""
     place = busy_run(tmp_path, header={"criteria": {"score_ms": {"max": 4}}})
@@ -399,6 +411,7 @@ def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("Size: not decided, since the run missed its criteria with 200 users:")
 
 
+@pytest.mark.slow
 def test_work_of_others_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """0.4 cores of the server and 0.5 of others: with both in proportion, 444 users fill two cores."""
     _, found = sized(busy_run(tmp_path / "a"), capsys)
@@ -425,6 +438,7 @@ def test_a_hardly_used_resource_leaves_the_verdict_of_the_others(
     assert resource(found, "memory")["users_beyond"] == pytest.approx(4000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "status", "expected"),
     [

@@ -273,6 +273,7 @@ async def mail_stays_out(users: list[int], _: Engine, module: InMemoryDriver) ->
     module.post = lambda mail, reached: module.arrive(mail, [user for user in reached if user in users])
 
 
+@pytest.mark.slow
 def test_users_do_the_same_in_a_slice_as_in_the_whole(tmp_path: Path) -> None:
     """User by user the same due times, kinds and recipients; mail between slices is not waited for, but looked for."""
     scenario = busy(tmp_path / "s")

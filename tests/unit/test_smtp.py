@@ -6,7 +6,6 @@ import asyncio
 import gc
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imap_script import SkippingLoop, skip
 from mailservers import StartDovecotPostfix, idling, inbox
 from patience import PATIENCE_S
 from smtp_peers import (
@@ -30,9 +28,10 @@ from smtp_peers import (
     make_certificate,
     scripted,
     server_context,
+    small_heap,
 )
 
-from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ConfigError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services, Submission
 from loadsim.protocols.registry import open_driver
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
@@ -40,15 +39,9 @@ from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
 from loadsim.servers.running import RunningServer
 
-STEPS = ["greeting", "EHLO", "MAIL", "RCPT", "DATA", "message"]
+__all__ = ["small_heap"]
 
-
-@pytest.fixture(scope="module", autouse=True)
-def small_heap() -> Iterator[None]:
-    """Let collections look at the objects of these tests only: many tests end with one."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 @dataclass(frozen=True)
@@ -254,73 +247,6 @@ def test_a_refusal_says_code_and_command(way: Way, script: dict[str, str], kind:
             assert refusal.value.kind == kind
             assert refusal.value.line == next(iter(script.values()))
             await submission.close()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_broken_connection_is_lost_at_once(way: Way, step: str) -> None:
-    """When the server closes at any step, `send` raises ServerLost long before its limit."""
-
-    async def scenario() -> None:
-        observer = Observed()
-        async with way.scripted(**{step: None}) as port:
-            submission = way.submission(endpoint(port), ACCOUNT, observer, limit_s=3600)
-            async with asyncio.timeout(LIMIT_S):
-                with pytest.raises(ServerLost) as loss:
-                    await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            assert not isinstance(loss.value, ProtocolError)
-            await submission.close()
-        assert observer.commands[-1][1] == "lost"
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_silence_ends_at_the_limit(way: Way, step: str) -> None:
-    """When the server says nothing at any step, `send` raises ServerSilent, and no socket stays behind."""
-
-    async def scenario() -> None:
-        observer, silent = Observed(), asyncio.Event()
-        async with way.scripted(silent, **{step: ""}) as port:
-            submission = way.submission(endpoint(port), ACCOUNT, observer, LIMIT_S)
-            sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
-            await silent.wait()
-            skip(LIMIT_S)
-            with pytest.raises(ServerSilent):
-                await sending
-            await submission.close()
-        assert observer.commands[-1][1] == "timeout"
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(scenario())
-    gc.collect()
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_what_is_no_smtp_is_a_protocol_error(way: Way, step: str) -> None:
-    """An answer without a code ends the connection with ProtocolError."""
-
-    async def scenario() -> None:
-        async with way.scripted(**{step: "HTTP/1.1 400 Bad Request"}) as port:
-            submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
-            with pytest.raises(ProtocolError):
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_port_where_nobody_listens_is_lost(way: Way) -> None:
-    """A connection that cannot be made is ServerLost, as it is by IMAP."""
-
-    async def scenario() -> None:
-        async with way.scripted() as port:
-            pass
-        with pytest.raises(ServerLost, match="connection refused"):
-            await way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S).send(
-                "a@sim.test", ["b@sim.test"], MESSAGE
-            )
 
     asyncio.run(scenario())
 
@@ -544,6 +470,7 @@ def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
     assert str(error.value) == f"{expected} {tmp_path / 'none.pem'}: No such file or directory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
 def test_client_modules_submit_as_the_services_say(protocol: str) -> None:
     """Each way of submission that a scenario may name has its driver, with either IMAP driver."""

@@ -137,6 +137,7 @@ def test_a_lost_engine_leaves_its_counts() -> None:
     assert both.service_times == {"READ": {"1": 10}}
 
 
+@pytest.mark.slow
 def test_an_engine_counts_service_times_and_failures(tmp_path: Path) -> None:
     """Every task that is ok is in its bucket; what fails is counted by outcome, and by task and kind."""
     faults = {

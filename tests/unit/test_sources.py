@@ -195,6 +195,7 @@ def test_addresses_that_cannot_reach_the_server_are_refused(tmp_path: Path, sour
     )
 
 
+@pytest.mark.slow
 def test_too_many_users_for_the_ports_are_refused(tmp_path: Path) -> None:
     """There is no machine with more than 65,535 ports, and users of the fake module need none."""
     line = problem(scenario(tmp_path, users=70_000), check_ports)
@@ -225,6 +226,7 @@ def test_how_many_addresses_are_expected(users: int, sources: int, ports: int, n
         assert said.startswith(f"expected at least {needed} addresses for {users} users, found {sources or 'none'}: ")
 
 
+@pytest.mark.slow
 def test_the_section_is_written_down(tmp_path: Path) -> None:
     """A run directory's scenario has the addresses, and is read as the same again."""
     before = scenario(tmp_path, sources="[127.0.0.2, 127.0.0.3]")

@@ -18,6 +18,7 @@ NETWORK = {"asyncio", "ssl"}
 SCENARIO, SUMMARY = "loadsim.model.scenario", "loadsim.analysis.summary"
 
 NOT_IMPORTED = {
+    "--help": HEAVY | {SCENARIO},
     "completion": HEAVY,
     "client": HEAVY - NETWORK | {SCENARIO},
     "clean": HEAVY - NETWORK | {SUMMARY},
@@ -25,6 +26,7 @@ NOT_IMPORTED = {
     "compare": HEAVY - {"numpy"} | {SCENARIO, "loadsim.report.html"},
     "plan": HEAVY - NETWORK - {"numpy"} | {SUMMARY, "loadsim.runs.local", "loadsim.provisioning.sessions"},
     "run": {"pydantic", "rich", "yaml", "loadsim.cli.web.view", "loadsim.report.html"},
+    "loadsim.servers.embedded": {"pymap", "aiosmtpd"},
     "loadsim.engine.process": HEAVY - NETWORK - {"numpy"} | {"loadsim.timinglog.reader"},
 }
 """Modules that a command, or a process with its path, does without until its arguments or messages ask for them."""

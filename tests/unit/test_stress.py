@@ -45,6 +45,7 @@ def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
 # --- the closed loop ---
 
 
+@pytest.mark.slow
 def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
     """Without think time and with a mean service time of s, N users get N/s commands a second: the operational law.
 
@@ -86,6 +87,7 @@ def test_nobody_waits_between_tasks(tmp_path: Path) -> None:
     assert not [task for task in lived.tasks() if task["outcome"] in ("skipped", "unfinished")]
 
 
+@pytest.mark.slow
 def test_what_is_done_with_a_message_is_the_same_as_ever(tmp_path: Path) -> None:
     """Moved, copied, deleted or left alone: a function of the message and its reader, however fast he works."""
     profile = quiet(**BUSY, **READS)

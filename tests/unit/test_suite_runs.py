@@ -429,6 +429,7 @@ def test_a_cell_that_misses_criteria_fails_its_comparison() -> None:
     assert "failed: new missed criteria that base met: score" in suite_text(figures, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read_ms", "status", "decision"), [(130.0, 1, "failed"), (100.0, 0, "passed"), (105.3, 4, "undecided")]
 )
@@ -467,6 +468,7 @@ def next_step(figures: SuiteFigures) -> str:
     return str(describe_suite(figures).sections[0].blocks[-1]).removeprefix("What to do next: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "status", "rating", "state", "step"),
     [

@@ -75,6 +75,7 @@ def test_the_table_names_every_task() -> None:
     assert all(task.name == name for name, task in TASKS.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 def test_each_task_gives_its_commands_in_order(busy: Lived, name: str) -> None:
     """Every task that went well gave one of the rows of its table, and every row came up."""
@@ -171,6 +172,7 @@ def after_reading(lived: Lived, user: int) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
     """Of many messages read, each outcome takes its share, to within 4 standard deviations of a binomial count."""
     shares = {"reply": 0.10, "forward": 0.15, "move": 0.20, "copy": 0.15, "delete": 0.25}
@@ -187,6 +189,7 @@ def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
         assert abs(hits - read * share) < 4 * (read * share * (1 - share)) ** 0.5
 
 
+@pytest.mark.slow
 def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:
     """Reply: the sender, or the first addressee of own mail that a list brought back; all: sender and individuals."""
     profile = quiet(

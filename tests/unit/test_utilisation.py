@@ -26,6 +26,7 @@ WINDOW = Window(60.0, 660.0)
 SEEDS = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("users", "utilisation"), [(40, 0.08), (100, 0.2), (300, 0.6)])
 def test_intervals_contain_the_true_number_of_users(users: int, utilisation: float) -> None:
     """A task takes 20 ms, a user does 0.1 per second: 500 users fill the server. In at least 90 of 100 runs."""
@@ -44,6 +45,7 @@ def test_intervals_contain_the_true_number_of_users(users: int, utilisation: flo
     assert users * 0.1 * 0.02 == pytest.approx(utilisation)
 
 
+@pytest.mark.slow
 def test_the_demand_of_a_task_is_found() -> None:
     """20 ms of processor for each task, in at least 90 of 100 runs; a task may end a second after its work began."""
     covered = 0

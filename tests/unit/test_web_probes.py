@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from growing_runs import second
 from web_pages import page_view, scenario
 
@@ -40,6 +41,7 @@ def test_a_disk_that_appears_later_gets_a_line() -> None:
     assert found.taken()["host", "disk_sda_busy_share"] == [0.1, 0.2]
 
 
+@pytest.mark.slow
 def test_a_probe_with_names_without_end_stays_small() -> None:
     """In charts, lines, and in what is kept until the next snapshot."""
     found = ProbeCharts()

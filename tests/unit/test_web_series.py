@@ -108,6 +108,7 @@ def test_samples_are_means_of_their_interval() -> None:
     assert [row[len(COLUMNS) :] for row in series.rows()] == [[1.0, None], [0.25, None]]
 
 
+@pytest.mark.slow
 def test_a_day_is_small() -> None:
     """Rows of a day, after three generations, are a fraction of a megabyte, and the last row is recent."""
     series = Series()

@@ -280,6 +280,7 @@ def test_the_plan_digest_is_over_the_users_in_order() -> None:
     assert plan_digest(load) == combine_digests(own) == sha256(b"".join(own)).hexdigest()
 
 
+@pytest.mark.slow
 @given(st.permutations(range(1, 16)), st.lists(st.integers(0, 15), max_size=4))
 @settings(deadline=None, max_examples=20)
 def test_the_plan_digest_is_that_of_any_slicing(order: list[int], cuts: list[int]) -> None:
