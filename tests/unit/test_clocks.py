@@ -155,7 +155,7 @@ def test_one_reading_more_makes_nothing_worse(compared: tuple[Wandering, list[Re
     fewer, all_of_them = OtherClock.of(rest), OtherClock.of(readings)
     begin_ns, end_ns = fewer.readings[0].at_ns, fewer.readings[-1].at_ns
     if begin_ns <= at_ns <= end_ns and all_of_them.wander == fewer.wander:
-        assert all_of_them.there(at_ns).error_ns <= fewer.there(at_ns).error_ns + 1
+        assert all_of_them.there(at_ns).error_ns <= fewer.there(at_ns).error_ns + 2  # both are rounded
 
 
 def test_drift_is_followed() -> None:

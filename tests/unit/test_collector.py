@@ -169,6 +169,7 @@ def test_garbage_behind_samples_is_cut_off_and_counted(tmp_path: Path, stream: P
     assert open_log(path).damage is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "probe", "facts", "reason"),
     [

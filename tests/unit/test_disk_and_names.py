@@ -86,6 +86,7 @@ class SlowLog(TimingLogWriter):
         return super().write()
 
 
+@pytest.mark.slow
 def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
     """While a write waits, the engine's loop goes on; the log that comes out of it is whole."""
     scenario = scenario_of(tmp_path, (quiet(browse={"per_day": 20}), 2), day="2s", ramp_up="10ms")

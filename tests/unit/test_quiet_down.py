@@ -320,6 +320,7 @@ def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(
 # --- a suite ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_of_a_suite_is_made_once_the_queue_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first one. A run is not made if the queue stays full; there is no server, so the others fail."""
     monkeypatch.chdir(tmp_path)

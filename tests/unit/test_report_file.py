@@ -196,6 +196,7 @@ wait
 """
 
 
+@pytest.mark.slow
 def test_a_browser_that_hangs_is_ended_with_its_helpers(place: Path) -> None:
     """Both of its processes have ended, and their files are removed."""
     told = place / "told"

@@ -180,6 +180,7 @@ def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, par
     return ScheduledStart(start, work_s=work_s, part=part, give_up=give_up)
 
 
+@pytest.mark.slow
 def test_engines_start_at_the_instant_of_the_wall_clock(tmp_path: Path) -> None:
     """Told on their own clock; a part waits until everybody's tasks have ended on all machines."""
     at = datetime.now(UTC) + timedelta(seconds=2)

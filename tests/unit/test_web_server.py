@@ -392,6 +392,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, P
     return bundle / "cert.pem", bundle / "key.pem", bundle / "ca.pem"
 
 
+@pytest.mark.slow
 def test_with_a_certificate_it_speaks_https_only(tmp_path: Path, certificate: tuple[Path, Path, Path]) -> None:
     """A client that checks it gets the state; one that speaks HTTP gets nothing; a silent one delays nobody."""
     own, key, authority = certificate
