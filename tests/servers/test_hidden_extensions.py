@@ -31,8 +31,6 @@ from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.sessions import NullObserver
 from loadsim.timinglog.merge import read_logs
 
-pytestmark = pytest.mark.nightly(part="drivers")
-
 CASES = [*([name] for name in EXTENSIONS), list(EXTENSIONS)]
 NAMES = [*EXTENSIONS, "all"]
 DRIVERS = {1: "imap", 2: "aioimaplib"}
@@ -110,6 +108,7 @@ def expected(make_lab: MakeLab) -> list[Held]:
     return asyncio.run(held_after_each_step(lab, lab.services))
 
 
+@pytest.mark.nightly(part="drivers")
 @pytest.mark.parametrize("hidden", CASES, ids=NAMES)
 def test_the_same_mailboxes(hidden: list[str], make_lab: MakeLab, expected: list[Held]) -> None:
     """The folders hold the same messages in the same order, with the same flags; no hidden command is sent."""
@@ -126,6 +125,7 @@ def test_the_same_mailboxes(hidden: list[str], make_lab: MakeLab, expected: list
     assert cleaned == [{INBOX: []}] * USERS
 
 
+@pytest.mark.nightly(part="drivers")
 @pytest.mark.parametrize("hidden", [[], ["LIST-STATUS"], ["CONDSTORE"], list(EXTENSIONS)], ids="-".join)
 def test_unchanged_mailboxes_cost_one_status_a_folder(hidden: list[str], make_lab: MakeLab) -> None:
     """Nothing is listed but the manifest, and the Inbox of a server without modification sequences."""
@@ -144,6 +144,7 @@ def test_unchanged_mailboxes_cost_one_status_a_folder(hidden: list[str], make_la
     assert not sent.keys() & {"APPEND", "STORE", "EXPUNGE", "CREATE", "DELETE", "COPY", "MOVE"}
 
 
+@pytest.mark.nightly(part="drivers")
 def test_the_proxy_hides(make_lab: MakeLab) -> None:
     """No hidden capability is offered, and each hidden command and literal is refused."""
     lab = make_lab()
@@ -216,6 +217,7 @@ def states(site: Site, there: Site, directory: Path) -> States:
     return States([*map(contents, initialised)], [*map(contents, restored)], site.mailboxes())
 
 
+@pytest.mark.nightly(part="drivers")
 @pytest.mark.parametrize("hidden", CASES, ids=NAMES)
 def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_path: Path) -> None:
     """After init and clean, all messages are the same, with their dates; after a run, they are as its log says.
@@ -230,6 +232,7 @@ def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_pa
     assert found.initialised == found.restored
 
 
+@pytest.mark.nightly(part="servers")
 def test_the_same_commands_without_special_uses(tmp_path: Path) -> None:
     """James has folders for sent and deleted mail. Without SPECIAL-USE, loadsim's own have the same messages."""
     with started("james", tmp_path, users=2, day_s=6) as site:
