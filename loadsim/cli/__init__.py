@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import gc
 import io
 import os
 import re
@@ -156,19 +155,10 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         added = verbs.add_parser(verb, help=purpose)
         if only in (None, verb):
             if verb in SHIPPED:
-                _imported("loadsim.cli.shipped").add_arguments(added, verb)
+                import_module("loadsim.cli.shipped").add_arguments(added, verb)
             else:
-                _imported(f"loadsim.cli.{verb}").add_arguments(added)
+                import_module(f"loadsim.cli.{verb}").add_arguments(added)
     return top
-
-
-def _imported(module: str) -> Any:
-    """Import a module without garbage collection, which takes a tenth of the time and finds little."""
-    gc.disable()
-    try:
-        return import_module(module)
-    finally:
-        gc.enable()
 
 
 def open_standard_streams() -> None:

@@ -18,7 +18,7 @@ STDERR = 2
 
 
 class Terminal:
-    """What is written to it is in `seen` once it was read."""
+    """A terminal; `seen` has what was read from it."""
 
     def __init__(self, columns: int, lines: int) -> None:
         self._lines = lines

@@ -49,7 +49,7 @@ def planned(*overrides: str) -> dict[str, Any]:
 
 @cache
 def said(*arguments: str) -> str:
-    """What `loadsim plan` with these arguments prints, with a day of 150 seconds, and hits enough for a whole score."""
+    """Return the output of `loadsim plan` for a day of 150 seconds, with enough hits for a whole score."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main(["plan", *arguments, "--set", "run={day_length: 150s}", "--set", ONLY_READ]) == 0

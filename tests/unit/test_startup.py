@@ -1,4 +1,4 @@
-"""What commands and processes import when they start: every user pays for it, and every test that starts one."""
+"""Imports of commands and processes at their start, which every user waits for, and every test that starts one."""
 
 from __future__ import annotations
 
