@@ -22,8 +22,8 @@ run: $(VENV)/.installed ## simulate 20 users for one compressed day on a server 
 	@echo "Simulating a day of 20 users in a minute, on a mail server started for it."
 	$(BIN)/loadsim run quickstart
 
-# The order is that of tests/support/suite.py: the files with long tests first. Four workers: tests wait, too.
-PYTEST = $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+# The order is that of tests/support/suite.py: the files with long tests first.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 INSTALL = sh tests/install-mail-servers.sh
 
 test: $(VENV)/.installed-dev ## run the tests, as root; on Debian, install Dovecot and Postfix for them first
