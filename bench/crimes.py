@@ -76,6 +76,8 @@ class _Scene(StandaloneControl):
         self._start_ns = start_ns = await super().common_start()
         if self._crime.breaks is not None:
             asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions, self._crime.breaks)
+        if self._crime.strikes is not None:
+            asyncio.get_running_loop().call_later(BEGIN_S, self._crime.strikes, self.module)
         return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
@@ -113,6 +115,7 @@ def commit(crime: Crime, plan: Plan, log: Path, contents: Contents, *, run: str 
             workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
         )
         module.post = crime.post and crime.post(module)
+        module.mailbox_type = crime.mailbox_type
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": begun}, clock.now_ns())
         scene.engine = engine = Engine(
             Dependencies(

@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, cast
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.protocols.in_memory import InMemoryDriver, Mail, Post
+from loadsim.model.ports import SENT_ITEMS, Flag, MessageRef, Part, Structure
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail, Post
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""
@@ -72,6 +74,7 @@ class Crime:
 
     `fails` says how a command fails, `takes_s` how long one takes that begins at an instant and has a service time.
     `breaks` says whether a user's session breaks at the crime's begin. `post` delivers what the server has accepted.
+    `strikes` is done once, at the begin. `mailbox_type` makes the mailboxes.
     """
 
     name: str
@@ -80,6 +83,8 @@ class Crime:
     takes_s: Callable[[float, float], float] = _as_drawn
     breaks: Callable[[int], bool] | None = None
     post: Callable[[InMemoryDriver], Post] | None = None
+    strikes: Callable[[InMemoryDriver], None] | None = None
+    mailbox_type: type[InMemoryMailbox] | None = None
 
     @property
     def title(self) -> str:
@@ -221,6 +226,80 @@ def _delay(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
     asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
 
 
+# --- stored mail ------------------------------------------------------------------------------------------------
+
+
+def _wipe(folders: Callable[[InMemoryDriver, int], Sequence[str]], module: InMemoryDriver) -> None:
+    """All messages of these folders are gone."""
+    for user, mailbox in module.mailboxes.items():
+        for name in folders(module, user):
+            mailbox.folder(name).messages.clear()
+
+
+def _own(module: InMemoryDriver, user: int) -> Sequence[str]:
+    return module.workload.own_folders(user)
+
+
+def _sent(_: InMemoryDriver, __: int) -> Sequence[str]:
+    return (SENT_ITEMS,)
+
+
+class _WithoutAFolder(InMemoryMailbox):
+    """The first of the user's own folders is not there, and not listed."""
+
+    def folder(self, name: str) -> Any:
+        if name == "Folder 01":
+            raise ServerRefused("NO SELECT", f"no folder {name}")
+        return super().folder(name)
+
+    async def folders(self) -> Sequence[str]:
+        return [name for name in await super().folders() if name != "Folder 01"]
+
+
+class _WithoutParts(InMemoryMailbox):
+    async def structure(self, ref: MessageRef) -> Structure:
+        await super().structure(ref)
+        return Structure(None)
+
+
+class _Truncating(InMemoryMailbox):
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        data = await super().part(ref, part)
+        return data[: len(data) // 2]
+
+
+class _Unflagging(InMemoryMailbox):
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        kept = [message.flags for message in cast("Sequence[Any]", refs)]
+        await super().flag(refs, flag, on)
+        for message, flags in zip(cast("Sequence[Any]", refs), kept, strict=True):
+            message.flags = flags
+
+
+class _Moving(InMemoryMailbox):
+    """MOVE removes messages, and puts them nowhere."""
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        kept = dict(self.folder(folder).messages)
+        await super().move(refs, folder)
+        _restore(self, folder, kept)
+
+
+class _Appending(InMemoryMailbox):
+    """APPEND does nothing."""
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        kept = dict(self.folder(folder).messages)
+        await super().append(folder, message, flags)
+        _restore(self, folder, kept)
+        return None
+
+
+def _restore(mailbox: InMemoryMailbox, folder: str, messages: Mapping[int, Any]) -> None:
+    mailbox.folder(folder).messages.clear()
+    mailbox.folder(folder).messages.update(messages)
+
+
 # --- all of them ------------------------------------------------------------------------------------------------
 
 NONE = Crime("none: a healthy server")
@@ -236,6 +315,14 @@ CRIMES: Sequence[Crime] = (
     Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
     Crime("every tenth message duplicated", post=lambda module: every_tenth(module, _duplicate)),
     Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
+    Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),
+    Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),
+    Crime("a folder missing", mailbox_type=_WithoutAFolder),
+    Crime("structures without parts", mailbox_type=_WithoutParts),
+    Crime("bodies truncated", mailbox_type=_Truncating),
+    Crime("flags not kept", mailbox_type=_Unflagging),
+    Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
+    Crime("APPEND without effect", mailbox_type=_Appending),
     Crime("log-ons refused for a tenth of the users", fails=_no_log_on),
     answers_no("NO to everything", -math.inf),
     answers_no("NO to everything in the second half", 120.0),

@@ -6,6 +6,7 @@
         LogError             a timing log is empty, damaged at its head, or no timing log at all
       TaskFailed           one task of one user failed: recorded, the user continues
         ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
+          MailMissing          it answered, but lacks a stored message or a part of one
         ServerLost           the connection broke, or could not be made
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
@@ -125,6 +126,10 @@ class ServerRefused(TaskFailed):
     """The server rejected a command: IMAP NO or BAD, SMTP 4xx or 5xx."""
 
     outcome = "refused"
+
+
+class MailMissing(ServerRefused):
+    """The server answered as if all were well, but lacks a stored message or a part of one."""
 
 
 class ServerLost(TaskFailed):

@@ -250,6 +250,11 @@ uint32_t header_keep(const char *head, size_t length) {
             break;
         }
     }
+    /* Of each body, a text is kept: so says the evidence. */
+    char *kind = memmem(kept->header, used, " kind=ups", 9);
+    for (char *rest = kind ? kind + 9 : NULL; rest && rest < kept->header + used && *rest != ';'; rest++) {
+        *rest = rest < kind + 11 ? "1K"[rest - kind - 9] : ' ';
+    }
     kept->length = used;
     __atomic_store_n(&kept->number, number, __ATOMIC_RELEASE);
     return number;

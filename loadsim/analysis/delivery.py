@@ -46,6 +46,7 @@ class Delivery:
     `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
     recipients were addressed only through a list; None in logs of versions that did not record it.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run.
+    `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window
     (`under_way_max`), and at its end.
     """
@@ -64,6 +65,7 @@ class Delivery:
     undelivered_by_list: float | None
     undelivered_at_end_by_list: float | None
     duplicates: float
+    missing: float
     under_way_max: float
     under_way_at_end: float
     took: Times = field(metadata=INLINE)
@@ -102,10 +104,17 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         undelivered_by_list=by_list and by_list.undelivered,
         undelivered_at_end_by_list=by_list and by_list.undelivered_at_end,
         duplicates=duplicates,
+        missing=_missing(log),
         under_way_max=int(under_way.max()),
         under_way_at_end=int(under_way[-1]),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
+
+
+def _missing(log: TimingLog) -> int:
+    """Return the number of messages that folders were found to lack, each once by run, user and folder."""
+    lacking = [mails.kept(mails["event"] == EVENT["missing"]).records() for mails in log.pieces("mails")]
+    return len({key for mails in lacking for key in mails[["run", "message", "user", "folder"]].tolist()})
 
 
 def _by_list(joined: Iterable[_Joined]) -> _ByList | None:

@@ -53,8 +53,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "EVICT": ("UID MOVE of the oldest read messages above the Inbox limit to Deleted Items", _WHOLE),
     "LOGOFF": (
         (
-            "if the profile says so, SELECT of Deleted Items, FETCH of all headers, UID STORE \\Deleted, UID "
-            "EXPUNGE. Then QUIT on a kept SMTP connection; LOGOUT, and the close"
+            "of each folder that the user put mail into since it was last listed, SELECT, and FETCH of the headers of "
+            "the newest 50. If the profile says so, SELECT of Deleted Items, FETCH of all headers, UID STORE "
+            "\\Deleted, UID EXPUNGE. Then QUIT on a kept SMTP connection; LOGOUT, and the close"
         ),
         "from the first byte to the end of the connection",
     ),

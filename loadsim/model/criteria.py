@@ -67,6 +67,7 @@ DEFAULT: Criteria = {
     "logon_failed_share": Bound(max=0.01),
     "delivery.undelivered_at_end": Bound(max=0),
     "delivery.duplicates": Bound(max=0),
+    "delivery.missing": Bound(max=0),
     "delivery.p95_ms": Bound(below=60_000.0),
     "tasks.scored.response_p95_ms": Bound(below=5000.0),
     "tasks.scored.failed_share": Bound(max=0.01),
@@ -113,7 +114,7 @@ _DELIVERY = dict.fromkeys(
     (
         *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
         *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
-        *("duplicates", "early", "under_way_max", "under_way_at_end"),
+        *("duplicates", "missing", "early", "under_way_max", "under_way_at_end"),
     ),
     _COUNT,
 )

@@ -211,10 +211,12 @@ class Scenario:
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings that a run's events and result repeat."""
         trusted = "the start state of most mailboxes was trusted, not inspected (initialise: trust)"
+        unknown = "it is unknown what mail the folders must have, so none can be missed (initialise: never)"
         return (
             *self.in_the_clear,
             *self.unverified,
             *([trusted] if self.initialise == TRUST else []),
+            *([unknown] if self.initialise == "never" else []),
             *self.little_mail,
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, cast, overload
 
-from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import MailMissing, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Contents
 from loadsim.model.content.sized import MEDIA_TYPE, layout
 from loadsim.model.draws import draw, exponential
@@ -175,6 +175,8 @@ class InMemoryDriver:
     `endpoints` returns the SMTP endpoint of a user, which decides how often they connect, and the commands before the
     first message of a connection. Without it, users send CONNECT and EHLO for each message.
 
+    `mailbox_type` makes the mailboxes: a server that does wrong has others.
+
     `stored_bytes` is the change of the mailboxes since the start state, by its causes (`terms.STORED`).
     """
 
@@ -189,6 +191,7 @@ class InMemoryDriver:
     supported_tasks: frozenset[str] = ALL_TASKS
     post: Post | None = None
     endpoints: Callable[[int], Endpoint] | None = None
+    mailbox_type: type[InMemoryMailbox] | None = None
     stored_bytes: Counter[str] = field(default_factory=Counter)
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
@@ -244,7 +247,8 @@ class InMemoryDriver:
         return sample
 
     def session(self, account: Account, observer: Observer) -> Session:
-        mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
+        mailbox = (self.mailbox_type or InMemoryMailbox)(self, account, observer)
+        self.mailboxes[account.number] = mailbox
         endpoint = self.endpoints(account.number) if self.endpoints is not None else None
         return Session(mailbox, InMemorySubmission(self, mailbox, endpoint), MailboxCalendar(mailbox))
 
@@ -506,7 +510,7 @@ class InMemoryMailbox:
             await self.open(folder.name)
         for message in messages:
             if folder.messages.get(message.uid) is not message:
-                raise ServerRefused("FETCH without data")
+                raise MailMissing("FETCH without data")
         await self._command(command, sent_bytes, received_bytes)
         return messages
 

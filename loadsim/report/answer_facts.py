@@ -158,7 +158,8 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
             else ""
         )
         + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
-        + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
+        + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else "")
+        + (f"; {count(mail.missing, 'stored message')} missing or incomplete" if mail.missing else ""),
         *_clocks(figures),
         *_lateness(figures),
         *_generator(figures.generator, figures.engines),

@@ -12,6 +12,7 @@ from loadsim.model.ports import INBOX, Account, Driver, Header, Observer
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
+from loadsim.users.stored_mail import StoredMail
 
 HEADERS_A_TURN = 500
 """The most headers of a list that are processed in one turn of the event loop; this takes about a millisecond."""
@@ -40,6 +41,7 @@ class UserMail:
         "poll_s",
         "profile",
         "run_id",
+        "stored",
         "submission",
         "was_on",
         "watching",
@@ -67,19 +69,25 @@ class UserMail:
         session = driver.session(account, observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
         self.poll_s = session.poll_s
-        self.folders: Sequence[str] = ()
+        self.folders = host.workload.own_folders(account.number)
         old_mail = host.workload.scenario.mailbox.inbox is not None
         self.inbox = Inbox(self.run_id, host.workload.start_population, self.profile.inbox_limit, old_mail)
+        start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
+        self.stored = StoredMail(account.number, start, self._record_missing)
         self.was_on = False  # the user has had a session
         self.watching = False  # the server was asked to announce new mail
         self._recorder = host.recorder
         self._listed = listed
 
-    def find_folders(self, names: Iterable[str]) -> None:
-        """Keep the user's own folders that are among the mailbox's; users browse them and move mail to them."""
-        existing = set(names)
-        own = self.workload.own_folders(self.number)
-        self.folders = own if existing.issuperset(own) else tuple(name for name in own if name in existing)
+    def find_folders(self, names: Collection[str]) -> None:
+        """Take the list of all folders at a log-on. Raises `ServerRefused` if it lacks folders of the start state.
+
+        If that is unknown, the user has those of the list.
+        """
+        if self.stored.is_known:
+            self.stored.look_for(self.folders, names)
+        else:
+            self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
     def random_folder(self, stream: str, header: Header) -> str:
         """Return the folder that a message goes to: a function of the message. Raises `ServerRefused` without any."""
@@ -129,8 +137,19 @@ class UserMail:
         if evidence is not None:
             self._record(event, evidence.id, self.number, evidence.sender, folder, self.now())
 
+    def record_stored(self, event: str, headers: Iterable[Header], folder: str) -> None:
+        """Record messages that the server has put into a folder."""
+        headers = [header for header in headers if header.evidence is not None]
+        for header in headers:
+            self.record_received(event, header, folder)
+        self.stored.put(folder, [header.evidence.id for header in headers if header.evidence is not None])
+
+    def _record_missing(self, message_id: str, folder: str) -> None:
+        self._record("missing", message_id, self.number, self.number, folder, self.now())
+
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())
+        self.stored.put(folder, [message_id])
 
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.now()

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import Answered, Attachment
+from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
@@ -73,13 +74,18 @@ async def log_on(user: UserMail, _: None) -> bool:
     """Open the mailbox and list the newest screenful; after a lost session, list all new mail. Return True.
 
     A user whose first log-on comes after the common start lists the whole Inbox: more than a screenful may be new.
+    Raises `ServerRefused` if folders or mail of the start state are not there, once.
     """
     mail = user.mailbox
     newest = None if user.host.start_ns else SCREENFUL
     await mail.log_on()
-    user.find_folders(await mail.folders())
-    await user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
+    folders = await mail.folders()
+    headers = await (mail.arrived() if user.was_on else mail.headers(INBOX, newest))
+    await user.take_in(headers, announced=None)
     await user.watch()
+    user.find_folders(folders)
+    if not user.was_on:
+        user.stored.look(INBOX, headers, newest)
     return True
 
 
@@ -92,24 +98,31 @@ async def sync(user: UserMail, unannounced: bool) -> None:
 
 async def read(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message of the Inbox, and flag it as seen."""
-    structure = await _show(user, header)
+    structure = await _show(user, header, INBOX)
     await user.mailbox.flag([header.ref], Flag.SEEN)
     user.record_received("read", header, INBOX)
     return structure
 
 
-async def _show(user: UserMail, header: Header) -> Structure:
-    structure = await user.mailbox.structure(header.ref)
-    if structure.text is not None:
+async def _show(user: UserMail, header: Header, folder: str) -> Structure:
+    """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
+    try:
+        structure = await user.mailbox.structure(header.ref)
+        kind = KINDS.get(header.evidence.kind) if header.evidence else None
+        if structure.text is None or (kind is not None and kind.attached and not structure.attachments):
+            raise MailMissing("message without its parts")
         await _part(user, header, structure.text)
+    except MailMissing:
+        user.record_received("missing", header, folder)
+        raise
     return structure
 
 
 async def _part(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    """Fetch a part. Raises `ServerRefused` if the server has lost its contents: it is empty and should not be."""
+    """Fetch a part. Raises `MailMissing` if it is shorter than its size in the message's structure."""
     data = await user.mailbox.part(header.ref, part)
-    if part.size_bytes and not data:
-        raise ServerRefused("FETCH of an empty part")
+    if len(data) < part.size_bytes:
+        raise MailMissing("FETCH of a truncated part", f"{len(data)} of {part.size_bytes} bytes")
     return data
 
 
@@ -235,47 +248,39 @@ async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
 
 async def move(user: UserMail, header: Header) -> None:
     folder = user.random_folder("move", header)
-    await user.mailbox.move([header.ref], folder)
-    user.inbox.gone([header])
-    user.record_received("moved", header, folder)
-    await _back(user)
+    await _move(user, "moved", [header], folder)
 
 
 async def copy(user: UserMail, header: Header) -> None:
     folder = user.random_folder("copy", header)
     await user.mailbox.copy([header.ref], folder)
-    user.record_received("copied", header, folder)
+    user.record_stored("copied", [header], folder)
     await _back(user)
 
 
 async def delete(user: UserMail, header: Header) -> None:
-    await _discard(user, [header])
+    await _move(user, "deleted", [header], DELETED_ITEMS)
 
 
 async def evict(user: UserMail, headers: list[Header]) -> None:
-    """Move the messages above the Inbox limit to Deleted Items.
-
-    If the server refuses, they no longer count: a second try would fail for all of them again.
-    """
-    try:
-        await _discard(user, headers)
-    except ServerRefused:
-        user.inbox.gone(headers)
-        raise
+    """Move the messages above the Inbox limit to Deleted Items."""
+    await _move(user, "deleted", headers, DELETED_ITEMS)
 
 
-async def _discard(user: UserMail, headers: list[Header]) -> None:
-    await user.mailbox.move([header.ref for header in headers], DELETED_ITEMS)
+async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
+    """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
     user.inbox.gone(headers)
-    for header in headers:
-        user.record_received("deleted", header, DELETED_ITEMS)
+    user.stored.leaves(headers)
+    await user.mailbox.move([header.ref for header in headers], folder)
+    user.record_stored(event, headers, folder)
     await _back(user)
 
 
 async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     """Open a random folder, list its newest screenful, read one message of it, and open the Inbox again.
 
-    Source: BORES 4.0: "select one folder at random and read one message".
+    Return None for a folder that has never had a message. Source: BORES 4.0: "select one folder at random and read one
+    message".
     """
     if not user.folders:
         raise ServerRefused("no folder to browse")
@@ -284,7 +289,12 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
     header = next(filter(user.inbox.knows, candidates), None)  # skips foreign mail
-    read_one = None if header is None else (header, await _show(user, header))
+    user.stored.look(folder, shown, SCREENFUL)
+    if header is None and user.stored.holds(folder):
+        raise MailMissing("no message to browse", folder)
+    read_one = None if header is None else (header, await _show(user, header, folder))
+    if header is not None:
+        user.stored.chosen(header, folder)
     await _back(user)
     return read_one
 
@@ -307,16 +317,30 @@ async def schedule(user: UserMail, file: bytes) -> None:
 
 
 async def log_off(user: UserMail, _: None) -> None:
-    """Delete loadsim's messages in Deleted Items if the profile says so, and log off."""
+    """Look at the mail that was put into folders, empty Deleted Items if the profile says so, and log off.
+
+    Only messages of loadsim are deleted. Raises `ServerRefused` in the end if a folder lacks mail.
+    """
     mail = user.mailbox
-    if user.profile.empty_deleted_items_on_log_off:
-        own = [header for header in await mail.headers(DELETED_ITEMS, None) if header.evidence]
+    lack: ServerRefused | None = None
+    empties = user.profile.empty_deleted_items_on_log_off
+    unlooked = [each for each in user.stored.unlooked if each != DELETED_ITEMS or not empties]
+    for folder in (*unlooked, *([DELETED_ITEMS] if empties else [])):
+        newest = None if empties and folder == DELETED_ITEMS else SCREENFUL
+        headers = await mail.headers(folder, newest)
+        try:
+            user.stored.look(folder, headers, newest)
+        except ServerRefused as failure:
+            lack = lack or failure
+        own = [header for header in headers if header.evidence] if newest is None else []
         if own:
             await mail.expunge([header.ref for header in own])
             for header in own:
-                user.record_received("expunged", header, DELETED_ITEMS)
+                user.record_received("expunged", header, folder)
     await user.submission.close()
     await mail.log_off()
+    if lack is not None:
+        raise lack
 
 
 LOGON = Task("LOGON", log_on, about="logs on, and lists the newest messages of the Inbox")

@@ -232,6 +232,7 @@ def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
         "logon_failed_share": {"max": 0.01},
         "delivery.undelivered_at_end": {"max": 0},
         "delivery.duplicates": {"max": 0},
+        "delivery.missing": {"max": 0},
         "delivery.p95_ms": {"below": 60_000},
         "tasks.scored.failed_share": {"max": 0.01},
         "throughput.by_task.REPLY ALL": {"min": 2},
@@ -499,6 +500,7 @@ def test_several_client_modules_are_each_asked() -> None:
                 "logon_failed_share": (0.01, False),  # nobody logged on
                 "delivery.undelivered_at_end": (0, False),
                 "delivery.duplicates": (0, True),
+                "delivery.missing": (0, True),
                 "delivery.p95_ms": (60_000, False),
                 "tasks.READ.response_p95_ms": (5000, False),
                 "tasks.READ.failed_share": (0.01, False),
@@ -574,10 +576,11 @@ def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> N
         },
         **dict.fromkeys(("failed_share", "done_share", "down_share", "logon_failed_share"), True),
         **{"delivery.undelivered_at_end": True, "delivery.duplicates": True, "delivery.p95_ms": False},
+        "delivery.missing": True,
     }
     empty = summarise([sample_log(tmp_path / "b.tlog")], criteria=file).score["verdict"]["criteria"]
     assert {one["name"] for one in empty if one["passed"]} == {
-        *("down_share", "delivery.undelivered_at_end", "delivery.duplicates"),
+        *("down_share", "delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing"),
     }
 
 

@@ -115,13 +115,13 @@ def test_limits_that_were_kept_with_less_load_prove_little(
             MET,
             [],
             {},
-            "The server kept 2 judged limits with 200 users; 10 default limits were not judged (valid, criteria met).",
+            "The server kept 2 judged limits with 200 users; 11 default limits were not judged (valid, criteria met).",
         ),
         (
             {"criteria": {**DEFAULT_LIMITS, "failed_share": None, "tasks.READ.failed_share": None}},
             [],
             {},
-            "The server kept 10 judged limits with 200 users; 2 default limits were not judged (valid, criteria met).",
+            "The server kept 11 judged limits with 200 users; 2 default limits were not judged (valid, criteria met).",
         ),
         (
             {"criteria": {name: each and {"min": 0} for name, each in DEFAULT_LIMITS.items()}},
@@ -170,7 +170,7 @@ def test_limits_that_were_kept_with_less_load_prove_little(
             {"mode": "stress", "criteria": {"failed_share": {"max": 0.5}}},
             [],
             {},
-            "The server kept 1 judged limit with 200 users, who worked without pauses; 6 default limits were not judged"
+            "The server kept 1 judged limit with 200 users, who worked without pauses; 7 default limits were not judged"
             " (valid, criteria met).",
         ),
     ],

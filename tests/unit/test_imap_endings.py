@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 from imap_script import Ear
 
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import (
+    GeneratorFailed,
+    MailMissing,
+    ProtocolError,
+    ServerLost,
+    ServerRefused,
+    ServerSilent,
+    TaskFailed,
+)
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.imap import connection as connections
@@ -498,12 +506,16 @@ def test_sets_in_answers_are_judged() -> None:
             (b"ESEARCH ALL 1:4294967295", 4_294_967_292),
             (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
         ):
-            box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", b"TAG OK\r\n"], set())
+            removed = b"* 1 EXPUNGE\r\n" * len(refs)
+            box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", removed + b"TAG OK\r\n"], set())
             if others:
                 with pytest.raises(ServerRefused, match=f"{others} messages marked by others"):
                     await box.expunge(refs)
             else:
                 await box.expunge(refs)
+        box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
+        with pytest.raises(MailMissing):  # one of several
+            await box.expunge(refs)
 
     run(main)
 

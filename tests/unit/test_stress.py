@@ -217,7 +217,7 @@ def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
     ]
     assert [one["name"] for one in verdict["criteria"]] == [
         *("failed_share", "down_share", "logon_failed_share"),
-        *("delivery.undelivered_at_end", "delivery.duplicates", "delivery.p95_ms"),
+        *("delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing", "delivery.p95_ms"),
         *("tasks.READ.failed_share", "tasks.SEND.failed_share"),
     ]
 

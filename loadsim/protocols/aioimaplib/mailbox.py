@@ -11,7 +11,7 @@ from typing import cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import MailMissing, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import (
     INBOX,
     OF_SERVER,
@@ -192,7 +192,7 @@ class AioimaplibMailbox:
         for fetched in await self._fetch(str(uids[0]), "(BODYSTRUCTURE)", by_uid=True):
             if fetched.uid == uids[0] and fetched.structure is not None:
                 return structure_of(fetched.structure)
-        raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
+        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...], in pieces if it is large (RFC 9051 section 6.4.5, partial)."""
@@ -203,7 +203,7 @@ class AioimaplibMailbox:
             answer = await self._fetch(str(uids[0]), f"(BODY.PEEK[{part.name}]{partial})", by_uid=True)
             pieces = [each.sections[part.name] for each in answer if each.uid == uids[0] and part.name in each.sections]
             if not pieces or (pieces[0] is None and not whole):
-                raise ServerRefused("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
+                raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
             piece = pieces[0] or b""
             whole += piece
             if len(whole) > LARGEST_PART_BYTES:

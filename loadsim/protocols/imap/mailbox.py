@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.ports import (
     INBOX,
     Flag,
@@ -148,14 +148,14 @@ class ImapMailbox:
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.structure is not None:
                 return structure_of(fetched.structure)
-        raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
+        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
         if self.store is not None:
             data = (await self._whole(self.store, ref)).part(part.name)
             if data is None:
-                raise ServerRefused("FETCH without data", f"no part {part.name} in the message")
+                raise MailMissing("FETCH without data", f"no part {part.name} in the message")
             return data
         with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
@@ -165,7 +165,7 @@ class ImapMailbox:
                 data = fetched.sections.get(part.name)
                 if data is not None:
                     return data
-        raise ServerRefused("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
+        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
 
     # --- changing ---
 
@@ -183,8 +183,7 @@ class ImapMailbox:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
                 answers = await self._over_sets(connection, "UID MOVE", uids, target)
-                gone = sum(isinstance(each, Expunged) for answer in answers[-1:] for each in answer.data)
-                self._check_copied("UID MOVE", answers, uids, gone >= len(uids))
+                self._check_copied("UID MOVE", answers, uids, _expunged(answers) >= len(uids))
                 return
             await self._check_expungeable(connection, uids)
             answers = await self._over_sets(connection, "UID COPY", uids, target)
@@ -435,7 +434,7 @@ class ImapMailbox:
                 await self._store_messages(connection, store, {uids[0]: ref})
             message = store.get(ref)
             if message is None:
-                raise ServerRefused("FETCH without data", f"no BODY[] of UID {uids[0]} in {folder}")
+                raise MailMissing("FETCH without data", f"no BODY[] of UID {uids[0]} in {folder}")
         return message
 
     async def _prefetch(self, connection: Connection, headers: Sequence[Header]) -> None:
@@ -531,11 +530,20 @@ class ImapMailbox:
             raise ServerRefused("EXPUNGE would delete others", f"{others} messages marked by others")
 
     async def _expunge(self, connection: Connection, uids: Sequence[int]) -> None:
-        await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
+        """Mark and expunge messages. Raises `MailMissing` if some were not there: OK is the answer for these, too."""
+        answers = await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
         if "UIDPLUS" in self.session.offered:
-            await self._over_sets(connection, "UID EXPUNGE", uids)
+            answers += await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
-            await connection.send("EXPUNGE")
+            answers.append(await connection.send("EXPUNGE"))
+        gone = _expunged(answers)
+        if gone < len(set(uids)):
+            raise MailMissing("EXPUNGE without effect", f"on {len(set(uids)) - gone} of {len(set(uids))} messages")
+
+
+def _expunged(answers: Iterable[Answer]) -> int:
+    """Return the number of messages that these answers report as removed (RFC 9051 section 7.5.1)."""
+    return sum(isinstance(each, Expunged) for answer in answers for each in answer.data)
 
 
 async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:

@@ -24,6 +24,7 @@ from loadsim.protocols.imap.responses import (
 
 WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
+    "EXPUNGE": (Expunged,),
     "FETCH": (Fetched,),
     "GETQUOTAROOT": (QuotaLimits,),
     "LIST": (ListEntry, MailboxStatus),
@@ -31,10 +32,11 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "SELECT": (Exists, Condition),
     "STATUS": (MailboxStatus,),
     "UID COPY": (Condition,),
+    "UID EXPUNGE": (Expunged,),
     "UID FETCH": (Fetched,),
     "UID MOVE": (Condition, Expunged),
     "UID SEARCH": (Search,),
-    "UID STORE": (Fetched,),
+    "UID STORE": (Fetched, Expunged),
 }
 """The untagged data that is kept for each command. Other commands keep none."""
 

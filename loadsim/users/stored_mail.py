@@ -1,0 +1,123 @@
+"""The mail that must be in a user's folders, held against what the server lists: nothing to do is never done.
+
+The start state puts messages there, and so do the user's own tasks. Each message that a list lacks is recorded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import initial_id
+from loadsim.model.ports import Header, MessageRef
+
+
+@dataclass(slots=True, eq=False)
+class _Folder:
+    """The messages of a folder, by id, since the start state."""
+
+    put: list[str] = field(default_factory=list)  # by the user's tasks, in the order of the folder
+    looked: int = 0  # the number of these that a list has had since
+    gone: set[str] = field(default_factory=set)  # removed by the user, or recorded as missing
+    left: int = 0  # the number of these that the user has removed
+
+
+class StoredMail:
+    """The messages of user `number` by folder.
+
+    `start` returns a user's counts in the start state; None: the mailboxes were left as they were, and nothing is held
+    against them. `missing` records a message id and the folder that lacks it.
+    """
+
+    __slots__ = ("_folders", "_missing", "_number", "_place", "_start", "_unlisted")
+
+    def __init__(
+        self, number: int, start: Callable[[int], Mapping[str, int]] | None, missing: Callable[[str, str], object]
+    ) -> None:
+        self._number = number
+        self._start = start
+        self._missing = missing
+        self._folders: dict[str, _Folder] = {}
+        self._unlisted: set[str] = set()
+        self._place: dict[MessageRef, str] = {}  # of messages outside of the Inbox that tasks may remove
+
+    @property
+    def is_known(self) -> bool:
+        """True if the start state is known."""
+        return self._start is not None
+
+    def _folder(self, name: str) -> _Folder:
+        return self._folders.setdefault(name, _Folder())
+
+    @property
+    def unlooked(self) -> Sequence[str]:
+        """The folders that the user has put messages into since they were last listed."""
+        return [name for name, folder in self._folders.items() if folder.looked < len(folder.put)]
+
+    def put(self, folder: str, ids: Iterable[str]) -> None:
+        """Note messages that the server has stored in a folder by its own account."""
+        if self._start is not None:
+            self._folder(folder).put.extend(ids)
+
+    def chosen(self, header: Header, folder: str) -> None:
+        """Note the folder of a message that the user may remove."""
+        self._place[header.ref] = folder
+
+    def leaves(self, headers: Iterable[Header]) -> None:
+        """Note messages that the server is asked to remove: from now on they may be gone, whatever it answers."""
+        for header in headers:
+            place = self._place.pop(header.ref, None)
+            if place is not None and header.evidence is not None:
+                folder = self._folder(place)
+                folder.gone.add(header.evidence.id)
+                folder.left += 1
+
+    def holds(self, name: str) -> bool:
+        """Return whether the folder should have a message, whether the server has lost it or not."""
+        if self._start is None:
+            return False
+        folder = self._folder(name)
+        return self._start(self._number).get(name, 0) + len(folder.put) > folder.left
+
+    def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
+        """Take the list of all folders. Raises `ServerRefused` once for folders of these names that it lacks."""
+        lacking = {*names} - {*listed} - self._unlisted
+        self._unlisted |= lacking
+        if lacking:
+            raise ServerRefused("folders are missing", f"{len(lacking)} folders, such as {min(lacking)}")
+
+    def look(self, name: str, shown: Sequence[Header], newest: int | None) -> None:
+        """Take a list of the `newest` messages of a folder (None: of all).
+
+        Raises `ServerRefused` if it lacks messages, which are recorded, or if what the user has put there is unread.
+        """
+        if self._start is None:
+            return
+        folder, start = self._folder(name), self._start(self._number).get(name, 0)
+        wanted = recent = folder.put[folder.looked :][-(newest or 0) :]
+        folder.looked = len(folder.put)
+        seen = _seen(shown[max(0, len(shown) - len(recent)) :])
+        least = start + len(folder.put) - len(folder.gone)
+        if newest is None or len(shown) < newest:
+            if len(shown) < least:
+                wanted = [*(initial_id(self._number, name, at) for at in range(start)), *folder.put]
+        elif not seen.keys() >= set(wanted):
+            strangers = sum(header.evidence is None for header in shown)  # stored by others, as by plug-ins
+            wanted = wanted[strangers:]
+        if not seen.keys() >= set(wanted):
+            seen = _seen(shown)
+        missing = [each for each in dict.fromkeys(wanted) if each not in seen and each not in folder.gone]
+        for each in missing:
+            self._missing(each, name)
+        folder.gone.update(missing)
+        if missing:
+            raise ServerRefused("stored mail is missing", f"{len(missing)} messages in {name}")
+        unread = sum(seen.get(each) is False for each in recent)
+        if unread:
+            raise ServerRefused("flags are not kept", f"{unread} read messages are unread in {name}")
+
+
+def _seen(headers: Sequence[Header]) -> dict[str, bool]:
+    """Return for each message of loadsim, by id, if it is flagged as seen."""
+    return {header.evidence.id: header.seen for header in headers if header.evidence}

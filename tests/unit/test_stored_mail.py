@@ -1,0 +1,149 @@
+"""What must be in a user's folders: lists that lack mail, or have it unread, are failures of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ServerRefused
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
+from loadsim.model.ports import Header
+from loadsim.users.stored_mail import StoredMail
+
+USER, FOLDER, SCREEN = 7, "Folder 01", 5
+
+
+def header(name: str | None, seen: bool = True) -> Header:
+    """A message in a list; without a name, one of somebody else."""
+    tag = None if name is None else MessageTag(INITIAL_RUN, 1, name, "ups1K", 0, "")
+    return Header(object(), seen, 1000, "user1@x", (), "", "", tag)
+
+
+class Stored:
+    """The stored mail of a user with `start` messages in the folder, and what was recorded as missing."""
+
+    def __init__(self, start: int | None) -> None:
+        self.missing: list[str] = []
+        self.initial = [initial_id(USER, FOLDER, at) for at in range(start or 0)]
+        counts = None if start is None else lambda _: {FOLDER: start}
+        self.mail = StoredMail(USER, counts, lambda name, _: self.missing.append(name))
+
+    def look(self, names: Sequence[str | None], newest: int | None = SCREEN, unread: Sequence[str] = ()) -> str:
+        """List these messages; return the kind of failure, or ""."""
+        try:
+            self.mail.look(FOLDER, [header(name, name not in unread) for name in names], newest)
+        except ServerRefused as failure:
+            return failure.kind
+        return ""
+
+
+LACKS, UNREAD = "stored mail is missing", "flags are not kept"
+
+
+def test_what_is_there_passes() -> None:
+    """The start state, and then what was put; a screen shows only the newest."""
+    stored = Stored(4)
+    assert stored.look(stored.initial) == ""
+    stored.mail.put(FOLDER, ["a", "b"])
+    assert stored.mail.unlooked == [FOLDER]
+    assert stored.look([*stored.initial, "a", "b"][-SCREEN:]) == ""
+    assert stored.mail.unlooked == []
+    assert stored.look([*stored.initial, "a", "b"], None) == ""
+    assert not stored.missing
+
+
+def test_a_wiped_folder_lacks_each_message_once() -> None:
+    """Later lists do not fail again for the same messages, but the folder is still one that holds mail."""
+    stored = Stored(3)
+    assert stored.look([]) == LACKS
+    assert stored.missing == stored.initial
+    assert stored.look([]) == ""
+    assert stored.mail.holds(FOLDER)
+    assert stored.missing == stored.initial
+
+
+def test_a_message_that_was_put_is_missed_in_a_full_screen() -> None:
+    """The folder has enough messages, but not the one that the server said it had stored."""
+    stored = Stored(9)
+    stored.mail.put(FOLDER, ["a"])
+    assert stored.look(stored.initial[-SCREEN:]) == LACKS
+    assert stored.missing == ["a"]
+
+
+def test_more_than_a_screen_was_put() -> None:
+    """Only what fits into the screen can be missed."""
+    stored = Stored(0)
+    put = [f"m{at}" for at in range(8)]
+    stored.mail.put(FOLDER, put)
+    assert stored.look(put[-SCREEN:]) == ""
+
+
+def test_mail_of_others_hides_nothing() -> None:
+    """Messages without evidence after ours fill the screen: what they push out of it is not missed, the rest is."""
+    stored = Stored(9)
+    stored.mail.put(FOLDER, ["a", "b", "c", "d"])
+    assert stored.look(["b", "c", "d", None, None]) == ""
+    stored.mail.put(FOLDER, ["e", "f", "g"])
+    assert stored.look(["d", None, "e", None, "f"]) == LACKS
+    assert stored.missing == ["g"]
+
+
+def test_what_the_user_removed_is_not_missed() -> None:
+    """Even if the server refused: it may have removed the message all the same."""
+    stored = Stored(2)
+    chosen = header(stored.initial[0])
+    stored.mail.chosen(chosen, FOLDER)
+    stored.mail.leaves([chosen, header("of the Inbox")])
+    assert stored.look(stored.initial[1:]) == ""
+    last = header(stored.initial[1])
+    stored.mail.chosen(last, FOLDER)
+    stored.mail.leaves([last])
+    assert not stored.mail.holds(FOLDER)
+    assert stored.look([]) == ""
+
+
+def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
+    """What tasks put into folders was read before."""
+    stored = Stored(2)
+    stored.mail.put(FOLDER, ["a"])
+    assert stored.look([*stored.initial, "a"], unread=["a"]) == UNREAD
+    assert stored.look([*stored.initial, "a"], unread=["a"]) == ""
+    assert not stored.missing
+
+
+def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
+    """The user goes on, and fails where the folder is needed."""
+    mail = Stored(0).mail
+    with pytest.raises(ServerRefused, match=FOLDER):
+        mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
+    mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
+
+
+def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:
+    """With `initialise: never`, even the user's own mail may be elsewhere."""
+    stored = Stored(None)
+    stored.mail.put(FOLDER, ["a"])
+    assert stored.look([]) == ""
+    assert not stored.mail.unlooked
+    assert not stored.mail.holds(FOLDER)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_exactly_what_a_server_loses_is_recorded(data: st.DataObject) -> None:
+    """Whole lists of a folder that loses some messages between looks: each loss is recorded once, and nothing else."""
+    stored = Stored(data.draw(st.integers(0, 6)))
+    held, lost = list(stored.initial), set()
+    for step in range(data.draw(st.integers(1, 5))):
+        put = [f"{step}.{at}" for at in range(data.draw(st.integers(0, 4)))]
+        stored.mail.put(FOLDER, put)
+        held += put
+        losses = data.draw(st.sets(st.sampled_from(held), max_size=3)) if held else set()
+        held = [each for each in held if each not in losses]
+        lost |= losses
+        assert stored.look(held, None) == (LACKS if losses else "")
+        assert set(stored.missing) == lost
+        assert len(stored.missing) == len(lost)
