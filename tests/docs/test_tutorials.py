@@ -57,7 +57,7 @@ def clone(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="tutorials")
 def test_the_parts_without_root_or_network(clone: Path) -> None:
     """`make run`, all about the run directory, and the own scenario: each command does what the page says.
 

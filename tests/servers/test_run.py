@@ -334,6 +334,7 @@ def test_a_disk_that_takes_nothing_ends_it_before_there_is_load(tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly(part="runs")
 def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) -> None:
     """Where files cannot grow beyond 40 KiB, the run goes on to its end; exit status 3, and what is lost is said."""
     path = written(tmp_path / "small.yaml")
