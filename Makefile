@@ -113,6 +113,7 @@ nightly-package: $(VENV)/.installed-dev ## install wheel and source distribution
 	$(PYTEST) -m "nightly(part='package')"
 
 # Tests of what loadsim uses of its dependencies: the quick ones, and those of Dask, certificates, pymap and aiosmtpd.
+# The README's first command follows, from a wheel.
 VERSIONED = -m "not (slow or nightly)" tests/unit tests/docs tests/cluster/test_certs.py tests/cluster/test_machine.py \
   tests/servers/test_export.py tests/servers/test_servers.py
 
@@ -122,6 +123,8 @@ define with
 	$(BIN)/uv pip sync --quiet --python $(VENV)-$(1)/bin/python --require-hashes $(3)
 	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python --no-deps --no-build-isolation -e .
 	$(subst $(BIN),$(VENV)-$(1)/bin,$(PYTEST)) $(VERSIONED)
+	$(BIN)/uv pip install --quiet --python $(VENV)-$(1)/bin/python --no-deps --no-build-isolation --reinstall .
+	$(VENV)-$(1)/bin/loadsim run quickstart --no-report --out $$(mktemp -d)/run
 
 endef
 

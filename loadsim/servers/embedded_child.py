@@ -23,7 +23,7 @@ from functools import partial
 from importlib.metadata import version
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
-from proxyprotocol.reader import ProxyProtocolReader
+from proxyprotocol.sock import SocketInfo
 from pymap.backend.dict import Config, Identity, Login
 from pymap.backend.dict.mailbox import MailboxData
 from pymap.concurrent import Event, Subsystem
@@ -138,6 +138,14 @@ def smtp_protocol(delivery: Delivery) -> SMTP:
     )
 
 
+async def imap_connection(server: IMAPServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection in the task that asyncio keeps; pymap's own ProxyProtocolReader starts one without reference.
+
+    From Python 3.12 on, the collector ends such a task, and with it the connection.
+    """
+    await server(reader, writer, SocketInfo.get(writer, None))
+
+
 async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
     """Listen on two free loopback ports, report them to the parent, and serve until SIGTERM or the end of stdin."""
     config, login = await mailboxes(accounts)
@@ -148,8 +156,7 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_reader(sys.stdin.fileno(), end.set)
 
-    # pymap's connections need this reader, even without a PROXY header.
-    imap = ProxyProtocolReader(config.proxy_protocol).get_callback(IMAPServer(login, config))
+    imap = partial(imap_connection, IMAPServer(login, config))
     imap_socket, smtp_socket = (socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) for _ in range(2))
     for listening in (imap_socket, smtp_socket):  # asyncio does this only for sockets with a protocol number
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

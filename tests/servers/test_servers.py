@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import imaplib
 import os
 import select
@@ -31,11 +33,13 @@ from mailservers import (
 from patience import PATIENCE_S
 from private_servers import assert_refuses_a_taken_port
 from processes import ended, refuses
+from pymap.imap import IMAPServer
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.servers.dovecot_postfix import DovecotPostfix, make_room_for_idling, start_dovecot_postfix
 from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
+from loadsim.servers.embedded_child import imap_connection, mailboxes
 from loadsim.servers.private import free_port
 from loadsim.servers.running import check_population
 
@@ -159,6 +163,26 @@ def test_embedded_checks_passwords(embedded: EmbeddedServer) -> None:
     impostor = Account(1, ACCOUNTS[0].login, ACCOUNTS[0].address, ACCOUNTS[1].password)
     with pytest.raises(imaplib.IMAP4.error, match="AUTHENTICATIONFAILED"), logged_on(embedded, impostor):
         pass
+
+
+def test_embedded_keeps_a_waiting_connection() -> None:
+    """The collector ends no session that waits for a command. With pymap's ProxyProtocolReader, 3.13's does."""
+
+    async def waits() -> bytes:
+        config, login = await mailboxes([])
+        serving = partial(imap_connection, IMAPServer(login, config))
+        async with await asyncio.start_server(serving, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            assert (await reader.readline()).startswith(b"* OK")
+            gc.collect()
+            writer.write(b"1 LOGOUT\r\n")
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+    with asyncio.Runner() as runner:
+        assert b"\r\n1 OK" in runner.run(waits())
 
 
 def test_embedded_moves_between_folders(embedded: EmbeddedServer) -> None:
