@@ -1,10 +1,13 @@
-"""Safe reading of files of unknown origin: no devices, no pipes that block forever, and a limit of size."""
+"""Safe reading of files of unknown origin (no devices, no blocking pipes, a limit of size), and locked directories."""
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +58,29 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
         return io.TextIOWrapper(io.BytesIO(content), encoding).read()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None
+
+
+@contextmanager
+def locked(directory: Path, option: str, noun: str) -> Iterator[None]:
+    """Keep other processes that lock it out of a directory while the block lasts; `noun` names their work.
+
+    Raises `ConfigError`.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as failure:
+        raise ConfigError(f"{option} {directory}: expected a directory, found: {failure.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            expected = "expected a directory of its own"
+            raise ConfigError(f"{option} {directory}: {expected}, found another {noun} at work") from None
+        except OSError:
+            pass  # not every file system supports locks
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sources_digest(package: Path) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 from loadsim.cli.options import add_cluster, cluster_access, needs_dask, print_with_time, whole
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
+from loadsim.files import locked
 
 if TYPE_CHECKING:
     from loadsim.cluster.security import Access
@@ -79,19 +78,10 @@ def _own_directory(runs: Path) -> Iterator[Path]:
     """
     try:
         runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as failure:
         raise ConfigError(f"--runs {runs}: expected a directory to write to, found: {failure.strerror}") from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"--runs {runs}: expected a directory of its own, found another client in it") from None
-        except OSError:
-            pass  # not every file system supports locks
+    with locked(runs, "--runs", "client"):
         yield runs.absolute()
-    finally:
-        os.close(descriptor)
 
 
 async def _join_until_signal(access: Access, name: str, runs: Path, weight: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def write(report: bytes, path: Path, option: str) -> None:
             path.write_bytes(report)
             return
         place = path.resolve()
-        incomplete = place.with_name(f"{place.name}{INCOMPLETE}")
+        incomplete = place.with_name(f"{place.name}.{os.getpid()}{INCOMPLETE}")
         try:
             incomplete.write_bytes(report)
             incomplete.replace(place)

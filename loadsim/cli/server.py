@@ -18,6 +18,7 @@ import yaml
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
+from loadsim.files import locked
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.report.digits import count
@@ -159,7 +160,8 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
             kept.mkdir(mode=0o711, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--dir {kept}: expected a directory to write to, found: {error.strerror}") from None
-        yield kept
+        with locked(kept, "--dir", "server"):
+            yield kept
         return
     directory = Path(tempfile.mkdtemp(prefix="loadsim-", dir="/tmp"))
     directory.chmod(0o711)

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from loadsim.control_groups import usable_cores
 from loadsim.errors import ConfigError
+from loadsim.files import locked
 from loadsim.model.mailboxes import LEVEL
 from loadsim.model.ports import INBOX, Account, Flag
 from loadsim.model.scenario import Scenario
@@ -127,7 +128,19 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
     accounts = accounts_on_server(scenario)
     if not accounts:
         return Exported()
-    _claim(workload, target, accounts)
+    try:
+        target.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(error, target.directory) from None
+    with locked(target.directory, "--out", "export"):  # which would remove the trees that we write
+        _claim(workload, target, accounts)
+        return _export(workload, target, accounts, progress, processes)
+
+
+def _export(
+    workload: Workload, target: Target, accounts: Sequence[Account], progress: Progress, processes: int | None
+) -> Exported:
+    scenario = workload.scenario
     per_account = sum(StartState(workload).folders(accounts[0].number).values())
     size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
     numbers = [account.number for account in accounts]
@@ -163,7 +176,6 @@ def _claim(workload: Workload, target: Target, accounts: Sequence[Account]) -> N
         for account in accounts:
             if os.path.lexists(target.maildir(account)):
                 raise ConfigError(f"{target.maildir(account)}: expected nothing there, found a mailbox")
-        target.directory.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise _unwritable(error, target.directory) from None

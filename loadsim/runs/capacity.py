@@ -38,7 +38,7 @@ from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
 from loadsim.runs.capacity_prediction import predicted
-from loadsim.runs.directory import hand_over, path_component
+from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.runs.result import RunResult
@@ -113,12 +113,11 @@ def find_capacity(
     check = partial(check_machine, engines=terms.engines, pin=terms.pin) if runner is None else _of_clients
     sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
     sized.scenario(terms.settings.most)  # check the accounts before anything is measured
-    out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-capacity-{path_component(scenario.name)}"
 
     def measure(users: int, name: str) -> MeasuredStep | str:
         return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, quiet_down).step()
 
-    with own_directory(out, FILE_NAME, "search"):
+    with own_directory(out, dated(datetime.now(UTC), f"capacity-{scenario.name}"), FILE_NAME, "search") as out:
         capacity = _without_last_void(resumed(out, terms, keep_pause=wanted.pause_s is None))
         if not capacity.steps:
             check(sized.scenario(terms.settings.most))  # rather than after hours

@@ -11,7 +11,7 @@ from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.runs.directory import path_component, remove_empty
+from loadsim.runs.directory import make_directories, path_component, remove_empty
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 
@@ -29,9 +29,8 @@ def collect_run(access: Access, run_id: str, out: Path | None = None, *, watcher
     did not arrive: those stay with the client, and the next call collects them.
     """
     out = out or Path("runs") / path_component(run_id)
-    created = [each for each in (out, *out.parents) if not each.exists()]
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        created = make_directories(out)
     except OSError as failure:
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
     silence_dask()

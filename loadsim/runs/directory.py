@@ -1,4 +1,4 @@
-"""The directory of a run: created before the run, removed if the run does not begin."""
+"""The directory of a run: created or claimed before the run, removed if the run does not begin."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
+from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import expected_monitors
@@ -30,39 +30,73 @@ def run_directory(out: Path | None, name: str, began: datetime) -> Iterator[Path
 
     In the block, only the owner can read new files. Raises `ConfigError` as `create_directory` does.
     """
-    out = out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{path_component(name)}"
-    created = create_directory(out)
+    out, created = create_directory(out, dated(began, name), SCENARIO)
     before = os.umask(0o077)  # processes started in the block inherit it
     try:
         yield out
     finally:
         os.umask(before)
         if not any(out.rglob("*.tlog")):
-            _discard(out, created)
+            discard(out, created)
 
 
-def create_directory(path: Path) -> list[Path]:
-    """Create a run directory with its parents. Return the new ones, innermost first.
+def dated(began: datetime, name: str) -> str:
+    """Return the name of a directory that loadsim chooses."""
+    return f"{began:%Y%m%dT%H%M%S}-{path_component(name)}"
 
-    Raises `ConfigError` if it has files in it or takes none: before the run changes any mailbox.
+
+def create_directory(out: Path | None, name: str, first: str) -> tuple[Path, list[Path]]:
+    """Create the directory `out`, or claim an empty one; None creates one of this name, or a numbered one, in `runs`.
+
+    The claim is the empty file `first` in it, which no two processes can create. Return the directory, and those that
+    this call created, innermost first. Raises `ConfigError` if it has files in it or takes none: before the run changes
+    any mailbox.
     """
+    path, number = out or Path("runs") / name, 1
     created: list[Path] = []
     try:
-        created += [each for each in (path, *path.parents) if not each.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        if any(path.iterdir()):
-            raise ConfigError(
-                f"--out {path}: expected a new or empty directory, found files in it; choose another name"
-            )
-        with TemporaryFile(dir=path):
-            pass
+        created = make_directories(path)
+        while out is None and path not in created:
+            number += 1
+            path = Path("runs") / f"{name}-{number}"
+            created = [*make_directories(path), *created]
+        claim(path, first)
         path.chmod(0o700)  # an existing directory: its files will name addresses and mail servers
         _give_to_caller(each for each in created if each != path)
     except OSError as error:
         remove_empty(created)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
+    return path, created
+
+
+def make_directories(path: Path) -> list[Path]:
+    """Create a directory, for its owner alone, and its parents. Return those that this call created, innermost first.
+
+    Raises `OSError`.
+    """
+    created: list[Path] = []
+    try:
+        for each in (*reversed(path.parents), path):
+            with suppress(FileExistsError):
+                each.mkdir(mode=0o700 if each is path else 0o777)
+                created.insert(0, each)
+    except OSError:
+        remove_empty(created)
+        raise
     return created
+
+
+def claim(path: Path, first: str) -> None:
+    """Create the file `first` in an empty directory. Raises `ConfigError` if it has another file, and `OSError`."""
+    try:
+        (path / first).touch(exist_ok=False)
+        occupied = any(each.name != first for each in path.iterdir())
+        if occupied:
+            (path / first).unlink()
+    except FileExistsError:
+        occupied = True
+    if occupied:
+        raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it; choose another name")
 
 
 def hand_over(path: Path) -> None:
@@ -91,7 +125,7 @@ def recorded_events(
     the directory takes no files.
     """
     try:
-        (out / "scenario.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+        (out / SCENARIO).write_text(scenario.to_yaml(), encoding="utf-8")
         events_file = (out / "events.jsonl").open("w", encoding="utf-8")
     except OSError as failure:
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure}") from None
@@ -115,12 +149,12 @@ def recorded_events(
 def withdraw(out: Path) -> None:
     """Remove the files of a run that did not begin."""
     shutil.rmtree(out / "logs", ignore_errors=True)
-    for name in ("scenario.yaml", "events.jsonl"):
+    for name in (SCENARIO, "events.jsonl"):
         (out / name).unlink(missing_ok=True)
 
 
-def _discard(out: Path, created: Sequence[Path]) -> None:
-    """Remove empty files and the directories created for a run; a server's log that has content stays."""
+def discard(out: Path, created: Sequence[Path]) -> None:
+    """Remove empty files, such as the claim, and the directories created; a server's log that has content stays."""
     with suppress(OSError):
         for left in out.iterdir():
             if left.is_file() and not left.stat().st_size:

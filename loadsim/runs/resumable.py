@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.verdict import ENDED, FAULT
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.runs.directory import create_directory, remove_empty
+from loadsim.files import locked
+from loadsim.runs.directory import create_directory, discard
 from loadsim.runs.result import write_summary
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.json_checks import each_in, each_of, having, number, or_none, switch, text, word
@@ -118,31 +117,24 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def own_directory(out: Path, state: str, noun: str) -> Iterator[None]:
-    """Create a directory unless it has the file `state`, and keep other processes out; `noun` names their work.
+def own_directory(out: Path | None, name: str, state: str, noun: str) -> Iterator[Path]:
+    """Yield the directory `out`, created unless it has the file `state`, and keep other processes out.
 
-    A new directory that is empty at the end is removed. Raises `ConfigError` for a directory with other files, and
-    while another process uses it.
+    None creates one with a name in `runs`. `noun` names the work of the others. A directory without the file at the end
+    is given up. Raises `ConfigError` for a directory with other files, and while another process uses it.
     """
-    unfinished = (out / state).with_suffix(NEW)  # a crash may have come before the first file was whole
-    created = [] if (out / state).exists() or unfinished.exists() else create_directory(out)
-    try:
-        directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a directory, found: {failure.strerror}") from None
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(f"--out {out}: expected a directory of its own, found another {noun} at work") from None
-        if not (out / state).exists() and any(each != unfinished for each in out.iterdir()):
+    unfinished = Path(state).with_suffix(NEW).name  # a crash may have come before the first file was whole
+    created: list[Path] = []
+    if out is None or not ((out / state).exists() or (out / unfinished).exists()):
+        out, created = create_directory(out, name, unfinished)
+    with locked(out, "--out", noun):
+        if not (out / state).exists() and any(each.name != unfinished for each in out.iterdir()):
             raise ConfigError(f"--out {out}: expected a new or empty directory, found files in it")
         try:
-            yield
+            yield out
         finally:
-            remove_empty(created)  # still locked: no other process has begun to use it
-    finally:
-        os.close(directory)
+            if not (out / state).exists():
+                discard(out, created)  # still locked: no other process has begun to use it
 
 
 def write_state(path: Path, document: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
 from loadsim.model.suite import Hook, Pair, Slot, Suite
-from loadsim.runs.directory import hand_over, path_component
+from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.local import run_locally
 from loadsim.runs.quick_forecast import quick_load
@@ -82,8 +82,7 @@ def run_suite(
     signalled = noticed_signals()
     scenarios: Scenarios = scenarios_of(suite, passwords=False)
     terms = terms_of(suite, scenarios)
-    out = out or Path("runs") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}-suite-{path_component(suite.name)}"
-    with own_directory(out, FILE_NAME, "suite"):
+    with own_directory(out, dated(datetime.now(UTC), f"suite-{suite.name}"), FILE_NAME, "suite") as out:
         try:
             # 1. Read the runs that it has, and check all cells before the first of the others.
             runs = read_runs(out, suite, terms) if (out / FILE_NAME).exists() else ()

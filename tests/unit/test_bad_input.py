@@ -348,11 +348,11 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
     """A scenario's name becomes a part of the run directory's name, and no path out of `runs`."""
     made: list[Path] = []
 
-    def note(path: Path) -> None:
+    def note(path: Path) -> list[Path]:
         made.append(path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loadsim.runs.directory.create_directory", note)
+    monkeypatch.setattr("loadsim.runs.directory.make_directories", note)
     assert main(["run", written(name="../../a b/c")]) == INTERRUPTED
     (path,) = made
     assert path.parent == Path("runs") and re.fullmatch(r"\d{8}T\d{6}-\.\.-\.\.-a-b-c", path.name)

@@ -1,0 +1,103 @@
+"""Output directories and files: each has one process, and no process removes what it did not make."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from loadsim.cli.report_file import write
+from loadsim.cli.server import server_directory
+from loadsim.errors import ConfigError
+from loadsim.files import locked
+from loadsim.model.scenario import load_scenario
+from loadsim.provisioning.export_maildir import Target, export_maildir
+from loadsim.runs.directory import make_directories, run_directory
+from loadsim.runs.resumable import own_directory
+
+BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
+OUT = Path("out")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_second_run_leaves_the_directory_of_the_first_alone(exists: bool) -> None:
+    """It is refused while the first has no file yet, and its end removes nothing."""
+    if exists:
+        OUT.mkdir()
+    with run_directory(OUT, "small", BEGAN):
+        for _ in range(2):
+            with (
+                pytest.raises(ConfigError, match="--out out: expected a new or empty directory"),
+                run_directory(OUT, "small", BEGAN),
+            ):
+                pass
+        with (
+            pytest.raises(ConfigError, match="expected a new or empty"),
+            own_directory(OUT, "x", "suite.json", "suite"),
+        ):
+            pass
+        (OUT / "logs").mkdir()
+        (OUT / "logs" / "one.tlog").touch()
+    assert (OUT / "logs" / "one.tlog").exists()
+
+
+def test_runs_of_one_second_have_directories_of_their_own() -> None:
+    """Without `--out`. One without a log removes its own directory only."""
+    with run_directory(None, "small", BEGAN) as first:
+        with run_directory(None, "small", BEGAN) as second, run_directory(None, "small", BEGAN) as third:
+            assert [each.name for each in (first, second, third)] == [
+                *("20260105T000000-small", "20260105T000000-small-2", "20260105T000000-small-3"),
+            ]
+            (third / "one.tlog").touch()
+        assert sorted(Path("runs").iterdir()) == [first, third]
+    assert list(Path("runs").iterdir()) == [third]
+
+
+def test_a_run_leaves_the_directory_of_a_suite_alone() -> None:
+    """Before the suite has written its state, too. One that ends without it leaves nothing."""
+    with own_directory(None, "20260105T000000-suite-a", "suite.json", "suite") as out:
+        with pytest.raises(ConfigError, match="expected a new or empty"), run_directory(out, "small", BEGAN):
+            pass
+        assert out.is_dir()
+    assert not Path("runs").exists()
+
+
+def test_directories_that_others_made_stay() -> None:
+    Path("a").mkdir()
+    assert make_directories(Path("a/b/c")) == [Path("a/b/c"), Path("a/b")]
+    assert make_directories(Path("a/b/c")) == []
+    Path("file").touch()
+    with pytest.raises(NotADirectoryError):
+        make_directories(Path("file/x/y"))
+
+
+def test_two_servers_and_two_exports_do_not_share_a_directory() -> None:
+    """The second would remove the logs, or the unfinished mailboxes, of the first."""
+    with (
+        server_directory(OUT),
+        pytest.raises(ConfigError, match="--dir out: expected a directory of its own, found another server at work"),
+        server_directory(OUT),
+    ):
+        pass
+    Path("two.yaml").write_text(
+        "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
+        "accounts: {user: 'u{index}', password: 'pw-{index}'}\n"
+        "topology: [{profile: loadsim-5.0/light, users: 2}]\n"
+    )
+    with locked(OUT, "--out", "export"), pytest.raises(ConfigError, match="found another export at work"):
+        export_maildir(load_scenario("two.yaml"), Target(OUT), lambda *_: None, 1)
+    assert list(OUT.iterdir()) == []
+
+
+def test_a_report_does_not_take_the_unfinished_file_of_another() -> None:
+    """It is that of another process that draws the same report."""
+    Path("r.html.incomplete").write_text("half")
+    write(b"whole", Path("r.html"), "-o")
+    assert (Path("r.html").read_bytes(), Path("r.html.incomplete").read_text()) == (b"whole", "half")
