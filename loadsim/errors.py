@@ -19,6 +19,8 @@ The texts of a `TaskFailed` come from a server: they are shortened, made `printa
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 
 LONGEST_SERVER_LINE = 200
@@ -35,6 +37,47 @@ def printable(text: str) -> str:
         sign if sign.isprintable() else " " if sign.isspace() else sign.encode("unicode_escape").decode()
         for sign in text
     )
+
+
+_LIMITS = {
+    errno.EAGAIN: "expected to start a process or thread, found the limit reached (ulimit -u, or of a container)",
+    errno.EMFILE: "expected to open a file, found the limit of this process reached (ulimit -n)",
+    errno.ENFILE: "expected to open a file, found the limit of this machine reached (sysctl fs.file-max)",
+    errno.ENOMEM: "expected more memory, found the limit reached (ulimit -v, or of a container)",
+}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def machine_failure(error: BaseException) -> str | None:
+    """Return the line for a shortage or fault of this machine, outside of protocols; None for any other exception.
+
+    It names the limit, or the file.
+    """
+    match error:
+        case BaseExceptionGroup():
+            lines = [machine_failure(each) for each in error.exceptions]
+            return lines[0] if all(lines) else None
+        case MemoryError():
+            return _LIMITS[errno.ENOMEM]
+        case RuntimeError(args=("can't start new thread",)):  # CPython has no type for it
+            return _LIMITS[errno.EAGAIN]
+        case OSError(errno=number) if number in _LIMITS:
+            return _LIMITS[number]
+        case OSError(errno=number) if number in _FULL:
+            return f"output not written: {error.strerror}"
+        case FileNotFoundError() if not _working_directory():
+            return "working directory: expected one that exists, found it removed"
+        case OSError(filename=str() as name):
+            return f"{name}: expected a file that can be used, found: {error.strerror}"
+    return None
+
+
+def _working_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd does the same
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class LoadSimError(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import os
 import re
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.signals import ended_by_signals
-from loadsim.errors import ConfigError, LoadSimError, RunInvalid, printable
+from loadsim.errors import ConfigError, LoadSimError, RunInvalid, machine_failure, printable
 from loadsim.passwords import blot_command_line
 from loadsim.version import __version__
 
@@ -35,9 +34,6 @@ INTERRUPTED = 130
 
 MOST_CHOICES = 9
 """Of more choices than these, an error names the most similar one only."""
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""The errors of a write to a full or failing disk: no bug in loadsim."""
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
@@ -214,8 +210,8 @@ def _run(given: Sequence[str]) -> int:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  a bug must not look like a verdict
-        if isinstance(error, OSError) and error.errno in FULL:
-            print(f"loadsim: output not written: {error.strerror}", file=sys.stderr)
+        if shortage := machine_failure(error):
+            print_line(f"loadsim: {printable(shortage)}")
             return BAD_INPUT
         traceback.print_exc()
         print("loadsim: this is a bug in loadsim, not a fault of the server", file=sys.stderr)

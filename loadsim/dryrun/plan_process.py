@@ -26,6 +26,9 @@ ENGINE = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_process")
 PEER_LOST = 75
 """The exit status of an engine that exits because another one has (EX_TEMPFAIL of sysexits.h)."""
 
+NO_MEMORY = 71
+"""The exit status of an engine without memory (EX_OSERR)."""
+
 EXIT_LIMIT_S = 10
 """The time limit for the exit of an engine that has lost another."""
 
@@ -180,7 +183,8 @@ class OtherEngines:
     def _explaining_exits(self) -> Iterator[None]:
         """Raise `RunInvalid` if an engine was killed or stayed stopped within the block.
 
-        Raises `RuntimeError` if one failed; standard error has its traceback.
+        Raises `MemoryError` if one had too little memory, and `RuntimeError` if one failed; standard error has its
+        traceback.
         """
         try:
             yield
@@ -191,6 +195,8 @@ class OtherEngines:
                     f"engine {engine} of the plan was stopped, and not continued within"
                     f" {self._most_checks * self._check_s:g} s"
                 ) from None
+            if status == NO_MEMORY:
+                raise MemoryError from None
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
             raise RuntimeError(f"engine {engine} of the plan has failed, with exit status {status}") from None
@@ -242,6 +248,8 @@ def main() -> int:
             pipes.send_object(0, planned)
     except PeerExited:
         return PEER_LOST
+    except MemoryError:
+        return NO_MEMORY
     return 0
 
 

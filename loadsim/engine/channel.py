@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_BYTES, Start, encode
+from loadsim.errors import ConfigError, machine_failure
 
 
 class Channel(Protocol):
@@ -81,9 +82,9 @@ def _ending(status: int) -> str:
 
 
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
-    """Start a member as a process of this machine; it inherits the files `kept`."""
-    return ProcessChannel(
-        await asyncio.create_subprocess_exec(
+    """Start a member as a process of this machine; it inherits the files `kept`. Raises `ConfigError`."""
+    try:
+        process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -91,7 +92,9 @@ async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> Pro
             start_new_session=True,  # Ctrl-C is for this process, which stops its members
             pass_fds=kept,
         )
-    )
+    except OSError as failure:
+        raise ConfigError(machine_failure(failure) or f"{command[0]}: {failure}") from None
+    return ProcessChannel(process)
 
 
 # --- the other end, in the member's process -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, RunInvalid, machine_failure
 from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
@@ -255,12 +255,16 @@ class _LocalRun:
             on_figures=self._warn_of_figures,
             on_sample=lambda probe, figures: samples.append((probe, figures)),
         )
-        with calls_on_signal(coordinator.stop), sampling:
-            storage = partial(server_storage, self.services)
-            async with watched_machine(
-                machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage
-            ):
-                await coordinator.run()
+        storage = partial(server_storage, self.services)
+        watched = watched_machine(machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage)
+        try:
+            with calls_on_signal(coordinator.stop), sampling:
+                async with watched:
+                    await coordinator.run()
+        except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
+            if line := machine_failure(error):
+                raise (RunInvalid if coordinator.start_ns else ConfigError)(line) from None
+            raise
 
     def _warn_of_figures(self, probe: str, figures: Collection[str]) -> None:
         """Warn of the criteria on figures that the first samples of a probe do not have."""

@@ -9,9 +9,11 @@ import os
 import resource
 import socket
 import ssl
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +22,9 @@ from mailservers import StartEmbedded, numbered_accounts
 from paths import SUPPORT
 
 from bench.hosts import hosts
+from loadsim.engine.channel import start_process
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
+from loadsim.errors import ConfigError, GeneratorFailed, ServerLost, ServerSilent, TaskFailed, machine_failure
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import connect
@@ -198,6 +201,81 @@ def test_a_time_limit_is_the_servers() -> None:
     with pytest.raises(ServerSilent), failing_as("connect"):
         raise TimeoutError
     assert own_failure(TimeoutError()) is None
+
+
+# --- outside of protocols -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (OSError(errno.EAGAIN, "x"), "ulimit -u"),
+        (RuntimeError("can't start new thread"), "ulimit -u"),
+        (OSError(errno.EMFILE, "x"), "ulimit -n"),
+        (OSError(errno.ENFILE, "x"), "fs.file-max"),
+        (MemoryError(), "ulimit -v"),
+        (OSError(errno.ENOMEM, "x"), "ulimit -v"),
+        (OSError(errno.ENOSPC, "full"), "output not written: full"),
+        (FileNotFoundError(errno.ENOENT, "missing", "/proc/stat"), "/proc/stat: expected a file"),
+        (ExceptionGroup("", [ExceptionGroup("", [MemoryError()])]), "ulimit -v"),
+    ],
+)
+def test_a_shortage_of_this_machine_names_its_limit(error: Exception, named: str) -> None:
+    assert named in str(machine_failure(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("x"), RuntimeError("x"), OSError(errno.EBADF, "x"), ExceptionGroup("", [MemoryError(), KeyError("x")])],
+)
+def test_a_bug_is_no_shortage(error: Exception) -> None:
+    assert machine_failure(error) is None
+
+
+def test_a_process_that_cannot_start_is_bad_input() -> None:
+    """As if the limit of processes were reached: before there is any load."""
+    with pytest.raises(ConfigError, match="/nowhere/python: expected a file"):
+        asyncio.run(start_process(("/nowhere/python",)))
+
+
+LIMITED = """
+import asyncio, os, resource, sys
+from loadsim.engine.channel import start_process
+from loadsim.errors import ConfigError
+
+os.setuid(54321)  # a user without processes; root has no limit
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    asyncio.run(start_process((sys.executable, "-c", "")))
+except ConfigError as refusal:
+    print(refusal)
+"""
+
+
+@pytest.mark.system
+def test_the_limit_of_processes_is_bad_input() -> None:
+    ended = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
+    assert "ulimit -u" in ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("plan", "quickstart"), ("run", "quickstart", "--out", "{out}", "--no-report")])
+def test_a_working_directory_that_was_removed_is_bad_input(command: Sequence[str], tmp_path: Path) -> None:
+    """One line, and nothing is left of a run."""
+    (tmp_path / "gone").mkdir()
+    words = [word.format(out=tmp_path / "out") for word in command]
+    script = "import os, sys; os.rmdir(os.getcwd()); from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=tmp_path / "gone", capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "loadsim: working directory: expected one that exists, found it removed\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- drivers ------------------------------------------------------------------------------------------------------
 
 
 def test_an_error_in_a_driver_is_ours() -> None:
