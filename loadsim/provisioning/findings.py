@@ -12,9 +12,9 @@ from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 CAN_RUN = "This scenario can run on this server."
 
 _DELAY = re.compile(r"(\d{1,5}) ?(s|sec|seconds?|min|minutes?)\b", re.IGNORECASE)
-_ABOUT_GREYLISTING = re.compile(r"gr[ae]y-?list|try again later|4\.7\.1|deferred", re.IGNORECASE)
+_ABOUT_GREYLISTING = re.compile(r"gr[ae]y-?list|4\.7\.1", re.IGNORECASE)
 _ABOUT_QUOTA = re.compile(r"quota|mailbox (?:is )?full|over ?quota|[45]\.2\.2", re.IGNORECASE)
-_ABOUT_SENDER = re.compile(r"sender|not owned|send as|sendas|[45]\.7\.1|[45]\.1\.[78]|\bfrom\b", re.IGNORECASE)
+_ABOUT_SENDER = re.compile(r"sender|not owned|send as|sendas", re.IGNORECASE)
 _ABOUT_DOMAIN = re.compile(
     r"(?!.*unknown).*\brelay", re.IGNORECASE | re.DOTALL
 )  # Postfix: "unknown in relay ... table"
@@ -115,40 +115,107 @@ def delay_s(line: str) -> float | None:
 
 def lacking(subject: str, failure: TaskFailed, *, sender: str = "", recipient: str = "") -> Finding:
     """Return the finding for a failure of a task, with the setting to change."""
-    return Finding(subject, str(failure), Severity.LACKS, _advice(failure, sender, recipient))
+    advice = advice_on(failure, sender, recipient) or f"the server answered: {failure}"
+    return Finding(subject, str(failure), Severity.LACKS, advice)
 
 
-def _advice(failure: TaskFailed, sender: str, recipient: str) -> str:
+_ACCOUNT = "the server must accept mail for {recipient}: create the account, or set domain to that of the accounts"
+_LIMIT = "raise the server's limit of connections or messages, which it names: {line}"
+_QUOTA = "a mailbox is full: raise its quota, or empty it"
+_SEND_AS = "let the account send as {sender}, or set accounts.user and domain to what it may use"
+_SIZE = "raise the largest message size of the server, or send smaller kinds of messages in the profile"
+_STORAGE = "free storage on the server, which is full"
+_TLS = "the server requires TLS: set server.{service}.tls"
+_UNAVAILABLE = "the server is not available: its log says why"
+
+_ADVICE = {
+    # IMAP's response codes (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1).
+    "ALREADYEXISTS": "rename or delete what the server has under this name",
+    "CORRUPTION": "repair the mailbox on the server",
+    "INUSE": "end the other session that locks the mailbox",
+    "LIMIT": _LIMIT,
+    "NONEXISTENT": "create the folder, or let the server create it at log-on (autocreate)",
+    "NOPERM CREATE": "let accounts create folders, or set folders.prefix to the namespace where they may",
+    "NOPERM": "give the account the access right that it lacks",
+    "OVERQUOTA": _QUOTA,
+    "PRIVACYREQUIRED": _TLS,
+    "SERVERBUG": _UNAVAILABLE,
+    "TOOBIG": _SIZE,
+    "TRYCREATE": "create the folder, or let the server create it at log-on (autocreate)",
+    "UNAVAILABLE": _UNAVAILABLE,
+    # Subject and detail of SMTP's enhanced status codes (RFC 3463 section 3, RFC 7505, IANA's registry).
+    "1.1 RCPT": _ACCOUNT,
+    "1.2 RCPT": _ACCOUNT,
+    "1.6 RCPT": _ACCOUNT,
+    "1.10 RCPT": _ACCOUNT,
+    "1.7": _SEND_AS,
+    "1.8": _SEND_AS,
+    "2.1 RCPT": "enable the account {recipient}, which the server has disabled",
+    "2.2": _QUOTA,
+    "2.3": _SIZE,
+    "3.1": _STORAGE,
+    "3.2": _UNAVAILABLE,
+    "3.4": _SIZE,
+    "4.5": _UNAVAILABLE,
+    "5.3": "raise the server's limit of recipients for each message",
+    "7.11": _TLS,
+    # SMTP's reply codes (RFC 5321 section 4.2, RFC 3207, RFC 4954).
+    "421": _UNAVAILABLE,
+    "452": _STORAGE,
+    "523": _SIZE,
+    "530": "the server requires a log-on: set server.{service}.auth",
+    "538": _TLS,
+    "550 RCPT": _ACCOUNT,
+    "551 RCPT": _ACCOUNT,
+    "552 RCPT": _QUOTA,
+    "552": _SIZE,
+    "553 MAIL": _SEND_AS,
+    "553 RCPT": _ACCOUNT,
+}
+"""Advice by the reply's code, with its command where the command decides; an answer without an entry is quoted."""
+
+_CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3})\b")
+_ENHANCED = re.compile(r"[245]\d\d[ -][245]\.(\d{1,3}\.\d{1,3})\b")
+
+
+def advice_on(failure: TaskFailed, sender: str = "", recipient: str = "") -> str:
+    """Return the setting to change after a failure; "" if its code is not known."""
     kind, line = failure.kind, failure.line
-    verb = kind.rpartition(" ")[2]
     if failure.outcome == "generator":
         return f"this machine failed: {failure}"
-    if _ABOUT_QUOTA.search(f"{kind} {line}") and "size" not in line.lower():
-        return "a mailbox is full: raise its quota, or empty it"
+    code, enhanced = _CODE.match(kind), _ENHANCED.match(line)
+    of_imap, of_smtp = code.groups() if code else (None, None)
+    verb = kind.rpartition(" ")[2]
+
+    def by(key: str | None) -> str:
+        return _ADVICE.get(f"{key} {verb}") or _ADVICE.get(str(key), "")
+
+    advice = by(of_imap) or by(enhanced[1] if enhanced else None) or _by_words(failure) or by(of_smtp)
+    if not advice and isinstance(failure, ServerLost) and not line:
+        advice = "find in the server's log why it ended the connection ({failure})"
+    return advice.format(
+        failure=failure,
+        line=line,
+        recipient=recipient or "the scenario's addresses",
+        domain=recipient.rpartition("@")[2] or "of the scenario",
+        sender=sender or "its address",
+        service="smtp" if of_smtp else "imap",
+        delay=delay_s(line),
+    )
+
+
+def _by_words(failure: TaskFailed) -> str:
+    """Return the advice for an answer whose code has several meanings; "" if its words do not tell."""
+    kind, line = failure.kind, failure.line
+    if _ABOUT_QUOTA.search(line) and "size" not in line.lower():
+        return _QUOTA
     if _ABOUT_LIMITS.search(line) or "[LIMIT]" in kind:
-        return f"raise the server's limit of connections or messages, which it names: {line}"
-    if greylisting(failure):
-        named = delay_s(line)
-        wait = f"; loadsim check --wait {named:.0f} waits as long as the server asks" if named else ""
+        return _LIMIT
+    if kind.startswith("530 ") and "TLS" in line:
+        return _TLS
+    if greylisting(failure) and (_ABOUT_GREYLISTING.search(line) or delay_s(line)):
+        wait = "; loadsim check --wait {delay:.0f} waits as long as the server asks" if delay_s(line) else ""
         return f"exempt this machine's address from greylisting{wait}"
-    if kind.startswith(("552 ", "523 ")):
-        return "raise the largest message size of the server, or send smaller kinds of messages in the profile"
-    if verb == "MAIL" or (kind.startswith(("550 ", "553 ")) and verb != "RCPT" and _ABOUT_SENDER.search(line)):
-        return f"let the account send as {sender or 'its address'}, or set accounts.user and domain to what it may use"
-    if verb == "RCPT":
-        if kind.startswith("553 ") and _ABOUT_SENDER.search(line):
-            return f"let the account send as {sender}, or set accounts.user and domain to what it may use"
-        if refused_domain(failure):
-            domain = recipient.rpartition("@")[2] or "of the scenario"
-            return f"set domain to one for which the server accepts mail, or let it accept mail for the domain {domain}"
-        return (
-            f"the server must accept mail for {recipient or 'the scenario addresses'}: create the account, or set"
-            " domain to that of the accounts"
-        )
-    if "SELECT" in kind and isinstance(failure, ServerRefused):
-        return "the account has no Inbox yet: create it, or let the server create it at log-on (autocreate)"
-    if "CREATE" in kind:
-        return "let accounts create folders, or set folders.prefix to the namespace where they may"
-    if isinstance(failure, ServerLost) and not line:
-        return f"find in the server's log why it ended the connection ({kind})"
-    return f"make the server do this for the scenario's accounts: {failure}"
+    if refused_domain(failure):
+        return "set domain to one for which the server accepts mail, or let it accept mail for the domain {domain}"
+    return _SEND_AS if kind.startswith(("550 ", "553 ", "554 ")) and _ABOUT_SENDER.search(line) else ""

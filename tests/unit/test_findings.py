@@ -42,7 +42,25 @@ REFUSALS = [
     (ServerRefused("552 MAIL", "552 5.3.4 message size exceeds fixed limit"), "raise the largest message size"),
     (ServerRefused("450 RCPT", "450 4.2.0 Greylisted, see you in 5 min"), "exempt this machine's address from greyl"),
     (ServerLost("BYE", "Maximum number of connections from user+IP exceeded"), "raise the server's limit of conn"),
-    (ServerRefused("NO SELECT", "NO Mailbox does not exist"), "the account has no Inbox yet: create it"),
+    (ServerRefused("NO [NONEXISTENT] SELECT", "NO [NONEXISTENT] Mailbox does not exist"), "create the folder, or let"),
+    (
+        ServerRefused("530 MAIL", "530 Must issue a STARTTLS command first"),
+        "the server requires TLS: set server.smtp.t",
+    ),
+    (ServerRefused("530 MAIL", "530 5.7.0 Authentication required"), "the server requires a log-on: set server.smtp.a"),
+    (ServerRefused("452 MAIL", "452 4.3.1 Insufficient system storage"), "free storage on the server, which is full"),
+    (ServerRefused("421 RCPT", "421 4.3.2 Service shutting down"), "the server is not available: its log says why"),
+    (ServerRefused("421 RCPT", "421 closing"), "the server is not available: its log says why"),
+    (
+        ServerRefused("451 RCPT", "451 4.3.0 Temporary lookup failure {x}"),
+        "the server answered: 451 RCPT: 451 4.3.0 Te",
+    ),
+    (ServerRefused("NO SELECT", "NO it does not work"), "the server answered: NO SELECT: NO it does not work"),
+    (ServerRefused("550 MAIL", "550 5.7.509 no"), "the server answered: 550 MAIL: 550 5.7.509 no"),
+    (
+        ServerRefused("NO [PRIVACYREQUIRED] LOGIN", "NO [PRIVACYREQUIRED] no"),
+        "the server requires TLS: set server.imap.t",
+    ),
     (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), "let accounts create folders"),
 ]
 
