@@ -142,17 +142,20 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
-    """Return the totals in one line for people."""
+    """Return the totals in one line for people. Accounts that failed are counted apart: their contents are unknown."""
+    failed = sum(bool(one.failure) for one in cleaned)
+    read = len(cleaned) - failed
     messages = sum(sum(one.messages.values()) for one in cleaned)
     folders = sum(len(one.folders) for one in cleaned)
     foreign = sum(sum(one.foreign.values()) for one in cleaned)
     kept = sum(len(one.kept) for one in cleaned)
     touched = sum(map(bool, cleaned))
     if not touched:
-        done = f"Nothing of loadsim's on {len(cleaned)} accounts"
+        done = f"Nothing of loadsim's on {read} accounts"
     else:
         verb = "Would remove" if dry_run else "Removed"
-        done = f"{verb} {messages} messages and {folders} folders from {touched} of {len(cleaned)} accounts"
+        done = f"{verb} {messages} messages and {folders} folders from {touched} of {read} accounts"
     stayed = f"{foreign} messages not created by loadsim {'would be' if dry_run else 'were'} left untouched"
     manifests = f"; {kept} manifest{'s' * (kept > 1)} not accepted" if kept else ""
-    return f"{done}; {stayed}{manifests}."
+    left = f"; {failed} accounts failed, and may hold more" if failed else ""
+    return f"{done}; {stayed}{manifests}{left}."

@@ -27,6 +27,7 @@ from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
 from loadsim.provisioning.connection_gate import ConnectionGate, about_limit
+from loadsim.provisioning.findings import advice_on
 
 T = TypeVar("T")
 
@@ -206,7 +207,8 @@ async def _visit(
     except ConfigError as failure:
         return failure
     except TaskFailed as failure:
-        return ConfigError(f"{name_of(account)}: {failure}")
+        advice = advice_on(failure)
+        return ConfigError(f"{name_of(account)}: {failure}{f'; {advice}' if advice else ''}")
     except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
         if limit.expired():
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"

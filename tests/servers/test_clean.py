@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from provisioning import (
 )
 
 from loadsim.cli import main, parser
+from loadsim.model.accounts import AccountTable
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
@@ -144,6 +146,21 @@ def test_second_time_there_is_nothing_left(lab: Lab) -> None:
         describe(again, False)
         == "Nothing of loadsim's on 3 accounts; 0 messages not created by loadsim were left untouched."
     )
+
+
+def test_accounts_that_fail_do_not_count_as_clean(lab: Lab) -> None:
+    """Their contents are unknown, and the total says so."""
+    table = lab.scenario.accounts
+    assert isinstance(table, AccountTable)
+    first, *others = table.rows
+    wrong = replace(lab.scenario, accounts=replace(table, rows=(replace(first, password="wrong"), *others)))
+    cleaned = asyncio.run(clean(wrong, lab.services, False, quiet))
+    assert [bool(one.failure) for one in cleaned] == [True, *(False for _ in others)]
+    assert describe(cleaned, False) == (
+        "Removed 24 messages and 12 folders from 2 of 2 accounts; 0 messages not created by loadsim were left"
+        " untouched; 1 accounts failed, and may hold more."
+    )
+    assert lab.snapshots()[0] != {INBOX: []}
 
 
 def test_folders_that_were_there_before_stay(make_lab: MakeLab) -> None:

@@ -258,6 +258,19 @@ def test_many_messages_are_put_and_listed(site: Site) -> None:
     assert site.witness(account, "F1") == [("", message(7, evidence=False))]
 
 
+def test_a_folder_that_cannot_be_listed_is_named(site: Site) -> None:
+    """Of several; the server's answer may not name it."""
+
+    async def work() -> None:
+        box, _ = site.mailbox(site.user())
+        await box.log_on()
+        with pytest.raises(ServerRefused, match="SELECT: folder Missing: NO "):
+            await box.listing([INBOX, "Missing"])
+        await box.log_off()
+
+    run(work())
+
+
 def deliver(site: Site, account: Account, subject: str) -> None:
     """A message from somebody else, by imaplib."""
     with logged_on(site.server, account) as client:

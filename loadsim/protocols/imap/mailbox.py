@@ -383,13 +383,16 @@ class ImapMailbox:
         with self.session as connection:
             for folder in dict.fromkeys(map(canonical, folders)):
                 self.session.leave()
-                await self.session.select(connection, folder, announce=False)
+                try:
+                    await self.session.select(connection, folder, announce=False)
+                    found[folder] = []
+                    if self.session.count:
+                        answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
+                        found[folder] = await self._listed(folder, answer)
+                except ServerRefused as failure:
+                    raise ServerRefused(failure.kind, f"folder {folder}: {failure.line}") from None
                 if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
                     raise ServerRefused("SELECT without UIDVALIDITY", folder)
-                found[folder] = []
-                if self.session.count:
-                    answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
-                    found[folder] = await self._listed(folder, answer)
         return found
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
