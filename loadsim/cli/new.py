@@ -31,6 +31,8 @@ from loadsim.runs.quick_forecast import kept_plan, quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
 
+DOMAIN = "loadsim.test"
+
 PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 
 DAYS = 4
@@ -42,42 +44,44 @@ FIRST_TRY = ("run.days=1", "run.day_length=5m")
 
 TRY_OPTIONS = " ".join(f"--set {setting}" for setting in FIRST_TRY)
 
+Check = Callable[[str, Mapping[str, str]], None]
+
 _port = whole(1, 65535)
 _users = whole(2, MOST_USERS)
 
 
-def _check_host(text: str) -> None:
-    _check_name(text)
+def _check_host(text: str, answers: Mapping[str, str]) -> None:
+    _check_name(text, answers)
     if text.count(":") == 1:
         raise ConfigError(f"expected a host without a port (--imap-port and --smtp-port name them), found {text!r}")
 
 
-def _check_name(text: str) -> None:
+def _check_name(text: str, _: Mapping[str, str]) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._:-]+", text):
         raise ConfigError(f"expected letters, digits and the signs - . : _, found {text!r}")
 
 
-def _check_tls(text: str) -> None:
+def _check_tls(text: str, _: Mapping[str, str]) -> None:
     if text not in TLS:
         raise ConfigError(f"expected one of {', '.join(TLS)}, found {with_nearest(text, TLS)}")
 
 
-def _check_user(text: str) -> None:
-    if problem := AccountPattern(text).problem("loadsim.test", 2):
+def _check_user(text: str, answers: Mapping[str, str]) -> None:
+    if problem := AccountPattern(text).problem(answers["domain"].lower(), 2):
         raise ConfigError(f"expected {problem}, found {text!r}")
 
 
-def _check_profile(text: str) -> None:
+def _check_profile(text: str, _: Mapping[str, str]) -> None:
     if text not in known("profiles") and not Path(text).is_file():
         names = known("profiles")
         raise ConfigError(f"expected one of {', '.join(names)}, or a file, found {with_nearest(text, names)}")
     load_profile(text)
 
 
-def _parsed(parse: Callable[[str], object]) -> Callable[[str], None]:
+def _parsed(parse: Callable[[str], object]) -> Check:
     """Return the check of an answer that a parser of options takes."""
 
-    def check(text: str) -> None:
+    def check(text: str, _: Mapping[str, str]) -> None:
         try:
             parse(text)
         except argparse.ArgumentTypeError as failure:
@@ -90,13 +94,14 @@ def _parsed(parse: Callable[[str], object]) -> Callable[[str], None]:
 class Question:
     """An option, asked for on a terminal if it is missing; `default` answers it otherwise.
 
-    `check` raises `ConfigError` for an answer that cannot be used. A default may depend on the TLS mode.
+    `check` raises `ConfigError` for an answer that cannot be used after those before it. A default may depend on the
+    TLS mode.
     """
 
     option: str
     text: str
     default: str | Mapping[str, str]
-    check: Callable[[str], None]
+    check: Check
 
     @property
     def name(self) -> str:
@@ -115,7 +120,7 @@ QUESTIONS = (
     Question("--tls", "Encryption: none, starttls or implicit", "none", _check_tls),
     Question("--imap-port", "The port of IMAP", _IMAP_DEFAULTS, _parsed(_port)),
     Question("--smtp-port", "The port of SMTP, for submission", _SMTP_DEFAULTS, _parsed(_port)),
-    Question("--domain", "The domain of the users' addresses", "loadsim.test", _check_name),
+    Question("--domain", "The domain of the users' addresses", DOMAIN, _check_name),
     Question("--user", "The users' log-on names; {index} is their number", "user{index:05d}", _check_user),
     Question("--users", "The number of users", "200", _parsed(_users)),
     Question("--profile", "What they do in a day: a profile", "loadsim-5.5/medium", _check_profile),
@@ -255,32 +260,34 @@ def _schema_beside(file: Path) -> str:
 def _answers(args: argparse.Namespace) -> dict[str, str]:
     """Return the answers by the names of their questions. Raises `ConfigError` for an option, before it asks."""
     given = {each.name: str(getattr(args, each.name)) for each in QUESTIONS if getattr(args, each.name) is not None}
+    # A log-on name that is an address has the domain.
+    domain = given.get("domain") or given.get("user", "").partition("@")[2] or DOMAIN
     for question in QUESTIONS:
         if question.name in given:
             try:
-                question.check(given[question.name])
+                question.check(given[question.name], {"domain": domain})
             except ConfigError as failure:
                 raise ConfigError(f"{question.option}: {failure}") from None
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     answers: dict[str, str] = {}
     for question in QUESTIONS:
-        default = question.answer_by_default(answers)
+        default = domain if question.name == "domain" else question.answer_by_default(answers)
         if question.name in given:
             answers[question.name] = given[question.name]
         else:
-            answers[question.name] = _ask(question, default) if terminal else default
+            answers[question.name] = _ask(question, default, answers) if terminal else default
     return answers
 
 
-def _ask(question: Question, default: str) -> str:
-    """Ask until an answer can be used. The end of the input takes the default."""
+def _ask(question: Question, default: str, answers: Mapping[str, str]) -> str:
+    """Ask until an answer can be used after these. The end of the input takes the default."""
     while True:
         print(f"{question.text} [{default}]: ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline().strip()
         if not answer:
             return default
         try:
-            question.check(answer)
+            question.check(answer, answers)
         except ConfigError as failure:
             print(f"  {printable(str(failure))}", file=sys.stderr)
         else:

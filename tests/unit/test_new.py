@@ -86,6 +86,23 @@ def test_options_are_in_the_scenario() -> None:
     assert scenario.run.day_length_s == 1800
 
 
+@pytest.mark.parametrize("domain", [("--domain", "Example.org"), ()])
+def test_log_on_names_may_be_addresses(domain: tuple[str, ...]) -> None:
+    """They are in the domain that is given; without one, it is theirs."""
+    scenario = made("--user", "user{index:05d}@example.org", *domain, "--users", UNPLANNED)
+    assert scenario.domain == "example.org"
+    assert scenario.account(7).login == scenario.account(7).address == "user00007@example.org"
+
+
+def test_addresses_in_another_domain_are_refused(capsys: Capture) -> None:
+    """By the option, before anything is written."""
+    assert main(["new", "own", "--domain", "example.com", "--user", "u{index}@example.org"]) == 2
+    assert capsys.readouterr().err == (
+        "loadsim: --user: expected an address in example.com, found 'u{index}@example.org'\n"
+    )
+    assert not Path("own.yaml").exists()
+
+
 def test_another_machine_is_sampled_there() -> None:
     """This machine's figures would be taken for the server's. A comment declares a monitor on the other one."""
     scenario = made("--host", "mail.example.com", "--tls", "implicit", "--users", UNPLANNED)
