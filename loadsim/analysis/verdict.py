@@ -311,6 +311,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
         reasons += [(cause, f"ended early: {why}") for cause, why in ends if why] or [(ENDED, ENDED_EARLY)]
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
         reasons.append((FAULT, "no log has the end of the run: it still runs, or no engine survived"))
+    elif facts.ended_why:
+        reasons.append((FAULT, facts.ended_why))
     # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         lost = f"the generator lost {facts.lost_users:,} of {facts.users:,} users"

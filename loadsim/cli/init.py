@@ -9,11 +9,13 @@ from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
 from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.event_loop import run
+from loadsim.model.ports import Services
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import check_protocols
-from loadsim.provisioning.initialise import initialise
+from loadsim.provisioning.hold import held
+from loadsim.provisioning.initialise import Initialised, initialise
 from loadsim.provisioning.preflight import check_sources
-from loadsim.provisioning.sessions import services_of
+from loadsim.provisioning.sessions import Progress, accounts_on_server, services_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,12 @@ def add_accept_unsigned(parser: argparse.ArgumentParser) -> None:
     )
 
 
+async def _initialise(workload: Workload, services: Services, progress: Progress, accept_unsigned: bool) -> Initialised:
+    scenario = workload.scenario
+    async with held(accounts_on_server(scenario), services, "init"):
+        return await initialise(workload, services, scenario.initialise, progress, accept_unsigned=accept_unsigned)
+
+
 def run_init(args: argparse.Namespace) -> int:
     """Inspect all accounts, then change what differs from the start state, as the scenario's `initialise` says."""
     scenario = given_scenario(args)
@@ -36,7 +44,7 @@ def run_init(args: argparse.Namespace) -> int:
     check_sources(scenario)
     workload = Workload(scenario)
     with shown_progress() as progress:
-        done = run(initialise(workload, services, scenario.initialise, progress, accept_unsigned=args.accept_unsigned))
+        done = run(_initialise(workload, services, progress, args.accept_unsigned))
     print_line(done.describe(), sys.stdout)
     if done.start_state is not None:
         print(f"Start state: {done.start_state}")

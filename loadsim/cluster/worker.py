@@ -50,8 +50,11 @@ from loadsim.monitor.probes import FIRST_USER, check_probes, open_probes, sample
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
+from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import total
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
+from loadsim.provisioning.sessions import accounts_on_server
+from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, EarlyEnd
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
@@ -160,6 +163,7 @@ async def make_load(
     controller: ControllerLink,
     control: RemoteControl,
     lock: int,
+    hold: Hold,
 ) -> None:
     """Run the engines of an assignment from their start to their end. They inherit the descriptor `lock`.
 
@@ -201,8 +205,10 @@ async def make_load(
                     background_tasks(loss_watch.keep(), _listen(controller, control, clock)),
                 ):
                     await coordinator.run()
-                    if control.early_end is not None:
-                        machine_log.facts(control.early_end.facts)
+                    await hold.release()
+                    end = EarlyEnd(ACCOUNTS_TAKEN, hold.lost) if hold.lost else control.early_end
+                    if end is not None:
+                        machine_log.facts(end.facts)
         finally:
             with suppress(OSError):  # a full disk: only the machine's own figures are lost
                 machine_log.close()
@@ -262,12 +268,14 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
     made_load = False
     try:
         prepared: Mapping[str, Any] = {}
-        if isinstance(first, PrepareMailboxes):
-            prepared = await prepare(assigned, controller, control)
-        else:
-            await check(assigned)
-        made_load = True
-        await make_load(directory, assigned, prepared, controller, control, lock)
+        accounts = accounts_on_server(assigned.scenario, assigned.assignment)
+        async with held(accounts, assigned.services, "run") as hold:
+            if isinstance(first, PrepareMailboxes):
+                prepared = await prepare(assigned, controller, control)
+            else:
+                await check(assigned)
+            made_load = True
+            await make_load(directory, assigned, prepared, controller, control, lock, hold)
         control.send(Over())
     except Released:
         control.send(Over())

@@ -62,6 +62,8 @@ async def _accepted(account: Account, mailbox: Provisioning) -> Sequence[manifes
 async def _names_and_record(account: Account, mailbox: Provisioning) -> Before | None:
     """Return the names and the record in an account's manifests; None if no manifest is accepted."""
     accepted = await _accepted(account, mailbox)
+    if refusal := manifest.refusal(account, accepted):
+        raise refusal
     if not accepted:
         return None
     names = frozenset[str]().union(*(each.names for each in accepted))

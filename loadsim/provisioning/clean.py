@@ -15,6 +15,7 @@ from loadsim.model.mailboxes import deepest_first
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
+from loadsim.provisioning.hold import held
 from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
@@ -52,7 +53,8 @@ async def clean(
         return await clean_mailbox(account, mailbox, dry_run, accept_unsigned)
 
     accounts = accounts_on_server(scenario)
-    results = await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
+    async with held([] if dry_run else accounts, services, "clean", create=False):
+        results = await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
     if all(isinstance(result, ConfigError) for result in results):
         all_done(results)
     return [

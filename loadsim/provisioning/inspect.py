@@ -95,7 +95,8 @@ async def inspect_mailbox(
 ) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen.
 
-    If the manifest's record is `trusted`, folders that are unchanged since are not listed.
+    If the manifest's record is `trusted`, folders that are unchanged since are not listed. Raises `ConfigError` if
+    another process is at work on the account.
     """
     # Read the manifest.
     status = await mailbox.status()
@@ -106,6 +107,8 @@ async def inspect_mailbox(
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         state = await _folder_state(account, mailbox, stored)
         accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
+        if refusal := manifest.refusal(account, accepted):
+            raise refusal
         ours = {each.message.ref for each in accepted}
         own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
         folders[manifest.FOLDER] = FolderState(own, state.foreign)

@@ -6,6 +6,8 @@ leaves names of folders that do not exist, which does no harm. It names only fol
 A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
 of another account, can name folders for deletion. Those of older versions have none.
 
+The manifest of the first account of a run also has its holder: the process at work on the accounts (`hold`).
+
 After a mailbox was brought to its start state, the manifest has a record of it: the digest of the start state, and the
 status of each folder. A folder of which the status is unchanged has unchanged contents, and need not be listed.
 """
@@ -15,15 +17,18 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Part, Provisioning, Stored
 from loadsim.model.workload import may_be_made
+from loadsim.provisioning.holder import Holder
+from loadsim.provisioning.sessions import name_of
 from loadsim.timinglog.json_checks import unique_keys
 
 FOLDER = "LoadSim"
@@ -65,21 +70,36 @@ class Record:
 
 
 class Body(NamedTuple):
-    """The parsed body of a manifest: folders, whether it is signed, and its record."""
+    """The parsed body of a manifest: folders, whether it is signed, its record, and its holder."""
 
     names: frozenset[str]
     signed: bool
     record: Record | None
+    holder: Holder | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that is accepted: its message, the folders that it names, whether it is signed, and its record."""
+    """A manifest that is accepted: its message, and what its body has."""
 
     message: Stored
     names: frozenset[str]
     signed: bool
     record: Record | None = None
+    holder: Holder | None = None
+
+
+def holder_of(manifests: Iterable[Manifest]) -> Holder | None:
+    """Return the holder in the first of these manifests that has one."""
+    return next((each.holder for each in manifests if each.holder is not None), None)
+
+
+def refusal(account: Account, manifests: Iterable[Manifest]) -> ConfigError | None:
+    """Return the error if a process other than this one, and its parent, is at work on the accounts; else None."""
+    holder = holder_of(manifests)
+    if holder is None or holder.ours or holder.gone:
+        return None
+    return ConfigError(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
 
 
 def is_manifest(message: Stored) -> bool:
@@ -96,15 +116,15 @@ async def read(
     reasons: list[str] = []
     for message in filter(is_manifest, own):
         try:
-            names, signed, record = parse(await _body(mailbox, message), account, mailbox.folder_at)
-            if not signed and not accept_unsigned:
+            body = parse(await _body(mailbox, message), account, mailbox.folder_at)
+            if not body.signed and not accept_unsigned:
                 raise RejectedManifest(
                     "not signed, as in older versions (init and clean accept it with --accept-unsigned)"
                 )
         except RejectedManifest as reason:
             reasons.append(str(reason))
         else:
-            accepted.append(Manifest(message, names, signed, record))
+            accepted.append(Manifest(message, *body))
     return accepted, reasons
 
 
@@ -135,7 +155,7 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise RejectedManifest("expected a JSON object with each key once") from None
-    if not isinstance(document, dict) or document.keys() not in _KEYS:
+    if not isinstance(document, dict) or document.keys() - {"holder"} not in _KEYS:
         raise RejectedManifest("expected the keys account, folders and signature")
     paths = document["folders"]
     if not isinstance(paths, list) or not all(
@@ -156,7 +176,7 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    return Body(names, signed=True, record=_record(document.get("start_state"), folder_at))
+    return Body(names, True, _record(document.get("start_state"), folder_at), _holder(document.get("holder")))
 
 
 _KEYS = (
@@ -164,6 +184,13 @@ _KEYS = (
     {"account", "folders", "signature"},
     {"account", "folders", "signature", "start_state"},
 )
+
+
+def _holder(found: Any) -> Holder | None:
+    """Return the holder in a signed manifest; None if it has none, or another version of loadsim wrote it."""
+    with suppress(TypeError):
+        return Holder(**found)
+    return None
 
 
 def _record(found: Any, folder_at: Callable[[str], str]) -> Record | None:
@@ -190,11 +217,23 @@ async def write(
     record: Record | None = None,
     accept_unsigned: bool = False,
 ) -> None:
-    """Replace the accepted manifests by one of these names. The manifest's folder must exist."""
+    """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist."""
+    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
+    await replace(mailbox, account, accepted, names, record, holder_of(accepted))
+
+
+async def replace(
+    mailbox: Provisioning,
+    account: Account,
+    accepted: Sequence[Manifest],
+    names: Iterable[str],
+    record: Record | None,
+    holder: Holder | None,
+) -> None:
+    """Replace these manifests by one with these contents."""
     paths = [mailbox.path(name) for name in names]
     status = {mailbox.path(folder): status for folder, status in record.status.items()} if record else {}
-    evidence, message = compose(account, paths, None if record is None else Record(record.start_state, status))
-    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
+    evidence, message = compose(account, paths, None if record is None else Record(record.start_state, status), holder)
     old = [each.message for each in accepted]
     if all(each.evidence != evidence for each in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
@@ -203,7 +242,9 @@ async def write(
         await mailbox.expunge(replaced)
 
 
-def compose(account: Account, paths: Iterable[str], record: Record | None = None) -> tuple[MessageTag, bytes]:
+def compose(
+    account: Account, paths: Iterable[str], record: Record | None = None, holder: Holder | None = None
+) -> tuple[MessageTag, bytes]:
     """Return the evidence and the bytes of a manifest, whose body is a JSON object with one name to a line.
 
     The record has paths in place of folders.
@@ -211,6 +252,8 @@ def compose(account: Account, paths: Iterable[str], record: Record | None = None
     content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
     if record is not None:
         content["start_state"] = {"digest": record.start_state, "status": record.status}
+    if holder is not None:
+        content["holder"] = asdict(holder)
     document = content | {"signature": _signature(account, content)}
     body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")
     message_id = initial_id(account.number, FOLDER, 0)

@@ -41,8 +41,10 @@ from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_p
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.check_accounts import check_accounts
+from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
+from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
@@ -50,7 +52,7 @@ from loadsim.runs.needs import compared_needs, engine_count
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
 from loadsim.runs.watcher import SILENT, Watcher
-from loadsim.timinglog.early_end import START_MISSED, EarlyEnd
+from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, START_MISSED, EarlyEnd
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import check_plugin_tasks
@@ -148,7 +150,10 @@ def _fitting_engines(workload: Workload, users: Assignment, wanted: int | None, 
 
 @dataclass(frozen=True, slots=True)
 class _LocalRun:
-    """A checked run on a reachable server; `facts` describe server and machine, `users` are those of this machine."""
+    """A checked run on a reachable server; `facts` describe server and machine, `users` are those of this machine.
+
+    `hold` is that of the accounts, before the preparation None.
+    """
 
     scenario: Scenario
     workload: Workload
@@ -164,6 +169,7 @@ class _LocalRun:
     load: PlannedLoad | None
     others: OtherPrograms
     watcher: Watcher
+    hold: Hold | None = None
 
     async def execute(self) -> RunResult:
         """Check and prepare the mailboxes, make the load, compute the summary.
@@ -177,6 +183,13 @@ class _LocalRun:
         if self.scenario.server != EMBEDDED:  # which has the accounts of the scenario
             await check_accounts(self.scenario, self.services, self.users)
         await check_server_limits(self.workload, self.services, self.users)
+        accounts = [] if self.scenario.server == EMBEDDED else accounts_on_server(self.scenario, self.users)
+        async with held(accounts, self.services, "run") as hold:
+            await replace(self, hold=hold)._prepare_and_record(probes)
+        return write_summary(self.directory, self.watcher)
+
+    async def _prepare_and_record(self, probes: tuple[OpenedProbe, ...]) -> None:
+        """Bring the mailboxes to their start state, and make the load. Raises `ConfigError` if it cannot begin."""
         mode, progress = self.scenario.initialise, self.watcher.prepared
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         ended_ns = MonotonicClock().now_ns()
@@ -193,7 +206,6 @@ class _LocalRun:
         except ConfigError:  # before there was any load
             withdraw(self.directory)
             raise
-        return write_summary(self.directory, self.watcher)
 
     async def _start_and_record(self, start_state: str | None, probes: tuple[OpenedProbe, ...]) -> None:
         """Wait for the common start, if there is one, and make the load. Raises `ConfigError` if it cannot begin."""
@@ -226,6 +238,8 @@ class _LocalRun:
         self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter, probes: tuple[OpenedProbe, ...]
     ) -> None:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
+        hold = self.hold
+        assert hold is not None
         abort_check = AbortCheck(self.scenario.abort_on, len(self.users))
 
         samples: list[tuple[str, Mapping[str, float]]] = []  # since the last snapshot
@@ -235,6 +249,8 @@ class _LocalRun:
                 self.watcher.sampled(*samples.pop(0))
             self.watcher.snapshot(snapshot, {})
             by, why = ended_by(coordinator.lost), abort_check.judge(snapshot)
+            if hold.lost:
+                by, why = ACCOUNTS_TAKEN, hold.lost
             if why is None and control:
                 by, why = START_MISSED, control.judge(snapshot)
             if why and not coordinator.stopped:
@@ -261,10 +277,13 @@ class _LocalRun:
             with calls_on_signal(coordinator.stop), sampling:
                 async with watched:
                     await coordinator.run()
+                await hold.release()
         except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
             if line := machine_failure(error):
                 raise (RunInvalid if coordinator.start_ns else ConfigError)(line) from None
             raise
+        if hold.lost:
+            machine_log.facts(EarlyEnd(ACCOUNTS_TAKEN, hold.lost).facts)
 
     def _warn_of_figures(self, probe: str, figures: Collection[str]) -> None:
         """Warn of the criteria on figures that the first samples of a probe do not have."""

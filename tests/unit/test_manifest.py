@@ -60,7 +60,7 @@ def test_what_is_composed_is_accepted() -> None:
     evidence, message = manifest.compose(OWNER, OURS)
     assert evidence.body == body_digest(body_of(message))
     for body in (body_of(message), body_of(message).rstrip(), body_of(message) + b"\r\n\r\n"):
-        assert manifest.parse(body, OWNER) == (OURS, True, None)
+        assert manifest.parse(body, OWNER) == (OURS, True, None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""The hold on accounts: while a process works on them, the manifest of the first one names it, and no other may begin.
+
+Of two that write their names at the same time, the first message decides. A hold is renewed, so that a crash of its
+process on another machine does not block the accounts for ever; on this machine, a crash is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+from loadsim.errors import ConfigError, ServerRefused
+from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.provisioning import manifest
+from loadsim.provisioning.holder import LEASE_S, Holder
+from loadsim.provisioning.initialise import delete_empty
+from loadsim.provisioning.inspect import list_own
+from loadsim.provisioning.sessions import name_of, visit
+
+RENEW_S = LEASE_S / 3
+
+RELEASE_LIMIT_S = 10.0
+"""The longest time to release a hold: the server may be down. The hold then ends by itself."""
+
+
+class Hold:
+    """The hold of this process on an account, and so on those behind it; None holds nothing.
+
+    `lost` is None, or what was found in its place.
+    """
+
+    def __init__(self, account: Account | None, services: Services, work: str) -> None:
+        self._accounts = [] if account is None else [account]
+        self._services = services
+        self._holder = Holder.this(work)
+        self._held = False
+        self.lost: str | None = None
+
+    async def take(self, create: bool) -> None:
+        """Write the hold; without a manifest, only with `create`. Raises `ConfigError` if another process has it.
+
+        An account that fails has no hold: the work on it reports that.
+        """
+        refusals: list[ConfigError] = []
+
+        async def work(account: Account, mailbox: Provisioning) -> None:
+            found = await _manifests(account, mailbox)
+            refusals.extend(filter(None, [manifest.refusal(account, found)]))
+            if refusals or not (found or create):
+                return
+            with suppress(ServerRefused):  # it may exist
+                await mailbox.create(manifest.FOLDER)
+            await _put(account, mailbox, found, self._holder)
+            found = await _manifests(account, mailbox)
+            refusals.extend(filter(None, [manifest.refusal(account, found)]))
+            if refusals:
+                await mailbox.expunge([each.message.ref for each in found if each.holder == self._holder])
+            self._held = not refusals
+
+        await visit(self._accounts, self._services, work, lambda *_: None)
+        for refusal in refusals:
+            raise refusal
+
+    async def renew_always(self) -> None:
+        """Renew the hold in intervals, until it is lost."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            await self._replace(replace(self._holder, until_s=Holder.this("").until_s))
+
+    async def release(self) -> None:
+        """Remove the hold, and what `take` created for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_LIMIT_S):
+                await self._replace(None)
+        self._held = False
+
+    async def _replace(self, holder: Holder | None) -> None:
+        async def work(account: Account, mailbox: Provisioning) -> None:
+            found = await _manifests(account, mailbox)
+            other = manifest.holder_of(found)
+            if found and other != self._holder:
+                self.lost = (
+                    f"{name_of(account)}: expected that no other loadsim uses it, found {other or 'traces of one'}"
+                )
+            elif holder is not None or any(each.names or each.record for each in found):
+                await _put(account, mailbox, found, holder)
+                self._holder = holder or self._holder
+            elif found:
+                await mailbox.expunge([each.message.ref for each in found])
+                await delete_empty(mailbox, manifest.FOLDER)
+
+        if self._held and self.lost is None:
+            await visit(self._accounts, self._services, work, lambda *_: None)
+
+
+async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.Manifest]:
+    if manifest.FOLDER not in await mailbox.folders():
+        return []
+    own = await list_own(account, mailbox, manifest.FOLDER)
+    return (await manifest.read(mailbox, account, own, accept_unsigned=False))[0]
+
+
+async def _put(
+    account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
+) -> None:
+    names = frozenset[str]().union(*(each.names for each in found))
+    record = found[0].record if len(found) == 1 else None
+    await manifest.replace(mailbox, account, found, names, record, holder)
+
+
+@asynccontextmanager
+async def held(accounts: Sequence[Account], services: Services, work: str, create: bool = True) -> AsyncIterator[Hold]:
+    """Hold accounts while the block lasts; `work` is the command. Raises `ConfigError` if another process has them."""
+    hold = Hold(next(iter(accounts), None), services, work)
+    await hold.take(create)
+    try:
+        async with asyncio.TaskGroup() as group:
+            renewing = group.create_task(hold.renew_always())
+            try:
+                yield hold
+            finally:
+                renewing.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        await hold.release()

@@ -1,0 +1,59 @@
+"""The process that uses the accounts of a run, `init` or `clean`: its identity, and if it still exists."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+LEASE_S = 1800
+"""A holder that has not renewed its hold for this long has crashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process of loadsim at work on accounts. Instants are in seconds since 1970."""
+
+    work: str
+    host: str
+    process: str
+    since_s: int
+    until_s: int
+
+    @classmethod
+    def this(cls, work: str) -> Self:
+        """Return this process, which does this work from now on."""
+        now_s = int(time.time())
+        return cls(work, socket.gethostname(), identity(os.getpid()), now_s, now_s + LEASE_S)
+
+    @property
+    def ours(self) -> bool:
+        """True of this process, and of the one that started it: a worker has processes that prepare mailboxes."""
+        return self.process in (identity(os.getpid()), identity(os.getppid()))
+
+    @property
+    def gone(self) -> bool:
+        """True if the process was on this machine and has ended, or has not renewed its hold."""
+        place, _, number = self.process.rpartition(" pid ")
+        number, _, _ = number.partition(" ")
+        here = number.isdecimal() and place == identity(os.getpid()).rpartition(" pid ")[0]
+        return time.time() > self.until_s or (here and identity(int(number)) != self.process)
+
+    def __str__(self) -> str:
+        since, until = (f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}Z" for at_s in (self.since_s, self.until_s))
+        return f"loadsim {self.work} on {self.host}, which began at {since} (if it has crashed, wait until {until})"
+
+
+def identity(process: int) -> str:
+    """Return what no other process has: boot, PID namespace, number and start; number and host if these are unknown."""
+    with suppress(OSError, IndexError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
+        started = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return f"{boot} {namespace} pid {process} started {started[19]}"  # proc_pid_stat(5), field 22
+    return f"{process} of {socket.gethostname()}"
