@@ -141,7 +141,7 @@ def smtp_protocol(delivery: Delivery) -> SMTP:
 async def imap_connection(server: IMAPServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Serve a connection in the task that asyncio keeps; pymap's own ProxyProtocolReader starts one without reference.
 
-    From Python 3.12 on, the collector ends such a task, and with it the connection.
+    From Python 3.13 on, the collector ends such a task, and with it the connection.
     """
     await server(reader, writer, SocketInfo.get(writer, None))
 
