@@ -180,6 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     70: a bug in loadsim; 130: Ctrl-C before there was any load.
     """
     open_standard_streams()
+    # Our matrices are small. Without room for threads, OpenBLAS ends the process by SIGINT.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv is None:
         blot_command_line()
     with ended_by_signals():

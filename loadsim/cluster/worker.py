@@ -39,6 +39,7 @@ from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.event_loop import background_tasks, calls_on_signal
+from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid
@@ -73,6 +74,7 @@ async def check(assigned: WorkerAssignment) -> None:
     assigned.fingerprints.check(
         await asyncio.to_thread(lambda: fingerprints(Workload(assigned.scenario), assigned.assignment))
     )
+    check_proc()
     check_sources(assigned.scenario)
     check_ports(assigned.scenario, assigned.assignment)
     check_plugin_tasks(assigned.scenario)

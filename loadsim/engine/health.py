@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from loadsim.analysis.nearest_rank import percentile
+from loadsim.errors import ConfigError
 from loadsim.model.ports import Clock
 
 STEP_NS = 10_000_000
@@ -173,12 +174,21 @@ class ClockSteps:
         return apart_ns
 
 
+STATM = "/proc/self/statm"
+
+
+def check_proc() -> None:
+    """Raise `ConfigError` on a system without the files that an engine samples."""
+    if not Path(STATM).exists():
+        raise ConfigError(f"{STATM}: expected Linux's /proc, which a run samples, found no such file")
+
+
 class OwnProcess:
     """CPU, memory and open files of this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._memory = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
         self._at_ns, self._spent_ns = clock.now_ns(), time.process_time_ns()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, machine_failure
 from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
@@ -189,10 +189,15 @@ def _close(log: TimingLogWriter, events: Events) -> None:
 
 
 def main() -> None:
-    """Run an engine on the fastest event loop."""
+    """Run an engine on the fastest event loop. A shortage of this machine ends it with one line."""
     from_coordinator, to_coordinator = own_pipes()
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        runner.run(run(from_coordinator, to_coordinator))
+    try:
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            runner.run(run(from_coordinator, to_coordinator))
+    except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
+        if shortage := machine_failure(error):
+            sys.exit(f"loadsim: {shortage}")
+        raise
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import calls_on_signal, fastest_loop, run
+from loadsim.engine.health import check_proc
 from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.scheduled_start import ScheduledStart
@@ -81,6 +82,7 @@ def run_locally(
     began = datetime.now(UTC)
 
     # Check what can be checked without the server.
+    check_proc()
     check_protocols(scenario)
     plugins_print = printing_to_stderr if scenario.probes or scenario.plugins else nullcontext
     with plugins_print():

@@ -305,6 +305,11 @@ def test_engines_that_have_much_to_tell_do_not_wait_for_each_other_to_read() -> 
         assert others.planned() == ["found"]
 
 
+def test_an_engine_without_memory_is_a_shortage_of_this_machine() -> None:
+    with pytest.raises(MemoryError), other_engines(shipped(), 2, of_python("link.recv(); sys.exit(71)")) as others:
+        others.planned()
+
+
 @pytest.mark.parametrize("listen", [OtherEngines.receive, OtherEngines.planned])
 @pytest.mark.parametrize("said", [b"", b"\0\0\0\xff half"])
 def test_an_engine_that_is_killed_while_it_speaks_ends_the_plan(

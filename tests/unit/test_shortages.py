@@ -275,6 +275,20 @@ def test_a_working_directory_that_was_removed_is_bad_input(command: Sequence[str
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_system_without_proc_is_bad_input(tmp_path: Path) -> None:
+    """Before a run has a directory."""
+    run = [sys.executable, "-P", "-m", "loadsim", "run", "quickstart", "--out", str(tmp_path / "out")]
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh", *run]
+    ended = subprocess.run(hidden, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "loadsim: /proc/self/statm: expected Linux's /proc, which a run samples, found no such file\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- drivers ------------------------------------------------------------------------------------------------------
 
 
