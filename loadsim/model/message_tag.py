@@ -21,6 +21,9 @@ INITIAL_RUN = "initial"
 _RECORDED_ID = re.compile(r"[!-~]{1,20}")
 """The ids that a record of the timing log can hold."""
 
+_KIND = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
+"""The kinds that the header of an answer can repeat."""
+
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
@@ -77,7 +80,7 @@ class MessageTag(NamedTuple):
         Mail may contain anything: numbers and ids that no record can hold are not of loadsim.
         """
         fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
-        if not _RECORDED_ID.fullmatch(fields.get("id", "")):
+        if not _RECORDED_ID.fullmatch(fields.get("id", "")) or not _KIND.fullmatch(fields.get("kind", "")):
             return None
         try:
             return cls(

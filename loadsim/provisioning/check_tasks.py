@@ -160,7 +160,7 @@ class Post:
         answered = None
         if answers is not None:
             header, _, how = answers
-            answered = Answered(message_id=header.message_id, references=(), subject=header.subject, how=how)
+            answered = Answered.of(header, how)
         addresses = list(dict.fromkeys(to.values()))
         message = self.host.contents.compose(
             run=self.host.run_id,

@@ -176,7 +176,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
         return about, None
     part = about.structure.attachments[0]
     encoded = await _part(user, about.header, part)
-    return about, Attachment(part.content_type, part.filename, part.encoding, encoded)
+    return about, Attachment.of(part, encoded)
 
 
 def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> Outgoing:
@@ -189,18 +189,12 @@ def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> 
 def _compose_answer(
     user: UserMail, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
-    """Return an answer. Raises `ServerRefused` if the message has a header that no answer can quote."""
     occasion = "" if about.occasion == AFTER_READING else f" {about.occasion}"
     message_id = answer_id(user.number, about.evidence.id, how + occasion)
     header = about.header
-    answered = Answered(message_id=header.message_id, references=(), subject=header.subject, how=how)
     kind = about.evidence.kind if how == "forward" else "ups1K"
     flag = Flag.FORWARDED if how == "forward" else Flag.ANSWERED
-    try:
-        return _compose(user, message_id, kind, to, answered, attachment, (header, flag))
-    except ValueError as unfit:
-        what = str(unfit).partition(",")[0]  # the rest is the value: contents of a message
-        raise ServerRefused("cannot be answered", what) from None
+    return _compose(user, message_id, kind, to, Answered.of(header, how), attachment, (header, flag))
 
 
 def _compose(

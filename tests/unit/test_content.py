@@ -26,6 +26,7 @@ from PIL import Image
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
+from loadsim.model.ports import Header, Part
 
 CONTENTS = Contents(42)
 SENT_US = 1_790_000_000_123_456
@@ -101,6 +102,33 @@ def test_the_kinds_are_those_of_the_profiles() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("message_id", "quoted"),
+    [("<a@b>", "<a@b>"), ("", None), ("a@b", None), ("<a @b>", None), ("<a@b>\r\nX: y", None), ("\r\n <a@b>", None)],
+)
+def test_an_answer_quotes_what_a_header_can_have(message_id: str, quoted: str | None) -> None:
+    """Of a message with any header; an answer to one without a usable Message-ID refers to none."""
+    header = Header(None, False, 9, "a@b", (), "one\r\ntwo\0", message_id, None)
+    parsed = parse(compose(answers=Answered.of(header, "reply")))
+    assert (parsed["In-Reply-To"], parsed["References"], parsed["Subject"]) == (quoted, quoted, "Re: one two")
+
+
+@pytest.mark.parametrize(
+    ("part", "labels"),
+    [
+        (Part("2", "image/bmp", 3, "a.bmp", "base64"), ("image/bmp", "a.bmp", "base64")),
+        (Part("2", "image", 3, None, "7bit"), ("application/octet-stream", None, "7bit")),
+        (Part("2", "text/plain\r\nX: y", 3, "a\r\n b", "7bit"), ("application/octet-stream", "a b", "7bit")),
+        (Part("2", "text/plain", 3, "a" * 999, "x\r\ny"), ("application/octet-stream", "a" * 120, "binary")),
+    ],
+)
+def test_a_forward_labels_what_a_header_can_have(part: Part, labels: tuple[str, str | None, str]) -> None:
+    """Of an attachment with any labels."""
+    attachment = Attachment.of(part, b"one")
+    assert (attachment.content_type, attachment.filename, attachment.encoding) == labels
+    assert b"one" in compose(answers=Answered("<a@b>", (), "x", "forward"), attachment=attachment)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_has_its_published_size(kind: str) -> None:
     """The decoded text is exactly 1, 2 or 4 KB, whether it is plain ASCII or quoted-printable UTF-8."""

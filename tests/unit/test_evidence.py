@@ -13,10 +13,11 @@ from loadsim.model.message_tag import MessageTag, answer_id, body_digest, initia
 
 WORDS = st.from_regex(r"[A-Za-z0-9.-]{1,30}", fullmatch=True)
 IDS = st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)
+KINDS = st.from_regex(r"[A-Za-z0-9+-]{1,9}(\.[A-Za-z0-9_]{1,9}){0,2}", fullmatch=True)
 SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123456789abcdef"
 
 
-@given(WORDS, st.integers(1, 2**32 - 1), IDS, WORDS, st.integers(0, 2**63 - 1), WORDS)
+@given(WORDS, st.integers(1, 2**32 - 1), IDS, KINDS, st.integers(0, 2**63 - 1), WORDS)
 @settings(deadline=None, max_examples=100)
 def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
     """Parsing undoes writing, also when a server folded the line at a space."""

@@ -22,7 +22,7 @@ from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part, Structure
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
-from loadsim.protocols.imap.reading import structure_of
+from loadsim.protocols.imap.reading import header_of, origin_of, structure_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.wire import Wire
@@ -770,6 +770,24 @@ def test_filenames_are_read(parameters: bytes, name: str | None) -> None:
     raw = b'("application" "pdf" NIL NIL NIL "base64" 10 NIL ("attachment" ' + parameters + b"))"
     structure = fetched_structure(raw)
     assert structure == Structure(None, (Part("1", "application/pdf", 10, name, "base64"),))
+
+
+def test_folded_header_fields_are_one_line() -> None:
+    """Exchange folds each Message-ID, and its envelope may keep the fold."""
+    subject, message_id = b"=?utf-8?q?one=0D=0Atwo?=\r\n three", b"\r\n <n1.1.initial@example.test>"
+    tag = b"X-LoadSim:\r\n " + evidence_of(1).header().encode().replace(b"; ", b";\r\n ") + b"\r\n"
+    people = b'((NIL NIL "user1" "example.test"))'
+    values = b"{%d}\r\n%b %b NIL NIL NIL NIL NIL NIL" % (len(subject), subject, people)
+    (fetched,) = Wire().feed(
+        b"* 1 FETCH (ENVELOPE (NIL %b {%d}\r\n%b) BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b)\r\n"
+        % (values, len(message_id), message_id, len(tag), tag)
+    )
+    assert isinstance(fetched, Fetched)
+    header = header_of(fetched, None, "example.test")
+    assert header is not None
+    assert (header.subject, header.message_id) == ("one two three", "<n1.1.initial@example.test>")
+    assert header.evidence == evidence_of(1)
+    assert origin_of(fetched) == ("user1@example.test", "<n1.1.initial@example.test>")
 
 
 def test_html_is_the_text_where_there_is_no_other() -> None:

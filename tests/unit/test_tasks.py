@@ -16,7 +16,6 @@ from virtual_runs import (
     Lived,
     assert_one_at_a_time,
     chosen,
-    contents,
     live,
     quiet,
     recipients,
@@ -24,7 +23,6 @@ from virtual_runs import (
 )
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content.compose import Answered
 from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
@@ -405,21 +403,8 @@ def test_a_message_listed_twice_is_one() -> None:
     assert len(inbox.unread) == 1
 
 
-def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path) -> None:
-    """A Message-ID that breaks the rules fails the task, not the run, and does not show up in the events."""
-    with pytest.raises(ValueError, match="message id"):  # what makes it so
-        contents().compose(
-            run="r",
-            sender=1,
-            sender_address="a@loadsim.test",
-            sender_name=None,
-            to=["b@loadsim.test"],
-            id="r1",
-            kind="ups1K",
-            sent_us=0,
-            domain="loadsim.test",
-            answers=Answered("secret nonsense", (), "subject", "reply"),
-        )
+def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
+    """A Message-ID that breaks the rules fails no task, and does not show up in the events."""
     profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 2}, after_reading={"reply": "100%"})
 
     async def spoil(_: Any, module: Any) -> None:
@@ -428,9 +413,9 @@ def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path
             message.mail = message.mail._replace(message_id="secret nonsense")
 
     lived = live(scenario_of(tmp_path, (profile, 2), day="600s"), tmp_path, during=spoil)
-    assert lived.outcomes("REPLY").count("refused") == 2
-    assert lived.outcomes("REPLY").count("ok") >= 2
-    assert [line["kind"] for line in lived.said("failure")] == ["cannot be answered"]
+    assert len(lived.outcomes("REPLY")) >= 4
+    assert set(lived.outcomes("REPLY")) == {"ok"}
+    assert not lived.said("failure")
     assert "secret" not in str(lived.events)
 
 

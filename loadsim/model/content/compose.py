@@ -10,6 +10,7 @@ from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.draws import draw, pick
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
+from loadsim.model.ports import Header, Part
 
 SCHEDULE = "schedule"
 """The kind in the evidence of a schedule."""
@@ -28,12 +29,21 @@ _ENCODINGS = frozenset({"7bit", "8bit", "binary", "base64", "quoted-printable"})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answered message: its Message-ID, References and subject; `how` is reply, reply_all or forward."""
+    """An answered message: its Message-ID, References and subject; `how` is reply, reply_all or forward.
+
+    Without a Message-ID (""), its answer has no In-Reply-To and no References (RFC 5322 section 3.6.4).
+    """
 
     message_id: str
     references: tuple[str, ...]
     subject: str
     how: str
+
+    @classmethod
+    def of(cls, header: Header, how: str) -> Answered:
+        """Return what an answer can quote of a message, which may have any header."""
+        known = headers.is_message_id(header.message_id)
+        return cls(header.message_id if known else "", (), headers.one_line(header.subject), how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,15 @@ class Attachment:
     filename: str | None
     encoding: str
     encoded: bytes | bytearray
+
+    @classmethod
+    def of(cls, part: Part, encoded: bytes | bytearray) -> Attachment:
+        """Return a part of a message, which may have any header, with labels that a header can have."""
+        encoding = part.encoding if part.encoding.lower() in _ENCODINGS else "binary"
+        # A part of an unknown encoding is of no known type (RFC 2045 section 6.4).
+        known = encoding == part.encoding and _MEDIA_TYPE.fullmatch(part.content_type)
+        name = None if part.filename is None else headers.one_line(part.filename)[: headers.LONGEST_FILE_NAME]
+        return cls(part.content_type if known else "application/octet-stream", name, encoding, encoded)
 
     def __repr__(self) -> str:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
@@ -103,11 +122,12 @@ class Contents:
                 raise ValueError(f"how: expected one of {', '.join(_ANSWERS)}, found {answers.how!r}")
             mark, style = _ANSWERS[answers.how]
             subject = headers.answer_subject(mark, answers.subject) if subject is None else subject
-            chain = [*answers.references, answers.message_id]
-            threading = (
-                f"In-Reply-To: {headers.message_id(answers.message_id)}\r\n"
-                f"References: {headers.message_ids('References', chain)}\r\n"
-            )
+            if answers.message_id:
+                chain = [*answers.references, answers.message_id]
+                threading = (
+                    f"In-Reply-To: {headers.message_id(answers.message_id)}\r\n"
+                    f"References: {headers.message_ids('References', chain)}\r\n"
+                )
             variant = pick(u, _ANSWER_TEXTS)
             if attachment is None:
                 content = self._pool.plain(style, _ANSWER_TEXT_BYTES, variant)

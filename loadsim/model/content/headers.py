@@ -13,12 +13,15 @@ from urllib.parse import quote
 FOLD_AT = 76
 """Lines are folded before this many characters where they can be (RFC 5322 section 2.1.1: at most 78)."""
 
+LONGEST_FILE_NAME = 120
+
 _DOTTED = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*(?:@[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*)?")
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.:\[\]-]+")
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9'_-]+(?: [A-Za-z0-9'_-]+)*")
 _PLAIN_TEXT = re.compile(r"[!-~]+(?: [!-~]+)*")
 _FORBIDDEN = re.compile(r"[\r\n\0]")
+_FOLDED = re.compile(r"[\r\n\0]+[ \t]?")
 _ANSWER_MARKS = re.compile(r"(?:(?:re|fwd?)\s*:\s*)+", re.IGNORECASE)
 _WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 characters it may have
 
@@ -38,11 +41,21 @@ def address(value: str) -> str:
     return value
 
 
+def is_message_id(value: str) -> bool:
+    """Return whether this is one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally)."""
+    return _MESSAGE_ID.fullmatch(value) is not None
+
+
 def message_id(value: str) -> str:
-    """Return one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally). Raises `ValueError` for others."""
-    if not _MESSAGE_ID.fullmatch(value):
+    """Return a message id. Raises `ValueError` for other values."""
+    if not is_message_id(value):
         raise ValueError(f"message id: expected <...>, found {value!r}")
     return value
+
+
+def one_line(value: str) -> str:
+    """Return a value as others wrote it, unfolded (RFC 5322 section 2.2.3), without line breaks and NUL."""
+    return _FOLDED.sub(" ", value).strip()
 
 
 def date(sent_us: int) -> str:
@@ -102,8 +115,8 @@ def disposition(kind: str, filename: str | None) -> str:
     if filename is None:
         return f"Content-Disposition: {kind}\r\n"
     _refuse_breaks("file name", filename)
-    if len(filename) > 120:
-        raise ValueError(f"file name: expected at most 120 characters, found {len(filename)}")
+    if len(filename) > LONGEST_FILE_NAME:
+        raise ValueError(f"file name: expected at most {LONGEST_FILE_NAME} characters, found {len(filename)}")
     if filename.isascii() and filename.isprintable():
         return f"Content-Disposition: {kind};\r\n filename={_quoted(filename)}\r\n"
     return f"Content-Disposition: {kind};\r\n filename*=utf-8''{quote(filename, safe='')}\r\n"

@@ -12,6 +12,7 @@ from operator import itemgetter
 from sys import intern
 from urllib.parse import unquote_to_bytes
 
+from loadsim.model.content.headers import one_line
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Header, Part, Structure
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
@@ -56,7 +57,7 @@ def origin_of(fetched: Fetched) -> tuple[str, str]:
     envelope = fetched.envelope
     if envelope is None:
         return "", ""
-    return next(_addresses(envelope.sent_by), ""), (envelope.message_id or b"").decode("utf-8", "replace")
+    return next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
 
 
 def evidence_of(fetched: Fetched) -> MessageTag | None:
@@ -104,12 +105,12 @@ def structure_of(body: Leaf | Multipart) -> Structure:
 def text_of(raw: bytes | None) -> str:
     """Return a header's text, its encoded words (RFC 2047) decoded where their character set is known.
 
-    A text above `LONGEST_TEXT_BYTES` is cut, and not decoded.
+    It is unfolded, as some servers send it folded. A text above `LONGEST_TEXT_BYTES` is cut, and not decoded.
     """
     if raw is None:
         return ""
     if b"=?" not in raw or len(raw) > LONGEST_TEXT_BYTES:
-        return raw[:LONGEST_TEXT_BYTES].decode("utf-8", "replace")
+        return one_line(raw[:LONGEST_TEXT_BYTES].decode("utf-8", "replace"))
     pieces: list[tuple[bytes, bytes]] = []  # a character set, and bytes in it
     end, after_word = 0, False
     for word in _ENCODED_WORD.finditer(raw):
@@ -128,7 +129,7 @@ def text_of(raw: bytes | None) -> str:
     pieces.append((b"", raw[end:]))
     # Some programs split a character: words in a row with one character set are decoded together.
     together = groupby(pieces, itemgetter(0))
-    return "".join([_decoded(b"".join([data for _, data in run]), charset) for charset, run in together])
+    return one_line("".join([_decoded(b"".join([data for _, data in run]), charset) for charset, run in together]))
 
 
 def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
