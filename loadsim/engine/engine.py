@@ -420,6 +420,7 @@ class Engine:
                 "ended": ended,
                 "sessions_lost": self.counts.sessions_lost,
                 "sessions_restored": self.counts.sessions_restored,
+                "unannounced": self.counts.unannounced,
                 "silent_activities": self.counts.silent_activities,
             }
         )

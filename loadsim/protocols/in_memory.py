@@ -295,6 +295,7 @@ class InMemoryMailbox:
         self._open: str | None = None
         self._shown_uid = 0  # the newest message of the Inbox whose header was given out
         self._announced_uid = 0
+        self._hidden: set[int] = set()  # messages that the session has not learned of
 
     def folder(self, name: str) -> _Folder:
         """Return a folder; its first use creates it in its start state. Raises `ServerRefused` for an unknown name."""
@@ -305,11 +306,14 @@ class InMemoryMailbox:
             folder = self._folders[name] = _Folder(name, self._initial.get(name, 0))
         return folder
 
-    def receive(self, mail: Mail) -> None:
-        """Put a message into the Inbox, and announce it if the Inbox is open."""
-        self._inbox.add(mail, NO_FLAGS)
+    def receive(self, mail: Mail, hide: bool = False) -> None:
+        """Put a message into the Inbox, and announce it if the Inbox is open; `hide` it until it is opened again."""
+        message = self._inbox.add(mail, NO_FLAGS)
         self._system.stored_bytes[RECEIVED] += mail.size_bytes
-        if self._open == INBOX:
+        if hide and self._open == INBOX:
+            self._hidden.add(message.uid)
+            self._announced_uid = message.uid
+        elif self._open == INBOX:
             self._announce()
 
     def break_off(self, failure: TaskFailed) -> None:
@@ -401,6 +405,7 @@ class InMemoryMailbox:
         self.folder(folder)
         await self._command("IMAP SELECT", 40, 300)
         self._open = folder
+        self._hidden.clear()
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         if self._open != folder:
@@ -417,16 +422,17 @@ class InMemoryMailbox:
                 self._shown_uid = max(self._shown_uid, uids[-1])
         return _Headers(self, found, uids)
 
-    async def arrived(self) -> Sequence[Header]:
-        """UID FETCH of the messages that arrived since the last listing of the Inbox."""
-        if self._open != INBOX:
+    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+        """UID FETCH of the messages since the last listing of the Inbox, or since the start state."""
+        if self._open != INBOX or anew:
             await self._select(INBOX)
         inbox = self._inbox
-        new = [uid for uid in range(self._shown_uid + 1, inbox.next_uid) if uid in inbox.messages]
+        shown = self._initial.get(INBOX, 0) if anew else self._shown_uid
+        new = [uid for uid in range(shown + 1, inbox.next_uid) if uid in inbox.messages and uid not in self._hidden]
         self._announced_uid = inbox.next_uid - 1
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
         if new:
-            self._shown_uid = new[-1]
+            self._shown_uid = max(self._shown_uid, new[-1])
         return [self.header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:

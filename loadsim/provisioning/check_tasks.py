@@ -27,10 +27,10 @@ SMALL = "ups1K"
 """The kind of the messages of a check, except those with an attachment."""
 
 POLL_S = 1.0
-"""The interval in which the Inbox is listed for mail that the server has not announced."""
+"""The interval in which the server is asked for mail that it has not announced."""
 
 FIRST_POLL_S = 3.0
-"""The longest wait for the server's announcement, before the Inbox is listed."""
+"""The longest wait for the server's announcement, before the server is asked."""
 
 
 class Recorder:
@@ -124,8 +124,8 @@ class OwnMail:
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return self._own(await self._mailbox.headers(folder, newest), folder == INBOX)
 
-    async def arrived(self) -> Sequence[Header]:
-        return self._own(await self._mailbox.arrived(), True)
+    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+        return self._own(await self._mailbox.arrived(anew), True)
 
     def _own(self, headers: Sequence[Header], in_inbox: bool) -> Sequence[Header]:
         own = [header for header in headers if header.evidence is not None and header.evidence.run == self._run]
@@ -301,7 +301,7 @@ class TaskCheck:
             except TimeoutError:
                 announced, pause_s = False, POLL_S
             self.observer.news.clear()
-            if not await self._do("SYNC", True, again=True):
+            if not await self._do("SYNC", False, again=True):
                 return False
             if time.monotonic() - since > self.post.wait_s:
                 break

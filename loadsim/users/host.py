@@ -45,6 +45,7 @@ class SessionCounts:
     users_ever_on: int = 0
     sessions_lost: int = 0  # also of companions
     sessions_restored: int = 0  # as above
+    unannounced: int = 0  # messages that users found in their Inbox at the end
     silent_activities: int = 0  # of closed loops: activities that sent the server nothing
     companions: CompanionCounts = field(default_factory=CompanionCounts)
 

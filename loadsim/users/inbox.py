@@ -26,7 +26,17 @@ class Inbox:
     With `old_mail`, the start state has messages that the user has read already; the limit does not count them.
     """
 
-    __slots__ = ("_announced", "_limit", "_messages", "_old_mail", "_run_id", "_users", "processing", "unread")
+    __slots__ = (
+        "_announced",
+        "_limit",
+        "_messages",
+        "_old_mail",
+        "_run_id",
+        "_staying",
+        "_users",
+        "processing",
+        "unread",
+    )
 
     def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
@@ -36,6 +46,7 @@ class Inbox:
         self._limit = limit
         self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
+        self._staying: set[MessageRef] = set()  # no longer among these, and perhaps in the Inbox
         self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
 
     @property
@@ -67,7 +78,12 @@ class Inbox:
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):
             evidence = header.evidence
-            if evidence is None or header.ref in self._messages or not self.knows(header):
+            if (
+                evidence is None
+                or not self.knows(header)
+                or header.ref in self._messages
+                or header.ref in self._staying
+            ):
                 continue
             if evidence.run == self._run_id:
                 new.append((evidence, at_ns))
@@ -112,6 +128,10 @@ class Inbox:
         """Forget messages that have left the Inbox."""
         for header in headers:
             self._messages.pop(header.ref, None)
+
+    def may_stay(self, headers: Iterable[Header]) -> None:
+        """Note messages that the server may not have removed: they are not new if the Inbox is listed again."""
+        self._staying.update(header.ref for header in headers)
 
     def excess(self) -> list[Header]:
         """Return the oldest messages above the limit, without unread ones."""

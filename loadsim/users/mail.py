@@ -113,19 +113,22 @@ class UserMail:
         await self.mailbox.watch()
         self.watching = True
 
-    async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> None:
+    async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> int:
         """Take in listed messages of the Inbox, and yield to the event loop between portions.
 
-        `announced` is as for `Inbox.stamps`.
+        Return the number of new ones. `announced` is as for `Inbox.stamps`.
         """
-        event = "found" if announced is None else "seen"
+        event, taken = "found" if announced is None else "seen", 0
         stamps = self.inbox.stamps(len(headers), announced, self.now())
         for at in range(0, len(headers), HEADERS_A_TURN):
             if at:
                 await asyncio.sleep(0)
             portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
-            self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
+            new = self.inbox.take_in(headers[portion], stamps[portion])
+            self._take_in(event, new)
             self._listed(self.inbox.unread[unread:])
+            taken += len(new)
+        return taken
 
     def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
         for evidence, at_ns in new:

@@ -90,9 +90,12 @@ async def log_on(user: UserMail, _: None) -> bool:
 
 
 async def sync(user: UserMail, unannounced: bool) -> None:
-    """List the messages that the server has announced; if `unannounced`, those that it has not announced."""
-    announced = None if unannounced else user.inbox.announced
-    await user.take_in(await user.mailbox.arrived(), announced=announced)
+    """List the messages that the server has announced; if `unannounced`, all, and count those that it has not."""
+    announced = user.inbox.announced
+    headers = await user.mailbox.arrived(unannounced)
+    new = await user.take_in(headers, announced=None if unannounced else announced)
+    if unannounced and user.poll_s is None:  # others may not have looked since it came
+        user.host.counts.unannounced += max(0, new - announced)
     await user.watch()
 
 
@@ -265,7 +268,11 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
     """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
     user.inbox.gone(headers)
     user.stored.leaves(headers)
-    await user.mailbox.move([header.ref for header in headers], folder)
+    try:
+        await user.mailbox.move([header.ref for header in headers], folder)
+    except BaseException:
+        user.inbox.may_stay(headers)
+        raise
     user.record_stored(event, headers, folder)
     await _back(user)
 

@@ -72,6 +72,7 @@ def test_what_a_server_leaves_out_is_a_refusal() -> None:
         await peer.greet()
         await peer.inbox(exists=2, uid_next=5)
         await peer.answer(rb"UID FETCH 1:\* \(FLAGS\)")
+        await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 1:\* \(FLAGS\)", b"* 1 FETCH (UID 3 FLAGS ())", b"* 2 FETCH (UID 4 FLAGS ())")
         await peer.answer(rb"UID FETCH 3:4 \(UID RFC822.SIZE FLAGS BODY.PEEK\[HEADER.*", listed(4))
         await peer.answer(rb"UID FETCH 4 \(UID RFC822.SIZE BODY.PEEK\[\]\)", b"* 1 FETCH (UID 4 BODY[] NIL)")

@@ -419,6 +419,17 @@ def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
     assert "secret" not in str(lived.events)
 
 
+def test_mail_that_stays_is_known() -> None:
+    """After a refused move, messages no longer count, and are not new when the Inbox is listed again."""
+    inbox = Inbox("run-1", 2, 1)
+    old = [header(ref, seen=True) for ref in "abc"]
+    inbox.take_in(old, inbox.stamps(3, None, 5))
+    inbox.gone(old[:2])
+    inbox.may_stay(old[:2])
+    assert inbox.take_in(old, inbox.stamps(3, None, 6)) == []
+    assert inbox.excess() == []
+
+
 def test_mail_of_an_earlier_run_is_left_alone() -> None:
     """It was still under way when that run ended: neither counted as this run's nor read; the start state's mail is."""
     inbox = Inbox("run-1", 2, None)

@@ -164,14 +164,19 @@ class AioimaplibMailbox:
             raise ServerRefused("FETCH without data", f"none of {self._count} messages of {folder}")
         return self._listed(folder, found)
 
-    async def arrived(self) -> Sequence[Header]:
-        """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many."""
+    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+        """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many.
+
+        With `anew`, it is from the first UID that was not there when the Inbox was first opened.
+        """
+        if anew:
+            self._leave()
         await self._refresh(INBOX)
         if not self._count:
             return []
-        first = self._arrivals.next_uid
+        first = self._arrivals.first_uid if anew else self._arrivals.next_uid
         sets = [f"{first}:*"]
-        if self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
+        if anew or self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
             sets = [*_sets(uid for uid in await self._search(f"UID {first}:*") if uid >= first)]
         self._unlisted = 0
         found = await self._headers(INBOX, sets, by_uid=True)
@@ -286,14 +291,19 @@ class AioimaplibMailbox:
             # UIDs only grow: there cannot be more messages than numbers.
             self._unlisted = None if uid_next is None else max(0, uid_next - self._arrivals.next_uid)
             if new and announce:
+                self._arrivals.announced += new
                 self.observer.arrived(new)
         if known is not None and known != validity:
             raise ServerRefused("UIDVALIDITY changed", folder)
         return True
 
     async def _refresh(self, folder: str) -> None:
-        """Open the folder to list it. The list has the new mail, which is not announced."""
-        if not await self._select(folder, announce=False) and not self._count:
+        """Open the folder to list it. The list has the new mail, which is not announced.
+
+        A server need not show new mail in an open folder before it announces it. NOOP lets it (RFC 9051 section 6.1.2).
+        """
+        has_news = folder != INBOX or self._arrivals.take_announced()
+        if not await self._select(folder, announce=False) and not (self._count and has_news):
             connection = await self._ready()
             await connection.run("NOOP", connection.client.noop())
 

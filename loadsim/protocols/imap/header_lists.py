@@ -47,9 +47,10 @@ class HeaderLists:
         headers = list(found.values())
         return headers if newest is None else headers[-newest:]
 
-    async def arrived(self, connection: Connection) -> Sequence[Header]:
-        """UID FETCH in the Inbox from the first UID not seen yet (RFC 9051 section 6.4.9)."""
-        first = self.session.arrivals.next_uid
+    async def arrived(self, connection: Connection, anew: bool) -> Sequence[Header]:
+        """UID FETCH in the Inbox from the first UID not seen yet, or not there at first (RFC 9051 section 6.4.9)."""
+        arrivals = self.session.arrivals
+        first = arrivals.first_uid if anew else arrivals.next_uid
         if self.cache is not None:
             found = await self._new(connection, first)
         else:
@@ -58,7 +59,7 @@ class HeaderLists:
         for uid in [uid for uid in found if uid < first]:
             del found[uid]
         if found:
-            self.session.arrivals.listed(next(reversed(found)))
+            arrivals.listed(next(reversed(found)))
         return list(found.values())
 
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:

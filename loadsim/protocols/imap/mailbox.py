@@ -106,14 +106,16 @@ class ImapMailbox:
                 return []
             return await self._lists.newest(connection, folder, newest)
 
-    async def arrived(self) -> Sequence[Header]:
+    async def arrived(self, anew: bool = False) -> Sequence[Header]:
         """UID FETCH of new mail; see `HeaderLists.arrived`."""
         with self.session as connection:
+            if anew:
+                self.session.leave()
             await self.session.refresh(connection, INBOX)
             if not self.session.count:
                 return []
-            found = await self._lists.arrived(connection)
-            if self.requests.prefetch:
+            found = await self._lists.arrived(connection, anew)
+            if self.requests.prefetch and not anew:
                 await self._prefetch(connection, found)
         return found
 

@@ -194,8 +194,12 @@ class ImapSession:
         return True
 
     async def refresh(self, connection: Connection, folder: str) -> None:
-        """Open the folder to list it. The list has the new mail, which is not announced."""
-        if not await self.select(connection, folder, announce=False) and not self.count:
+        """Open the folder to list it. The list has the new mail, which is not announced.
+
+        A server need not show new mail in an open folder before it announces it. NOOP lets it (RFC 9051 section 6.1.2).
+        """
+        has_news = folder != INBOX or self.arrivals.take_announced()
+        if not await self.select(connection, folder, announce=False) and not (self.count and has_news):
             await connection.send("NOOP")
 
     def selecting(self, folder: str, announce: bool) -> Callable[[Answer], None]:
@@ -229,6 +233,7 @@ class ImapSession:
         if folder == INBOX:
             new = self.arrivals.opened(count, uid_next)
             if new and announce:
+                self.arrivals.announced += new
                 self.observer.arrived(new)
 
     def raise_if_renumbered(self) -> None:
