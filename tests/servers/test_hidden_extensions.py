@@ -20,6 +20,7 @@ from hiding_proxy import EXTENSIONS, HidingProxy
 from mailservers import StartDovecotPostfix, logged_on, numbered_accounts
 from patience import PATIENCE_S
 from provisioning import USERS, Lab, MakeLab, lab_maker, own_message, put, quiet
+from splitting_proxy import SplittingProxy
 from whole_mailboxes import Mailbox as ReadMailbox
 from whole_mailboxes import contents, ids_of
 
@@ -123,6 +124,16 @@ def test_the_same_mailboxes(hidden: list[str], make_lab: MakeLab, expected: list
     assert all(used[at] != initialised[at] for at in (0, 1))
     assert restored == initialised
     assert cleaned == [{INBOX: []}] * USERS
+
+
+@pytest.mark.nightly(part="drivers")
+def test_the_same_mailboxes_from_pieces(make_lab: MakeLab, expected: list[Held]) -> None:
+    """As above, from a server that sends each item of a message in a response of its own."""
+    lab = make_lab()
+    proxy = SplittingProxy(lab.services)
+    with proxy.running() as services:
+        assert asyncio.run(held_after_each_step(lab, services)) == expected
+    assert proxy.split > 0
 
 
 @pytest.mark.nightly(part="drivers")
@@ -230,6 +241,20 @@ def test_the_same_commands(hidden: list[str], site: Site, wanted: States, tmp_pa
     assert proxy.refused == []
     assert found == wanted
     assert found.initialised == found.restored
+
+
+@pytest.mark.nightly(part="drivers")
+def test_the_same_commands_from_pieces(site: Site, wanted: States, tmp_path: Path) -> None:
+    """Check, init, a run and clean through a server that sends each item of a message in a response of its own."""
+    proxy = SplittingProxy(site.services)
+    with proxy.running() as services:
+        there = site.through(services, tmp_path / "scenario.yaml")
+        there.command("check")
+        assert states(site, there, tmp_path) == wanted
+    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    assert (score["delivery"]["undelivered_at_end"], score["delivery"]["duplicates"]) == (0, 0)
+    assert score["delivery"]["delivered"] > 0
+    assert proxy.split > 0
 
 
 @pytest.mark.nightly(part="servers")

@@ -347,6 +347,36 @@ def test_mail_with_a_hostile_header_is_listed() -> None:
     assert [header.sender for header in headers] == ["user2@sim.test", "", "user2@sim.test"]
 
 
+def test_new_mail_that_was_not_announced_is_asked_for() -> None:
+    """A server need not show it in an open Inbox before NOOP. A new opening lists all mail since the first one."""
+    block = b"From: user2@sim.test\r\n\r\n"
+    line = b"* %d FETCH (UID %d FLAGS () BODY[HEADER.FIELDS (FROM)] {%d}\r\n%b)\r\n"
+    third, fourth, fifth = (line % (number, number, len(block), block) for number in (3, 4, 5))
+
+    async def look(mailbox: AioimaplibMailbox) -> object:
+        first = await mailbox.headers(INBOX, 1)
+        return [[each.ref for each in found] for found in (first, await mailbox.arrived(), await mailbox.arrived(True))]
+
+    answers = {"FETCH 3:3": third, "NOOP": b"* 4 EXISTS\r\n", "UID FETCH 4:*": fourth}
+    again = {"UID SEARCH UID 4:*": b"* SEARCH 4 5\r\n", "UID FETCH 4:5": fourth + fifth}
+    refs = [Ref(INBOX, 7, number) for number in (3, 4, 5)]
+    assert result_of(answers | again, look) == [refs[:1], refs[1:2], refs[1:]]
+
+
+def test_a_message_in_several_responses_is_one() -> None:
+    """Its flags, its size and its header come apart, and a change of flags in between."""
+    block = b"From: user2@sim.test\r\n\r\n"
+    lines = b"".join(
+        b"* %d FETCH (UID %d FLAGS ())\r\n* %d FETCH (FLAGS (\\Seen))\r\n"
+        b"* %d FETCH (UID %d BODY[HEADER.FIELDS (FROM)] {%d}\r\n%b)\r\n* %d FETCH (UID %d RFC822.SIZE 9)\r\n"
+        % (number, number, number, number, number, len(block), block, number, number)
+        for number in (1, 2, 3)
+    )
+    headers = result_of({"FETCH": lines}, listing)
+    assert isinstance(headers, list)
+    assert [(each.sender, each.seen, each.size_bytes) for each in headers] == [("user2@sim.test", True, 9)] * 3
+
+
 @pytest.mark.parametrize("messages", [1, MOST_MESSAGES])
 def test_a_folder_that_is_never_listed_is_given_up(messages: int) -> None:
     """None of its messages can be fetched; where they are ten million, it takes some commands, not 400,000."""

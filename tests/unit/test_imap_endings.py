@@ -335,7 +335,7 @@ def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.Mon
             transport.plan([(0.1, line * (4000 // len(line)))] * 50)
             await asyncio.sleep(60)
             assert connection.failure is None
-            assert not any(command.data for command in connection._under_way.values())
+            assert not any(command.data.responses for command in connection._under_way.values())
             assert connection._wire.held_bytes == 0
             connection.abort()
 

@@ -19,12 +19,14 @@ from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, nu
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part, Structure
+from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import header_of, origin_of, structure_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.under_way import Untagged
 from loadsim.protocols.imap.wire import Wire
 from loadsim.servers.running import RunningServer
 
@@ -441,6 +443,86 @@ def test_the_last_message_is_not_new_for_ever() -> None:
     run(work())
 
 
+def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
+    """The answer to a request for the header of message `number`, an item in each response: f, e, s, h, in this order.
+
+    Between them come changes of flags (c) with the message's number only, and of another message (o).
+    """
+    tag = b"X-LoadSim: " + evidence_of(number).header().encode() + b"\r\n\r\n"
+    people = b'(("One" NIL "user1" "example.test"))'
+    envelope = b'ENVELOPE (NIL "s%d" %b NIL NIL NIL NIL NIL NIL "<n1.%d.initial@example.test>")' % (uid, people, number)
+    items = {
+        "f": b"UID %d FLAGS ()" % uid,
+        "e": b"UID %d " % uid + envelope,
+        "s": b"RFC822.SIZE 9 UID %d" % uid,
+        "h": b"UID %d BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b" % (uid, len(tag), tag),
+        "c": b"FLAGS (\\Seen)",
+    }
+    other = b"* %d FETCH (FLAGS (\\Flagged))" % (number + 50)
+    return tuple(other if item == "o" else b"* %d FETCH (%b)" % (number, items[item]) for item in order)
+
+
+@pytest.mark.parametrize("order", ["fesh", "hsef", "eohfs", "ecshf", "fechsoc"])
+def test_a_message_in_several_responses_is_one(order: str) -> None:
+    """In lists, new mail and start states: header, size, evidence and the last flags are together."""
+    both = (*pieces(1, 5, order), *pieces(2, 8, order))
+    mixed = tuple(line for pair in zip(pieces(1, 5, order), pieces(2, 8, order), strict=True) for line in pair)
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=2, uid_next=9)
+        await peer.answer(rb"FETCH 1:\* .*", *both)
+        await peer.answer(rb"NOOP", b"* 3 EXISTS")
+        await peer.answer(rb"UID FETCH 9:\* .*", *pieces(3, 9, order))
+        await peer.inbox(exists=3, uid_next=10)
+        await peer.answer(rb"UID FETCH 1:\* .*", *mixed)
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            headers = [*await box.headers(INBOX, None), *await box.arrived()]
+            assert [each.subject for each in headers] == ["s5", "s8", "s9"]
+            assert [each.evidence for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
+            assert [each.size_bytes for each in headers] == [9] * 3
+            assert [each.seen for each in headers] == [order.rfind("c") > order.rfind("f")] * 3
+            stored = (await box.listing([INBOX]))[INBOX]
+            assert [(each.evidence, each.sender, each.message_id) for each in stored] == [
+                (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
+            ]
+            box.abandon()
+
+    run(work())
+
+
+def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -> None:
+    """UID 7 came before the last listed one, and the session never showed it. Mail of before is left out."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6)
+        await peer.answer(rb"FETCH 1:\* .*", header_line(1, 5), b"* 2 EXISTS")
+        await peer.answer(rb"UID FETCH 6:\* .*", header_line(2, 8))
+        await peer.inbox(exists=3, uid_next=9)
+        await peer.answer(rb"UID FETCH 6:\* .*", header_line(2, 7), header_line(3, 8))
+        await peer.answer(rb"NOOP")
+        await peer.answer(rb"UID FETCH 9:\* .*", header_line(3, 8))
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            assert [each.subject for each in await box.headers(INBOX, None)] == ["s5"]
+            assert [each.subject for each in await box.arrived()] == ["s8"]
+            assert [each.subject for each in await box.arrived(anew=True)] == ["s7", "s8"]
+            assert await box.arrived() == []
+            box.abandon()
+
+    run(work())
+
+
 def test_news_behind_the_answer_to_select_are_not_lost() -> None:
     """EXISTS in the same packet as the end of SELECT is new mail, before anybody has woken up."""
 
@@ -738,6 +820,36 @@ def test_each_arrival_is_announced_once(events: list[str]) -> None:
     if not is_open:
         announced += arrivals.opened(len(uids), arrived + 1)
     assert announced == arrived
+
+
+def test_after_an_expunge_only_uids_name_messages() -> None:
+    """A message goes on under another number; data that has the old number, or no UID, is not joined to it."""
+    data = Untagged()
+    lines = (
+        b"* 2 FETCH (UID 5 RFC822.SIZE 9)",
+        b"* 3 FETCH (UID 7 RFC822.SIZE 8)",
+        b"* 1 EXPUNGE",
+        b"* 1 FETCH (UID 5 FLAGS (a))",
+        b"* 2 FETCH (FLAGS (b))",
+        b"* 2 EXPUNGE",
+        b'* 1 FETCH (UID 5 BODY[1] "x")',
+    )
+    for response in Wire().feed(b"".join(line + b"\r\n" for line in lines)):
+        data.take(response)
+    fetched = [each for each in data.responses if isinstance(each, Fetched)]
+    assert [(each.uid, each.size_bytes, each.flags, dict(each.sections)) for each in fetched] == [
+        (5, 9, {"a"}, {"1": b"x"}),
+        (7, 8, None, {}),
+        (None, None, {"b"}, {}),
+    ]
+
+
+def test_the_sections_of_a_message_are_bounded() -> None:
+    """In all its responses together."""
+    data = Untagged()
+    with pytest.raises(ProtocolError):
+        for number in range(MOST_SECTIONS + 1):
+            data.take(Fetched(1, 5, None, None, None, None, {str(number): b""}))
 
 
 def test_gaps_and_removals_are_told_apart() -> None:

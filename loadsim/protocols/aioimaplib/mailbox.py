@@ -39,6 +39,7 @@ from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.imap.session import IDLE_AGAIN_S, POLL_S
 from loadsim.protocols.imap.sets import NumberSet
+from loadsim.protocols.imap.under_way import Untagged
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.tls import remember
 
@@ -488,8 +489,11 @@ class AioimaplibMailbox:
 
     def _read(self, lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> list[Response]:
         """Parse the library's lines. A malformed response ends the session."""
+        data = Untagged()
         try:
-            return list(parsed(lines, prefix))
+            for response in parsed(lines, prefix):
+                data.take(response)
+            return data.responses
         except ProtocolError as error:
             self._close()
             raise again(error) from None

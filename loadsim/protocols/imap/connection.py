@@ -31,8 +31,8 @@ from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.large_answers import LargeAnswers
-from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
-from loadsim.protocols.imap.under_way import WANTED, Answer, Command
+from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
+from loadsim.protocols.imap.under_way import WANTED, Answer, Command, Untagged
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.masking import without_password
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._last_tag += 1
         tag = f"t{self._last_tag}"
         pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
-        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [], challenged)
+        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), challenged)
         if self._idling is not None:
             self._end_idle(self._idling)
         if self._awaiting is None:
@@ -423,7 +423,9 @@ class Connection(asyncio.Protocol):
             self._taken += 1
             for command in self._under_way.values():
                 if kind in command.wanted:
-                    command.data.append(response)
+                    command.data.take(response)
+                elif kind is Expunged:
+                    command.data.renumber()
             if kind is Condition and cast(Condition, response).status == "BYE":
                 self._take_bye(cast(Condition, response))
             self.on_response(response)
@@ -459,13 +461,13 @@ class Connection(asyncio.Protocol):
                 kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
                 raise ProtocolError(kind, "OK to a command that was not complete")
             self._awaiting = None
-        answer = Answer(tagged, command.data)
+        answer = Answer(tagged, command.data.responses)
         if done and command.then is not None:
             command.then(answer)
         del self._under_way[tagged.tag]
         if command.resets:
             for later in self._under_way.values():
-                later.data.clear()
+                later.data = Untagged()
                 later.since_weight = self._weight
         if done and command.name == "STARTTLS":
             self._sealed = True

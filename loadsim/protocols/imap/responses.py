@@ -192,6 +192,12 @@ class Fetched(NamedTuple):
     sections: Mapping[str, bytes | bytearray | None]
     internal_date: str | None = None
 
+    def joined(self, later: Fetched) -> Fetched:
+        """Return the data of both, which are of one message; a value of `later` replaces that of this one."""
+        sections = {**self.sections, **later.sections}
+        values = [old if new is None else new for old, new in zip(self, later, strict=True)]
+        return Fetched._make(values)._replace(sections=sections)
+
 
 Response = (
     Tagged

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.responses import (
     Capability,
     Condition,
@@ -21,6 +22,7 @@ from loadsim.protocols.imap.responses import (
     Search,
     Tagged,
 )
+from loadsim.protocols.imap.values import malformed
 
 WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
@@ -41,6 +43,50 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
 """The untagged data that is kept for each command. Other commands keep none."""
 
 
+@dataclass(slots=True, eq=False)
+class Untagged:
+    """Untagged data in its order, with one `Fetched` for each message.
+
+    A server may send the data of a message in several responses, and changes of flags in between (RFC 9051 section
+    7.5.2). Sequence numbers name messages until one is expunged. After that, only UIDs do.
+    """
+
+    responses: list[Response] = field(default_factory=list)
+    _places: dict[int, int] = field(default_factory=dict)  # of messages in `responses`
+    _by_uid: bool = False
+
+    def take(self, response: Response) -> None:
+        """Keep a response. Raises `ProtocolError` for a message with too many sections."""
+        if isinstance(response, Fetched):
+            name = response.uid if self._by_uid else response.number
+            if name is not None:
+                place = self._places.setdefault(name, len(self.responses))
+                if place < len(self.responses) and self._join(place, response):
+                    return
+                self._places[name] = len(self.responses)
+        elif isinstance(response, Expunged):
+            self.renumber()
+        self.responses.append(response)
+
+    def renumber(self) -> None:
+        """Take the expunge of a message."""
+        if not self._by_uid:
+            self._by_uid = True
+            fetched = [(at, each.uid) for at, each in enumerate(self.responses) if isinstance(each, Fetched)]
+            self._places = {uid: at for at, uid in fetched if uid is not None}
+
+    def _join(self, place: int, later: Fetched) -> bool:
+        """Join data to that at a place, if both are of one message. Return whether they are."""
+        known = self.responses[place]
+        assert isinstance(known, Fetched)
+        if known.uid is not None and later.uid not in (None, known.uid):
+            return False
+        joined = self.responses[place] = known.joined(later)
+        if len(joined.sections) > MOST_SECTIONS:
+            raise malformed("FETCH", f"at most {MOST_SECTIONS} sections", 0)
+        return True
+
+
 class Answer(NamedTuple):
     """The tagged end of a command that succeeded, and the untagged data of its kinds (`WANTED`)."""
 
@@ -59,8 +105,8 @@ class Command:
     then: Callable[[Answer], None] | None
     resets: bool
     wanted: tuple[type[Response], ...]
-    data: list[Response]
     challenged: Callable[[str], None] | None = None  # gets the text of each continuation (SASL)
+    data: Untagged = field(default_factory=Untagged)
     since_weight: int = 0  # `Connection._weight` when it was sent
     deadline_s: float = 0.0
     since_ns: int = 0
