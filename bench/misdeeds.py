@@ -222,8 +222,26 @@ def _duplicate(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None
     module.arrive(mail, users)
 
 
+def _hide(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
+    """Each session that has the Inbox open never learns of it."""
+    for user in users:
+        module.mailboxes[user].receive(mail, hide=True)
+
+
+def leaving_out_senders(module: InMemoryDriver) -> Post:
+    """Deliver messages at once, but none to its sender, as some servers' lists do."""
+
+    def post(mail: Mail, users: Sequence[int]) -> None:
+        module.arrive(mail, [user for user in users if mail.evidence is None or user != mail.evidence.sender])
+
+    return post
+
+
 def _delay(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
     asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
+
+
+LEFT_OUT = "lists leave out the sender"
 
 
 # --- stored mail ------------------------------------------------------------------------------------------------
@@ -314,6 +332,8 @@ CRIMES: Sequence[Crime] = (
     half_refused("LOAD ATTACHMENT", "IMAP UID FETCH"),
     Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
     Crime("every tenth message duplicated", post=lambda module: every_tenth(module, _duplicate)),
+    Crime("every tenth message not announced", post=lambda module: every_tenth(module, _hide)),
+    Crime(LEFT_OUT, post=leaving_out_senders),
     Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
     Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),
     Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),
@@ -339,6 +359,7 @@ CRIMES: Sequence[Crime] = (
 
 ACCEPTED: Mapping[str, str] = {
     "stall, 5 s": "no user waits more than 5 s longer, as `response_p95_ms` allows",
+    LEFT_OUT: "a list may do so: these copies are not expected",
     "48 % of LOAD ATTACHMENT refused": "the task is not scored, and fewer than 1 % of all tasks fail",
 }
 """Crimes that pass, by their titles, and why they may."""

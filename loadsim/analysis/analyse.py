@@ -74,6 +74,7 @@ def analyse(
         lost_users=lost_users(log, part),
         users_without_session=users_without_session(log),
         sessions_lost=reported_at_least(log, "sessions_lost"),
+        unannounced=reported_at_least(log, "unannounced"),
         down_share=down_share(log, window_s, users),
         companions=companions(log),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),

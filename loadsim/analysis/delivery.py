@@ -17,7 +17,7 @@ from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.records import BY_LIST, EVENTS, INDIVIDUALLY
 from loadsim.model.terms import Window
-from loadsim.timinglog.columns import concatenate
+from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
 from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
@@ -47,6 +47,8 @@ class Delivery:
     recipients were addressed only through a list; None in logs of versions that did not record it.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run.
     `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts.
+    `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
+    else: no sender got one, so that the server leaves senders out of their lists.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window
     (`under_way_max`), and at its end.
     """
@@ -66,6 +68,7 @@ class Delivery:
     undelivered_at_end_by_list: float | None
     duplicates: float
     missing: float
+    left_out: float
     under_way_max: float
     under_way_at_end: float
     took: Times = field(metadata=INLINE)
@@ -105,6 +108,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         undelivered_at_end_by_list=by_list and by_list.undelivered_at_end,
         duplicates=duplicates,
         missing=_missing(log),
+        left_out=left_out(log),
         under_way_max=int(under_way.max()),
         under_way_at_end=int(under_way[-1]),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
@@ -135,15 +139,39 @@ def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
 
 
 def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
-    """Yield acceptances and arrivals in parts that fit into memory; records with one value of `field` stay together."""
+    """Yield acceptances and arrivals in parts that fit into memory; records with one value of `field` stay together.
+
+    Acceptances of copies that are `left_out` are no part of them.
+    """
     joined_events = np.isin(EVENTS, ("accepted", "seen", "found"))
+    leaves_out = left_out(log) > 0
     many = sum(int(np.count_nonzero(joined_events[mails["event"]])) for mails in log.pieces("mails"))
     parts = max(1, math.ceil(many / WHOLE_RECORDS))
     for part in range(parts):
         some = (
-            mails.kept(joined_events[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails")
+            mails.kept(
+                joined_events[mails["event"]]
+                & (mails[field] % parts == part)
+                & ~(leaves_out & _accepted_for_sender(log, mails))
+            )
+            for mails in log.pieces("mails")
         )
         yield concatenate(some, KINDS["mails"], many)
+
+
+def left_out(log: TimingLog) -> int:
+    """Return the number of copies that were accepted for senders on their own lists; 0 if one of them arrived."""
+    arrived, copies = np.isin(EVENTS, ("seen", "found")), 0
+    for mails in log.pieces("mails"):
+        if np.any(arrived[mails["event"]] & (mails["user"] == mails["sender"])):
+            return 0
+        copies += int(np.count_nonzero(_accepted_for_sender(log, mails)))
+    return copies
+
+
+def _accepted_for_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
+    own: NDArray[np.bool_] = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
+    return own & (mails["folder"] == _number(log, BY_LIST))
 
 
 _MOST_SECONDS_US = (1 << 20) * 1_000_000

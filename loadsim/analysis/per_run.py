@@ -19,7 +19,7 @@ SUMMED = frozenset(
         *("lost_users", "users_without_session", "log_ons", "found"),
         *("log_ons_failed", "failures", "looks", "listed"),  # of companions
         *("accepted", "delivered", "timed", "undelivered", "unwatched", "undelivered_at_end", "duplicates", "early"),
-        "missing",
+        *("missing", "left_out"),
         *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list", "under_way_at_end"),
     )
 )

@@ -98,7 +98,8 @@ class Facts:
     `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
     session at the end. `generator` has the generator's figures, `own_faults` the reasons for which it failed itself.
     `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
-    window's user-seconds without a session. `companions` is None for users with one mail program each.
+    window's user-seconds without a session. Users found `unannounced` messages when they opened the Inbox again at the
+    end. `companions` is None for users with one mail program each.
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
@@ -133,6 +134,7 @@ class Facts:
     load_unknown: bool = False
     users_without_session: int = 0
     sessions_lost: int | None = None
+    unannounced: int = 0
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[str] = ()
@@ -251,7 +253,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         defects=(*invalid, *degraded),
         missed=missed,
         missed_runs=missed_runs,
-        warnings=(*_sessions(facts), *warnings, *facts.unsteady),
+        warnings=(*_sessions(facts), *_unlike_others(facts), *warnings, *facts.unsteady),
         advice=tuple(ways),
         causes=tuple(cause for cause in CAUSES if cause in causes),
     )
@@ -500,6 +502,15 @@ def _sessions(facts: Facts) -> list[str]:
     if facts.users_without_session:
         warnings.append(f"{facts.users_without_session:,} of {facts.users:,} users had no session at the end")
     return warnings
+
+
+def _unlike_others(facts: Facts) -> list[str]:
+    """Return the numbers of messages that no session learned of, and of copies that lists do not make, as warnings."""
+    counts = {
+        "messages that the server did not announce, found when users opened the Inbox again": facts.unannounced,
+        "copies not expected, since the server's lists leave out the sender": facts.delivery.left_out,
+    }
+    return [f"{what}: {number:,.10g}" for what, number in counts.items() if number]
 
 
 def _of(facts: Facts, protocol: ProtocolStatistics) -> str:

@@ -169,10 +169,10 @@ class Engine:
         """The number of messages that were accepted for a user, once for each, and that the user has not seen."""
         return len(self._in_transit)
 
-    def mail_accepted(self, message: str, user: int) -> None:
+    def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
         """Note that the server accepted a message for a user, of this engine or of another."""
         if user in self._own:
-            self._in_transit.accepted(message, user)
+            self._in_transit.accepted(message, user, sender)
         elif self._here is None or user in self._here:
             self._control.accepted_elsewhere(message, user)
 
@@ -184,7 +184,7 @@ class Engine:
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run. Acceptances on other machines are not reported to us."""
         if self._here is None or sender in self._here:
-            self._in_transit.seen(message, user)
+            self._in_transit.seen(message, user, sender)
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""

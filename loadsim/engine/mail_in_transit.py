@@ -4,12 +4,17 @@ from __future__ import annotations
 
 
 class MailInTransit:
-    """Messages and users, each pair once. A user may see a message before its sender learns of the acceptance."""
+    """Messages and users, each pair once. A user may see a message before its sender learns of the acceptance.
 
-    __slots__ = ("_accepted", "_seen_first")
+    Copies for their own sender, who is on a list, count once a user has seen one: some servers leave senders out.
+    """
+
+    __slots__ = ("_accepted", "_for_senders", "_seen_first", "_senders_get_theirs")
 
     def __init__(self) -> None:
         self._accepted: set[tuple[str, int]] = set()  # not seen yet
+        self._for_senders: set[tuple[str, int]] = set()  # as above, until a sender has seen one
+        self._senders_get_theirs = False
         self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, or never
 
     def __len__(self) -> int:
@@ -18,18 +23,24 @@ class MailInTransit:
     @property
     def recipients(self) -> set[int]:
         """The users that have not seen all of their mail."""
-        return {user for _, user in self._accepted}
+        return {user for _, user in self._accepted | self._for_senders}
 
-    def accepted(self, message: str, user: int) -> None:
+    def accepted(self, message: str, user: int, sender: int | None = None) -> None:
         key = (message, user)
         if key in self._seen_first:
             self._seen_first.remove(key)
+        elif user == sender and not self._senders_get_theirs:
+            self._for_senders.add(key)
         else:
             self._accepted.add(key)
 
-    def seen(self, message: str, user: int) -> None:
+    def seen(self, message: str, user: int, sender: int | None = None) -> None:
         """Remove a message that a user has seen. One that was never accepted compensates for no other."""
         key = (message, user)
+        if user == sender and not self._senders_get_theirs:
+            self._senders_get_theirs = True
+            self._accepted |= self._for_senders
+            self._for_senders.clear()
         if key in self._accepted:
             self._accepted.remove(key)
         else:

@@ -114,7 +114,7 @@ _DELIVERY = dict.fromkeys(
     (
         *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
         *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
-        *("duplicates", "missing", "early", "under_way_max", "under_way_at_end"),
+        *("duplicates", "missing", "left_out", "early", "under_way_max", "under_way_at_end"),
     ),
     _COUNT,
 )

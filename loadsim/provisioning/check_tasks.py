@@ -68,7 +68,7 @@ class CheckHost:
     def wall_clock_us(self) -> int:
         return time.time_ns() // 1000
 
-    def mail_accepted(self, message: str, user: int) -> None:
+    def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
         pass
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:

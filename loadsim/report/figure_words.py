@@ -35,6 +35,7 @@ NAMES: Mapping[str, str] = {
     "delivery.undelivered_at_end_by_list": "messages to members of lists not delivered by the end",
     "delivery.duplicates": "messages delivered twice",
     "delivery.missing": "stored messages that are missing or incomplete",
+    "delivery.left_out": "copies that lists do not send to their senders",
     "delivery.early": "messages seen before they were accepted",
     "delivery.under_way_max": "most messages accepted and not delivered at once",
     "delivery.under_way_at_end": "messages accepted and not delivered at the end of the window",

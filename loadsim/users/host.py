@@ -75,8 +75,8 @@ class Host(Protocol):
     def wall_clock_us(self) -> int:
         """Return wall-clock microseconds since 1970, by the run's clock."""
 
-    def mail_accepted(self, message: str, user: int) -> None:
-        """Note that the server accepted a message for a user."""
+    def mail_accepted(self, message: str, user: int, sender: int | None = None) -> None:
+        """Note that the server accepted a message for a user; the sender may be unknown if they are another."""
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run."""

@@ -159,7 +159,7 @@ class UserMail:
         for user in reached:
             addressed = INDIVIDUALLY if user in individuals else BY_LIST
             self._record("accepted", message_id, user, self.number, addressed, at_ns)
-            self.host.mail_accepted(message_id, user)
+            self.host.mail_accepted(message_id, user, self.number)
 
     def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
         self._recorder.mail((event, message_id, user, sender, at_ns, folder))

@@ -200,14 +200,21 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
     accepted_us: dict[tuple[str, str], int] = {}
     addressed: dict[tuple[str, str], str] = {}
     sights: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    senders: dict[tuple[str, str], str] = {}
+    got_own = any(row["event"] in ("seen", "found") and row["user"] == row["sender"] for row in mails)
     for row in mails:
         key = (row["message"], row["user"])
         if row["event"] == "accepted":
+            senders.setdefault(key, row["sender"])
             accepted_us.setdefault(key, us(row["at_s"]))
             addressed.setdefault(key, row["folder"])
         elif row["event"] in ("seen", "found"):
             sights[key].append((us(row["at_s"]), row["event"]))
     first = {key: min(events) for key, events in sights.items()}
+    own = [key for key, sender in senders.items() if key[1] == sender and addressed[key] == "list"]
+    left_out = [] if got_own else own
+    for key in left_out:
+        del accepted_us[key], addressed[key]
     asked = {key: at_us for key, at_us in accepted_us.items() if begin_us <= at_us < end_us}
     came = {key: first[key][0] - at_us for key, at_us in asked.items() if key in first}
     accepted = {message for message, _ in accepted_us}
@@ -237,6 +244,7 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
         "undelivered_by_list": by_list(key for key in lost if key in asked),
         "undelivered_at_end_by_list": by_list(lost),
         "duplicates": sum(extra),
+        "left_out": len(left_out),
         "under_way_max": max(looks),
         "under_way_at_end": under_way(end_us),
         "early": len(early),

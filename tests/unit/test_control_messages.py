@@ -117,6 +117,17 @@ def test_mail_in_transit_pairs_acceptance_and_sight() -> None:
     assert (len(mail), mail.recipients) == (1, {2})
 
 
+def test_copies_for_senders_count_once_a_sender_has_seen_one() -> None:
+    """Before that, it is not known if the server makes them; their senders still look for them."""
+    mail = MailInTransit()
+    mail.accepted("a", 1, sender=1)
+    mail.accepted("b", 2, sender=2)
+    assert (len(mail), mail.recipients) == (0, {1, 2})
+    mail.seen("b", 2, sender=2)
+    mail.accepted("c", 2, sender=2)
+    assert (len(mail), mail.recipients) == (2, {1, 2})
+
+
 def test_an_alarm_rings_at_its_instant_or_when_woken() -> None:
     """Woken early, it still keeps the timer for the same instant; a new instant replaces it."""
 

@@ -8,6 +8,7 @@ import io
 import json
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -27,7 +28,7 @@ from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Session
 from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission
+from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, Mail
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 from loadsim.users.user import User
@@ -233,6 +234,61 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
     assert len(lived.mails("seen", user=2)) == len(lived.tasks("SEND", user=1)) > 10
     assert not lived.mails("accepted", user=2)
     assert lived.snapshots[-1].accepted_undelivered == lived.engine.outstanding == 0
+
+
+def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path) -> None:
+    """Once each, also if later mail was listed before. It is counted, and not lost."""
+
+    async def during(_: Engine, module: InMemoryDriver) -> None:
+        accepted = 0
+
+        def post(mail: Mail, users: Sequence[int]) -> None:
+            nonlocal accepted
+            accepted += 1
+            for user in users:
+                module.mailboxes[user].receive(mail, hide=accepted % 3 == 0)
+
+        module.post = post
+
+    lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, during=during)
+    hidden = [mail["message"] for mail in lived.mails("accepted")][2::3]
+    assert len(hidden) > 10
+    assert sorted(mail["message"] for mail in lived.mails("found")) == sorted(hidden)
+    assert len(lived.mails("seen")) + len(hidden) == len(lived.mails("accepted"))
+    assert lived.engine.outstanding == 0
+    assert lived.tape.told["unannounced"] == lived.engine.counts.unannounced == len(hidden)
+
+
+def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> None:
+    """The sender's copies are no lost mail, and the run ends without them; if one sender gets one, all are expected."""
+    profile = quiet(new_mail={"per_day": 40, "save_sent": False, "recipients": 1, "list_chance": 1})
+    scenario = day_of(tmp_path, (profile, 6), lists={"count": 1, "size": {"min": 4, "average": 4, "max": 4}})
+
+    def leaving_out(but_for: int) -> Callable[[Engine, InMemoryDriver], Awaitable[None]]:
+        async def during(_: Engine, module: InMemoryDriver) -> None:
+            def post(mail: Mail, users: Sequence[int]) -> None:
+                sender = mail.evidence.sender if mail.evidence else 0
+                module.arrive(mail, [user for user in users if user != sender or user == but_for])
+
+            module.post = post
+
+        return during
+
+    lived = live(scenario, tmp_path, during=leaving_out(0))
+    own = [mail for mail in lived.mails("accepted") if mail["sender"] == mail["user"]]
+    found = delivery(lived.log, Window(0, DAY_S))
+    assert own
+    assert (found.left_out, found.undelivered, found.undelivered_at_end) == (len(own), 0, 0)
+    assert found.accepted == found.delivered == len(lived.mails("accepted")) - len(own)
+    assert lived.engine.outstanding == 0
+    ended, drained = (lived.said(name)[0]["at_s"] for name in ("end", "drained"))
+    assert drained - ended < lived.scenario.limits.drain_s
+
+    lived = live(scenario, tmp_path, during=leaving_out(1))
+    lost = [mail for mail in lived.mails("accepted") if mail["sender"] == mail["user"] != 1]
+    found = delivery(lived.log, Window(0, DAY_S))
+    assert (found.left_out, found.undelivered_at_end) == (0, len(lost))
+    assert lived.engine.outstanding == len(lost) > 0
 
 
 def test_mail_seen_before_its_acceptance_is_known_is_not_under_way(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
 
 FINE = Facts(
     protocols=(protocol(task()),),
-    delivery=Delivery(500, 500, 500, 0, 0, 0, 0, None, 0, 0, 40, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
+    delivery=Delivery(500, 500, 500, 0, 0, 0, 0, None, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
     window_s=Window(60, 360),
     users=100,
     lost_users=0,
@@ -416,9 +416,17 @@ def test_generator_limits_only_warn_on_the_embedded_server() -> None:
             "3 of 13 log-ons failed",
         ),
         (with_facts(users_without_session=3), "3 of 100 users had no session at the end"),
+        (
+            with_facts(unannounced=1234),
+            "messages that the server did not announce, found when users opened the Inbox again: 1,234",
+        ),
+        (
+            with_facts(delivery=replace(FINE.delivery, left_out=30)),
+            "copies not expected, since the server's lists leave out the sender: 30",
+        ),
     ],
 )
-def test_sessions_and_log_ons_are_warned_of(change: Callable[[Facts], Facts], warning: str) -> None:
+def test_what_servers_do_differently_is_warned_of(change: Callable[[Facts], Facts], warning: str) -> None:
     """Neither makes a run invalid, for both are the server's doing; criteria ask for the shares."""
     verdict = judge(change(FINE), (MET,), LIMITS)
     assert (verdict.validity, verdict.passed, verdict.reasons, verdict.warnings) == ("valid", True, (), (warning,))
