@@ -170,8 +170,9 @@ def left_out(log: TimingLog) -> int:
 
 
 def _accepted_for_sender(log: TimingLog, mails: Columns) -> NDArray[np.bool_]:
-    own: NDArray[np.bool_] = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
-    return own & (mails["folder"] == _number(log, BY_LIST))
+    own = (mails["event"] == EVENT["accepted"]) & (mails["user"] == mails["sender"])
+    found: NDArray[np.bool_] = own & (mails["folder"] == _number(log, BY_LIST))
+    return found
 
 
 _MOST_SECONDS_US = (1 << 20) * 1_000_000
