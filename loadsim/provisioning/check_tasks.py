@@ -21,6 +21,7 @@ from loadsim.protocols.error_mapping import internal
 from loadsim.provisioning.findings import TaskFinding, delay_s, greylisting, lacking
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.mail import UserMail
+from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import TASKS, Outgoing, Read, Task
 
 SMALL = "ups1K"
@@ -223,6 +224,7 @@ class TaskCheck:
         self.folder = folder
         self.mail = OwnMail(self.user.mailbox, host.run_id)
         self.user.mailbox = cast(Mailbox, self.mail)
+        self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
         if isinstance(self.user.calendar, MailboxCalendar):
             self.user.calendar = MailboxCalendar(self.user.mailbox)
         self.planned = planned_tasks(self.user.profile)
