@@ -64,6 +64,11 @@ class Sample:
         """The number of infinite runs of base and of new."""
         return sum(map(math.isinf, self.base_ms)), sum(map(math.isinf, self.new_ms))
 
+    @property
+    def finite(self) -> Sample:
+        """The figures of the runs that are not infinite."""
+        return Sample(self.name, *([one for one in side if math.isfinite(one)] for side in (self.base_ms, self.new_ms)))
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -106,10 +111,10 @@ def level(looks: int) -> float:
     return 1 - ALPHA / looks
 
 
-def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]:
+def compare(samples: Sequence[Sample], looks: float = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
     """Return the difference of each figure of the same runs; `p` is corrected for their number (Holm 1979).
 
-    `looks` is the planned number of comparisons of the growing sets.
+    `looks` is the planned number of comparisons of the growing sets. `stretch`: that of `run_order`.
     """
     if not samples:
         return ()
@@ -123,13 +128,14 @@ def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]
     if min(_runs(base, new)) < 2:
         return tuple(plain)
     base[list(infinite)] = new[list(infinite)] = 0.0  # stands in for figures that Welch's test cannot take
-    test = welch(base, new)
+    test = welch(base, new, stretch)
     low, high = test.interval(ALPHA / looks)
     p_values = test.p_values()
     for at, counts in infinite.items():
         p_values[at] = shares_p(counts, _runs(base, new))
     corrected = np.minimum(holm(p_values) * looks, 1.0)
-    apart = pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
+    needed = deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
+    apart = pooled_deviation(base, new) * needed * stretch
     return tuple(
         replace(one, p=float(corrected[at]))
         if at in infinite
@@ -170,16 +176,14 @@ class Welch:
         return np.exp(low), np.exp(high)
 
 
-def welch(base: Floats, new: Floats) -> Welch:
-    """Test logarithms of times in ms; the last axis has at least two runs.
+def welch(base: Floats, new: Floats, stretch: float = 1.0) -> Welch:
+    """Test logarithms of times in ms; the last axis has at least two runs. Errors are `stretch` times as large.
 
     Degrees of freedom are Satterthwaite's for two sets of the smaller size, rounded down. With the real sizes, a small
     set that happens to vary little would give false differences.
     """
-    return Welch(
-        np.asarray(new.mean(axis=-1) - base.mean(axis=-1)),
-        *error_and_freedom(_variance(base), _variance(new), _runs(base, new)),
-    )
+    error, freedom = error_and_freedom(_variance(base), _variance(new), _runs(base, new))
+    return Welch(np.asarray(new.mean(axis=-1) - base.mean(axis=-1)), error * stretch, freedom)
 
 
 def error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
@@ -201,8 +205,11 @@ def holm(p_values: Floats) -> Floats:
     return corrected
 
 
-def shares_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
-    """Return the two-sided p of two shares, of `found` of `runs` on each side: Barnard's unconditional test.
+@lru_cache(maxsize=1024)
+def shares_p(found: tuple[int, int], runs: tuple[int, int], sides: Literal[1, 2] = 2) -> float:
+    """Return the p of two shares, of `found` of `runs` on each side: Barnard's unconditional test.
+
+    With one of `sides`, only a larger share of new counts.
 
     It is the largest probability of shares as far apart, over all probabilities that both sides may have in common
     (Barnard, Biometrika 34, 1947).
@@ -212,8 +219,9 @@ def shares_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
         np.array([math.comb(count, hits) * common**hits * (1 - common) ** (count - hits) for hits in range(count + 1)])
         for count in runs
     )
-    apart = np.abs(np.arange(runs[1] + 1) * runs[0] - np.arange(runs[0] + 1)[:, np.newaxis] * runs[1])
-    as_far = apart >= abs(found[1] * runs[0] - found[0] * runs[1])
+    apart = np.arange(runs[1] + 1) * runs[0] - np.arange(runs[0] + 1)[:, np.newaxis] * runs[1]
+    seen = found[1] * runs[0] - found[0] * runs[1]
+    as_far = apart >= seen if sides == 1 else np.abs(apart) >= abs(seen)
     return min(float(np.einsum("bn,bq,nq->q", as_far.astype(np.float64), of_base, of_new).max()), 1.0)
 
 
@@ -273,21 +281,14 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
 # --- the limit --------------------------------------------------------------------------------------------------
 
 
-def decide(difference: Difference, max_regression: float) -> Decision:
-    """Compare the ratio's interval with the limit 1 + `max_regression`; `max_regression` is a share."""
-    limit = 1 + max_regression
-    if difference.low is None or difference.high is None:
-        return "undecided"
-    if difference.high < limit:
-        return "passed"
-    return "failed" if difference.low > limit else "undecided"
-
-
-def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int | None:
+def repeats_needed(
+    sample: Sample, max_regression: float, looks: int = 1, corrected: float = 1.0, stretch: float = 1.0
+) -> int | None:
     """Return how many more runs of each set decide with probability `POWER`.
 
     Ratio and variance are uncertain, so servers are drawn from their posterior distribution: normal logarithms with
-    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side.
+    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side. To fail
+    takes an interval of level 1 - `ALPHA` / `looks` / `corrected`.
     """
     base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
     runs = _runs(base, new)
@@ -317,7 +318,9 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
             found.append((together, (square + within + between) / (count + more - 1)))
         (of_base, base_variance), (of_new, new_variance) = found
         error, freedom = error_and_freedom(base_variance, new_variance, (runs[0] + more, runs[1] + more))
-        return float(np.mean(np.abs(of_new - of_base) > critical_t(ALPHA / looks, freedom) * error)) >= POWER
+        apart, error = of_new - of_base, error * stretch
+        passes = apart < -critical_t(ALPHA / looks, freedom) * error
+        return float(np.mean(passes | (apart > critical_t(ALPHA / looks / corrected, freedom) * error))) >= POWER
 
     more = bisect_left(range(1, MOST_REPEATS + 1), True, key=enough) + 1
     return more if more <= MOST_REPEATS else None

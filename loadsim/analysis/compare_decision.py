@@ -1,81 +1,246 @@
-"""The decision on `max_regression`: by the score, the response score and the criteria of the new runs."""
+"""The decisions on `max_regression`: one for each figure that decides a run, and one for the runs that miss criteria.
+
+A figure passes if the interval of its change lies within the limit, fails if it lies beyond, and else is undecided.
+Passing needs all figures. So only the intervals that fail are corrected for the number of figures.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from loadsim.analysis.compare import (
+    ALPHA,
     LOOKS_WITH_REPEATS,
     Decision,
-    Difference,
     Sample,
     compare,
-    decide,
     repeats_needed,
+    shares_p,
 )
-from loadsim.analysis.compared_run import BASE, NEW, Run, Sides
-from loadsim.analysis.failure_rates import Side
+from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, Run, Sides, kind_of
+from loadsim.analysis.criteria import Limits, Result, figure
+from loadsim.analysis.failure_rates import Counts, FailureRates, Side
+from loadsim.analysis.run_order import stretched
 
-Found = tuple[Decision, int | None]
-"""A decision, and the further repeats of each side that decide if it is undecided; None if repeats do not help."""
+ONE_SIDED = ALPHA / 3
+"""The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
+
+LEAST_DELIVERY_MS = 100.0
+"""Deliveries within this time are alike: users do not perceive a difference, and clocks or lag may cause it."""
+
+CRITERIA = "criteria"
+"""The name of the decision on the runs that miss criteria."""
+
+FAILURES = "failures of "
+"""Begins the name of the decision on the failure rate of a scored task."""
 
 _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 
 
-def by_score(sample: Sample, max_regression: float, looks: int, more_failures: Side | None, significant: bool) -> Found:
-    """Decide by the interval. New runs with more failures do not pass, and fail if these are significant.
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision on a figure, by the interval of its change from base to new and the largest change allowed.
+
+    The change of a `time` is a ratio, that of a `share` a difference; `criteria` have none. `low` and `high` are None
+    if unknown, `limit` also if base has a higher failure rate.
+    """
+
+    name: str
+    kind: Literal["time", "share", "criteria"]
+    decision: Decision
+    low: float | None = None
+    high: float | None = None
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Terms of all decisions: the allowed share, the number of looks, and the factor of `run_order.stretch`."""
+
+    max_regression: float
+    looks: int
+    stretch: float
+
+
+def decide(low: float, high: float, corrected_low: float, limit: float) -> Decision:
+    """Decide by an interval, and by the lower end of the wider one that is corrected for the number of figures."""
+    if high < limit:
+        return "passed"
+    return "failed" if corrected_low > limit else "undecided"
+
+
+# --- times --------------------------------------------------------------------------------------------------------
+
+
+def by_times(samples: Sequence[Sample], more_failures: Mapping[str, Side | None], terms: Terms) -> list[Decided]:
+    """Decide on each time by its ratio. `more_failures` has the side with more failures of some.
 
     Times of base without its slow, failed tasks do not prove that new is slower: then new has not failed yet.
     """
-    (difference,) = compare([sample], looks)
-    decision = decide(difference, max_regression)
-    if more_failures == NEW and decision != "failed":
-        return "failed" if significant else "undecided", None
-    if more_failures == BASE and decision == "failed":
-        return "undecided", None
-    if decision != "undecided":
-        return decision, None
-    return decision, repeats_needed(sample, max_regression, max(looks, LOOKS_WITH_REPEATS))
+    found = []
+    for sample in samples:
+        one = _by_time(sample, terms, _corrected(samples))
+        if one.decision == "failed" and more_failures.get(sample.name) == BASE:
+            one = replace(one, decision="undecided", limit=None)
+        found.append(one)
+    return found
 
 
-def by_response(difference: Difference, max_regression: float) -> Found:
-    """Object to a response score that is shown to be slower than allowed; one that is not shown to be so passes.
-
-    It varies more between runs than the score, so it need not be shown to be within the limit. With a larger share of
-    infinite runs, new fails if that is significant, and else does not pass.
-    """
-    if difference.low is None:
-        infinite = difference.ratio == math.inf
-        return ("failed" if difference.change else "undecided") if infinite else "passed", None
-    return ("failed" if difference.low > 1 + max_regression else "passed"), None
+def _corrected(samples: Sequence[Sample]) -> float:
+    """Return the factor of the number of looks for the intervals that fail, in a comparison of these times."""
+    return ALPHA / 2 / ONE_SIDED * len(samples)
 
 
-def by_criteria(missed: Sequence[str], base_passed: bool) -> Found:
-    """Object to criteria that more new runs missed. New fails if all runs of base met all of theirs."""
-    if not missed:
-        return "passed", None
-    return ("failed" if base_passed else "undecided"), None
+def _by_time(sample: Sample, terms: Terms, corrected: float) -> Decided:
+    """Decide on a time. More infinite runs of new do not pass; `by_criteria` counts them. The others are compared."""
+    limit = 1 + terms.max_regression
+    undecided = Decided(sample.name, "time", "undecided", limit=limit)
+    (of_base, of_new), runs = sample.infinite, (len(sample.base_ms), len(sample.new_ms))
+    if runs[0] and of_base == runs[0]:
+        return replace(undecided, decision="passed")
+    finite = _compared(sample)
+    if min(len(finite.base_ms), len(finite.new_ms)) < 2:
+        return undecided
+    (shown,) = compare([finite], terms.looks, terms.stretch)
+    (surely,) = compare([finite], terms.looks * corrected, terms.stretch)
+    assert shown.low is not None and shown.high is not None and surely.low is not None
+    decision = decide(shown.low, shown.high, surely.low, limit)
+    if decision == "passed" and of_new * runs[0] > of_base * runs[1]:
+        decision = "undecided"
+    return replace(undecided, decision=decision, low=shown.low, high=shown.high)
 
 
-def missed_more(runs: Sides) -> list[str]:
+def _compared(sample: Sample) -> Sample:
+    """Return the finite times, those of delivery at least `LEAST_DELIVERY_MS`."""
+    finite = sample.finite
+    if sample.name != DELIVERY:
+        return finite
+    sides = ([max(one, LEAST_DELIVERY_MS) for one in side] for side in (finite.base_ms, finite.new_ms))
+    return Sample(sample.name, *sides)
+
+
+# --- shares -------------------------------------------------------------------------------------------------------
+
+
+def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
+    """Return the failure rates of scored tasks, and the shares and counts that have a criterion, by name."""
+    found = {f"{FAILURES}{name}": one for name, one in scored.items()}
+    sides = {side: [_counted(run) for run in of_side] for side, of_side in runs.items()}
+    for name in dict.fromkeys(name for of_side in sides.values() for of_run in of_side for name in of_run):
+        found[name] = FailureRates(
+            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW))
+        )
+    return found
+
+
+def _counted(run: Run) -> dict[str, Counts]:
+    score = run.recorded.summary.score
+    criteria = (one for one in run.recorded.summary.criteria if not one.each and kind_of(one.name) == "share")
+    return {one.name: counts for one in criteria if (counts := _counts(one, score))}
+
+
+def _counts(criterion: Result, score: Mapping[str, Any]) -> Counts | None:
+    """Return a share or a count as a number of events, those that are worse; None if it was not measured."""
+    group, _, last = criterion.name.rpartition(".")
+    if last in ("failed_share", "done_share", "attempted_share"):
+        of = figure(score, f"{group}.planned".lstrip("."))
+    elif last == "logon_failed_share":
+        of = figure(score, "log_ons")
+    else:
+        of = figure(score, "users" if last.endswith("share") else "planned")
+    if criterion.figure is None or not of or not math.isfinite(criterion.figure):
+        return None
+    count = criterion.figure * of if last.endswith("share") else criterion.figure
+    return Counts(of, count if _upper(criterion.limits) else of - count)
+
+
+def _upper(limits: Limits) -> bool:
+    return "max" in limits or "below" in limits
+
+
+def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
+    """Decide on each share by its difference, of which `FailureRates.allowed` is no harm."""
+    found = []
+    for name, one in rates.items():
+        shown = one.interval(ALPHA / terms.looks, terms.stretch)
+        surely = one.interval(2 * ONE_SIDED / terms.looks / len(rates), terms.stretch)
+        undecided = Decided(name, "share", "undecided", limit=one.allowed)
+        if shown and surely:
+            low, high = shown
+            found.append(replace(undecided, decision=decide(low, high, surely[0], one.allowed), low=low, high=high))
+        else:
+            found.append(undecided)
+    return found
+
+
+# --- criteria -----------------------------------------------------------------------------------------------------
+
+
+Missed = Mapping[str, Sequence[Sequence[str]]]
+"""By side, the criteria that each run misses."""
+
+
+def misses(runs: Sides) -> Missed:
+    """Return the criteria that the runs miss."""
+    return {
+        side: [[one.name for one in run.recorded.summary.criteria if not one.passed] for run in of_side]
+        for side, of_side in runs.items()
+    }
+
+
+def missed_more(missed: Missed) -> list[str]:
     """Return the criteria that a larger share of new than of base missed, in the order of the new runs."""
-    base, new = (_missed(runs[side]) for side in (BASE, NEW))
-    return [name for name, share in new.items() if share > base.get(name, 0)]
+    base, new = (Counter(name for names in missed[side] for name in names) for side in (BASE, NEW))
+    return [name for name, count in new.items() if count * len(missed[BASE]) > base[name] * len(missed[NEW])]
 
 
-def _missed(runs: Sequence[Run]) -> dict[str, Fraction]:
-    """Return the share of runs that missed each criterion."""
-    missed = Counter(one.name for run in runs for one in run.recorded.summary.criteria if not one.passed)
-    return {name: Fraction(count, len(runs)) for name, count in missed.items()}
+def by_criteria(missed: Missed, times: Sequence[Sample], terms: Terms) -> Decided:
+    """Decide on the runs that miss criteria or have infinite `times`.
+
+    New fails if the larger share of such runs is significant, and passes if it misses no criterion in a larger share.
+    Criteria that all runs of base miss tell nothing.
+    """
+    infinite = {BASE: [one.base_ms for one in times], NEW: [one.new_ms for one in times]}
+    of_runs = {
+        side: [
+            {
+                *names,
+                *(one.name for one, of_time in zip(times, infinite[side], strict=True) if math.isinf(of_time[run])),
+            }
+            for run, names in enumerate(of_side)
+        ]
+        for side, of_side in missed.items()
+    }
+    always = set.intersection(*of_runs[BASE])
+    base, new = (sum(bool(names - always) for names in of_runs[side]) for side in (BASE, NEW))
+    p = shares_p((base, new), (len(missed[BASE]), len(missed[NEW])), sides=1)
+    if stretched(p, terms.stretch) <= ONE_SIDED / terms.looks:
+        return Decided(CRITERIA, "criteria", "failed")
+    return Decided(CRITERIA, "criteria", "undecided" if missed_more(missed) else "passed")
 
 
-def together(found: Sequence[Found]) -> Found:
-    """Return the worst decision; if it is undecided, with the repeats that decide all that are."""
-    worst = next(decision for decision in _WORST_FIRST if decision in {each for each, _ in found})
-    if worst != "undecided":
-        return worst, None
-    repeats = [more for decision, more in found if decision == worst]
-    return worst, None if None in repeats else max(more for more in repeats if more is not None)
+# --- together -----------------------------------------------------------------------------------------------------
+
+
+def together(found: Sequence[Decided]) -> Decision:
+    """Return the worst decision."""
+    return next(decision for decision in _WORST_FIRST if decision in {one.decision for one in found})
+
+
+def more_repeats(found: Sequence[Decided], times: Sequence[Sample], terms: Terms) -> int | None:
+    """Return the further repeats of each side that decide all that is undecided; None if repeats alone may not."""
+    by_name, looks, most = {one.name: one for one in times}, max(terms.looks, LOOKS_WITH_REPEATS), 0
+    for one in found:
+        if one.decision == "undecided":
+            sample = by_name.get(one.name) if one.low is not None and one.limit is not None else None
+            if sample is None or any(sample.infinite):
+                return None
+            repeats = repeats_needed(_compared(sample), terms.max_regression, looks, _corrected(times), terms.stretch)
+            if repeats is None:
+                return None
+            most = max(most, repeats)
+    return most or None

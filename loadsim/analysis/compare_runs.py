@@ -17,13 +17,25 @@ from loadsim.analysis.compare import (
     compare,
     false_claims,
 )
-from loadsim.analysis.compare_decision import by_criteria, by_response, by_score, missed_more, together
-from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, named, of_both, read_run
+from loadsim.analysis.compare_decision import (
+    Decided,
+    Terms,
+    by_criteria,
+    by_shares,
+    by_times,
+    missed_more,
+    misses,
+    more_repeats,
+    shares,
+    together,
+)
+from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
 from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, unequal_conditions, warnings_of
-from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures, shown
+from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures
 from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.run_order import stretch
 from loadsim.errors import ConfigError
 from loadsim.model.terms import Window
 
@@ -34,9 +46,6 @@ EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1,
 
 Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
 """By side, the tasks of each run."""
-
-FailedMore = Mapping[str, tuple[Side | None, bool]]
-"""By score, the side with more failures, and True if that is significant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +78,8 @@ class ComparisonFigures:
 
     `missed_more` names the criteria that a larger share of the new runs than of base missed. `unequal_conditions` are
     those of the warnings that name another cause of a difference than the server: the machines, the time, or what
-    the preparation of the mailboxes removed.
+    the preparation of the mailboxes removed. `decision` is the worst of `decisions`. Intervals are `stretch` times as
+    wide as those of runs that take turns.
     """
 
     base: Sequence[RunFigures]
@@ -80,11 +90,14 @@ class ComparisonFigures:
     tasks: Sequence[ComparedFigure]
     scores: Sequence[ComparedFigure]
     response_scores: Sequence[ComparedFigure]
+    further: Sequence[ComparedFigure]
     missed_more: Sequence[str]
     not_compared: Sequence[str]
     looks: int
+    stretch: float
     max_regression: float | None
     decision: Decision | None
+    decisions: Sequence[Decided]
     more_repeats: int | None
     ignored: Sequence[str]
     warnings: Sequence[str]
@@ -92,8 +105,8 @@ class ComparisonFigures:
 
     @property
     def all_scores(self) -> Sequence[ComparedFigure]:
-        """The scores, then the response scores."""
-        return (*self.scores, *self.response_scores)
+        """The times that decide: the scores, the response scores, and the others."""
+        return (*self.scores, *self.response_scores, *self.further)
 
     @property
     def all_figures(self) -> Sequence[ComparedFigure]:
@@ -139,31 +152,50 @@ def compare_runs(
     growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
     the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
     """
-    runs = named({BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]})
+    # 1. The runs.
+    runs = named(read_sides(base, new))
     check_distinct(runs)
     ignored = complaints(runs)
     if ignored and not force:
         raise refusal(ignored, valid=all(run.verdict.validity != "invalid" for run in of_both(runs)))
+    wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
+
+    # 2. The times and failure rates that decide.
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
-    response_scores = compare(
-        _samples({side: [run.entry.response_scores_ms for run in of_side] for side, of_side in runs.items()}), looks
-    )
-    more_missed = missed_more(runs)
-    with_failures = _failed_more(scores, tasks, rates, looks)
-    if max_regression is not None and not scores:
-        raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
-    decision, more_repeats = None, None
-    if max_regression is not None:
-        decision, more_repeats = together(
-            [
-                *(by_score(sample, max_regression, looks, *with_failures[sample.name]) for sample in scores),
-                *(by_response(one, max_regression) for one in response_scores),
-                by_criteria(more_missed, all(run.entry.passed for run in runs[BASE])),
-            ]
+    scores, response_scores, further = times = [
+        _samples({side: [getattr(run.entry, key) for run in of_side] for side, of_side in runs.items()})
+        for key in ("scores_ms", "response_scores_ms", "further_ms")
+    ]
+    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
+    scored = {name: one for name, one in rates.items() if name in weighted}
+    failed_more = {
+        one.name: more_failures(
+            {name: of for name, of in scored.items() if name.startswith(one.name.removesuffix(SCORE))}
         )
-    found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
+        for one in scores
+    }
+    missed = misses(runs)
+
+    # 3. The decisions.
+    decision, decisions, repeats = None, [], None
+    if max_regression is not None:
+        if not scores:
+            raise ConfigError(
+                "compare: --max-regression: expected runs that all have a score, found some that have none"
+            )
+        terms, all_times = Terms(max_regression, looks, wider), [one for some in times for one in some]
+        decisions = [
+            *by_times(all_times, failed_more, terms),
+            *_not_measured(runs, all_times),
+            *by_shares(shares(runs, scored), terms),
+            by_criteria(missed, all_times, terms),
+        ]
+        decision = together(decisions)
+        repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None
+
+    # 4. All figures.
+    found = compare(_samples(_of_each(tasks, "p95_ms")), looks, wider)
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
@@ -182,14 +214,17 @@ def compare_runs(
             )
             for one in found
         ],
-        scores=[_compared(one, with_failures[one.name][0]) for one in compare(scores, looks)],
-        response_scores=[_compared(one, None) for one in response_scores],
-        missed_more=more_missed,
+        scores=[_compared(one, failed_more[one.name]) for one in compare(scores, looks, wider)],
+        response_scores=[_compared(one, None) for one in compare(response_scores, looks, wider)],
+        further=[_compared(one, None) for one in compare(further, looks, wider)],
+        missed_more=missed_more(missed),
         not_compared=sorted({name for run in of_both(tasks) for name, task in run.items() if task.hits} - compared),
         looks=looks,
+        stretch=wider,
         max_regression=max_regression,
         decision=decision,
-        more_repeats=more_repeats,
+        decisions=decisions,
+        more_repeats=repeats,
         ignored=ignored,
         warnings=[
             *conditions,
@@ -234,16 +269,12 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _failed_more(scores: Sequence[Sample], tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> FailedMore:
-    """Return, for each score, the side with more failures of a scored task, and True if that is significant."""
-    weighted = {name for of_run in of_both(tasks) for name, task in of_run.items() if task.weight}
-    scored = {name: one for name, one in rates.items() if name in weighted}
-    significant = shown(scored, looks)
-
-    def of_score(driver: str) -> tuple[Side | None, bool]:
-        return more_failures({name: one for name, one in scored.items() if name.startswith(driver)}, significant)
-
-    return {sample.name: of_score(sample.name.removesuffix(SCORE)) for sample in scores}
+def _not_measured(runs: Sides, times: Sequence[Sample]) -> list[Decided]:
+    """Return an undecided one for each time that only some runs have."""
+    entries = [run.entry for run in of_both(runs)]
+    names = (name for one in entries for name in (*one.scores_ms, *one.response_scores_ms, *one.further_ms))
+    known = {one.name for one in times}
+    return [Decided(name, "time", "undecided") for name in dict.fromkeys(names) if name not in known]
 
 
 def _failure_rate_warning(name: str, one: FailureRates) -> str:

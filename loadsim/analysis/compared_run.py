@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from loadsim.analysis.criteria import Limits, figure, header_criteria, unit_of
 from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
+from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.merge import find_logs, merge, mode_of
 from loadsim.timinglog.reader import read_log
@@ -25,10 +27,32 @@ SCORE = "Score"
 RESPONSE_SCORE = "Response score"
 """The name of the response score, as that of the score."""
 
+DELIVERY = "Delivery"
+"""The name of the 95th percentile of the delivery times."""
+
+_OF_DELIVERY = "delivery.p95_ms"
+
+_OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")
+"""The beginnings of names of figures of machines, which may change without harm to a user."""
+
+
+def kind_of(criterion: str) -> Literal["time", "share", "missed"]:
+    """Return how a comparison decides on the figure of a criterion: by ratio, by difference, or only by who misses it.
+
+    Rates and sizes follow from the load, which is the same.
+    """
+    if criterion.startswith(_OF_MACHINES):
+        return "missed"
+    kinds: Mapping[str, Literal["time", "share"]] = {"ms": "time", "%": "share", "": "share"}
+    return kinds.get(unit_of(criterion), "missed")
+
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began."""
+    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began.
+
+    `further_ms` has the other times that decide: that of delivery, and those that have a criterion.
+    """
 
     path: str
     run: str
@@ -36,6 +60,7 @@ class RunFigures:
     server: str | None
     scores_ms: Mapping[str, float]
     response_scores_ms: Mapping[str, float]
+    further_ms: Mapping[str, float]
     done: float
     failed: float
     validity: str
@@ -53,6 +78,11 @@ class Run:
     recorded: RecordedRun
     header: Mapping[str, Any]
     name: str = ""
+
+    @property
+    def criteria(self) -> dict[str, Limits | None]:
+        """The criteria that the run states."""
+        return header_criteria(self.recorded.log.header)
 
     @property
     def verdict(self) -> Verdict:
@@ -82,8 +112,27 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
     return chain(*sides.values())
 
 
-def read_run(argument: Path | str) -> Run:
-    """Read the run that an argument names. Raises `LogError`, and `ConfigError` for the logs of several runs."""
+def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[Run]]:
+    """Read the runs, and judge all of them by the criteria of base. Raises as `read_run`."""
+    of_base = [read_run(each) for each in base]
+    criteria = base_criteria(of_base)
+    of_base = [run if run.criteria == criteria else read_run(run.entry.path, criteria) for run in of_base]
+    return {BASE: of_base, NEW: [read_run(each, criteria) for each in new]}
+
+
+def base_criteria(runs: Sequence[Run]) -> dict[str, Limits | None]:
+    """Return the criteria of all runs; limits that differ are those of the first run that does not switch them off."""
+    found: dict[str, Limits | None] = {}
+    for run in runs:
+        found |= {name: limits for name, limits in run.criteria.items() if found.get(name) is None}
+    return found
+
+
+def read_run(argument: Path | str, criteria: Mapping[str, Limits | None] | None = None) -> Run:
+    """Read the run that an argument names, and judge it by its own criteria or by others.
+
+    Raises `LogError`, and `ConfigError` for the logs of several runs.
+    """
     logs = [read_log(path) for path in find_logs([argument])]
     sources = [source for log in logs if not log.monitor for source in log.sources if not source.is_monitor]
     names = sorted({source.run for source in sources})
@@ -93,7 +142,7 @@ def read_run(argument: Path | str) -> Run:
         if mode_of(log) == STRESS:
             raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
-    summary = summarise(logs)
+    summary = summarise(logs, criteria=criteria)
     if part := summary.figures.slice:
         raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
     modules, totals = summary.figures.by_protocol, summary.figures.totals
@@ -106,6 +155,7 @@ def read_run(argument: Path | str) -> Run:
         response_scores_ms=_by_driver(
             RESPONSE_SCORE, {module: found.response_score_ms for module, found in modules.items()}
         ),
+        further_ms=_further(summary),
         done=totals.done,
         failed=totals.failed,
         validity=summary.verdict.validity,
@@ -121,6 +171,17 @@ def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, floa
         for module, found in figures.items()
         if found is not None
     }
+
+
+def _further(summary: Summary) -> dict[str, float]:
+    """Return the time of delivery, if there was mail, and those with a criterion of their own, by name."""
+    found = {DELIVERY: figure(summary.score, _OF_DELIVERY)} | {
+        one.name: one.figure
+        for one in summary.criteria
+        if kind_of(one.name) == "time" and not one.each and one.name.rpartition(".")[2] not in SCORES
+    }
+    found.pop(_OF_DELIVERY, None)
+    return {name: time_ms for name, time_ms in found.items() if time_ms is not None}
 
 
 def named(runs: Sides) -> dict[str, list[Run]]:

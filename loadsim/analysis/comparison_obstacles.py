@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.comparability import SAME, difference
-from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, of_both
+from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, base_criteria, of_both
+from loadsim.analysis.criteria import Limits, Result
 from loadsim.analysis.preparation import MANY, SLOW_S
 from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError, ConfigErrors
-from loadsim.timinglog.header_words import differences
+from loadsim.timinglog.header_words import OFF, differences
 
 LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start_state_digest": "start state"}
 """Header keys that depend on the seed, in words: they must agree, or occur equally often on both sides."""
@@ -182,6 +183,7 @@ def warnings_of(runs: Sides) -> list[str]:
         if verdict.validity == "degraded":  # the defects of an invalid run forbid the comparison
             warnings.append(f"{run.entry.path}: degraded: {'; '.join(verdict.defects)}")
         warnings += missed_warning(run.entry.path, verdict)
+    warnings += _differing_criteria(runs)
     warnings += _shared(runs)
     if any(run.header.get("start_state_digest") is None for run in of_both(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
@@ -194,6 +196,24 @@ def warnings_of(runs: Sides) -> list[str]:
         if len(found := {str(of(run)) for run in of_both(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
     return warnings
+
+
+def _differing_criteria(runs: Sides) -> list[str]:
+    """Return a line for each criterion of a run that differs from the one of base by which all runs are judged."""
+    judged_by = base_criteria(runs[BASE])
+    found: dict[tuple[str, str], str] = {}
+    for run in of_both(runs):
+        for name in (*judged_by, *(name for name in run.criteria if name not in judged_by)):
+            own, of_base = (_limits_in_words(name, criteria.get(name)) for criteria in (run.criteria, judged_by))
+            if own != of_base:
+                found.setdefault(
+                    (name, own), f"criteria.{name}: {own} in {run.name}, judged by that of base: {of_base}"
+                )
+    return list(found.values())
+
+
+def _limits_in_words(name: str, limits: Limits | None) -> str:
+    return OFF if limits is None else Result(name, limits, None).wanted
 
 
 def _shared(runs: Sides) -> list[str]:

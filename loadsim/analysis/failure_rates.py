@@ -5,17 +5,21 @@ Times are compared only if both sides have about the same failure rate.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from loadsim.analysis.compare import ALPHA, error_and_freedom, holm, two_sided_p
+from loadsim.analysis.compare import one_critical_t
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
 """A side has more failures if its rate is larger by more than this share, and by at least this number of tasks."""
+
+MOST_FREEDOM = 200
+"""With as many degrees of freedom, Student's t is nearly normal."""
 
 Side = Literal["base", "new"]
 
@@ -54,24 +58,32 @@ class FailureRates:
         return "new" if by_share > 0 else "base"
 
     @property
-    def p(self) -> float:
-        """The probability of such a difference between equal servers, by Welch's test of the failure rates of runs.
+    def allowed(self) -> float:
+        """The largest difference at which new does not count as worse."""
+        return max(MORE_SHARE, LEAST_MORE / max(sum(run.planned for run in self.new), 1))
 
-        The variance between runs is at least that of tasks that fail independently. It is 1 with a single run on a
-        side, and if no task failed or all did.
+    def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
+        """Return the ends of the interval of new - base, of level 1 - `alpha`, by Welch's test of the rates of runs.
+
+        The variance between runs is at least that of tasks that fail independently, which is known: only the rest takes
+        degrees of freedom. `stretch`: that of `run_order`. None with a single run on a side.
         """
-        sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
-        share = _share([*self.base, *self.new])
-        if min(map(len, sides)) < 2 or share in (0, 1):
-            return 1.0
-        base, new = (
-            np.maximum(
-                shares.var(ddof=1), share * (1 - share) * np.mean([1 / run.planned for run in side if run.planned])
-            )
-            for shares, side in zip(sides, (self.base, self.new), strict=True)
+        sides = [[run for run in side if run.planned] for side in (self.base, self.new)]
+        runs = min(map(len, sides))
+        if runs < 2:
+            return None
+        share = min(_share([*self.base, *self.new]), 1.0)
+        rates = [np.array([_share([run]) for run in side]) for side in sides]
+        known = [share * (1 - share) * float(np.mean([1 / run.planned for run in side])) for side in sides]
+        found = [max(float(rate.var(ddof=1)), least) for rate, least in zip(rates, known, strict=True)]
+        apart = float(rates[1].mean() - rates[0].mean())
+        of_mean, rest = (
+            [each / len(side) for each, side in zip(some, sides, strict=True)]
+            for some in (found, [one - least for one, least in zip(found, known, strict=True)])
         )
-        error, freedom = error_and_freedom(base, new, (len(sides[0]), len(sides[1])))
-        return float(two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0])
+        freedom = (runs - 1) * sum(of_mean) ** 2 / sum(each**2 for each in rest) if any(rest) else MOST_FREEDOM
+        half = stretch * math.sqrt(sum(of_mean)) * one_critical_t(alpha, int(min(freedom + 1e-9, MOST_FREEDOM)))
+        return apart - half, apart + half
 
 
 def _share(runs: Iterable[Counts]) -> float:
@@ -80,21 +92,7 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def shown(tasks: Mapping[str, FailureRates], looks: int = 1) -> frozenset[str]:
-    """Return the tasks whose difference is significant with `looks` comparisons, corrected for their number (Holm).
-
-    Tasks without failures count, too: leaving them out would favour those that happen to have some.
-    """
-    if not tasks:
-        return frozenset()
-    corrected = holm(np.array([one.p for one in tasks.values()]))
-    return frozenset(name for name, p in zip(tasks, corrected, strict=True) if p <= ALPHA / looks)
-
-
-def more_failures(tasks: Mapping[str, FailureRates], significant: Container[str]) -> tuple[Side | None, bool]:
-    """Return the side with more failures of a task (new before base), and True if those of a task are significant."""
-    sides: tuple[Side, ...] = ("new", "base")
-    for side in sides:
-        if of_side := [name for name, task in tasks.items() if task.more == side]:
-            return side, any(name in significant for name in of_side)
-    return None, False
+def more_failures(tasks: Mapping[str, FailureRates]) -> Side | None:
+    """Return the side with more failures of a task, new before base; None if neither has."""
+    sides = {task.more for task in tasks.values()}
+    return "new" if "new" in sides else "base" if "base" in sides else None

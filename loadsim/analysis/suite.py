@@ -225,6 +225,8 @@ class ComparedCells:
             "max_regression": figures and figures.max_regression,
             "scores": [to_json(one) for one in figures.scores] if figures else [],
             "response_scores": [to_json(one) for one in figures.response_scores] if figures else [],
+            "further": [to_json(one) for one in figures.further] if figures else [],
+            "decisions": [to_json(one) for one in figures.decisions] if figures else [],
             "missed_more": list(figures.missed_more) if figures else [],
             "warnings": list(figures.warnings) if figures else [],
         }

@@ -11,7 +11,15 @@ from typing import Any, Literal
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import reported_sum
-from loadsim.analysis.criteria import Result, criteria_of, default_weights, header_criteria, judge_each, missed_texts
+from loadsim.analysis.criteria import (
+    Limits,
+    Result,
+    criteria_of,
+    default_weights,
+    header_criteria,
+    judge_each,
+    missed_texts,
+)
 from loadsim.analysis.figures import (
     Bounds,
     Coverage,
@@ -142,14 +150,14 @@ def summarise(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
     by: str | None = None,
-    criteria: Path | None = None,
+    criteria: Path | Mapping[str, Limits | None] | None = None,
 ) -> Summary:
     """Merge the logs of a run and compute their summary.
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
     given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`. The score is made of
     the percentile `percent`, computed by `method` (see `score.METHODS`). `by`, one of `breakdown.BY`, adds tables of
-    parts of the log. `criteria` is a scenario whose criteria replace those of the run.
+    parts of the log. `criteria`, or those of a scenario, replace the criteria of the run.
     Raises `LogError` for logs that cannot be read or merged, runs with starts far apart, an impossible window, or
     weights for a run without a score. Raises `ConfigError` for criteria whose figures the logs do not have.
     """
@@ -215,7 +223,7 @@ def _judged(
     log: TimingLog,
     weights: Mapping[str, float],
     window_s: Window,
-    criteria: Path | None,
+    criteria: Path | Mapping[str, Limits | None] | None,
     part: Slice | None = None,
     figures_by_run: Sequence[Figures] = (),
 ) -> _Judged:
@@ -226,7 +234,9 @@ def _judged(
     facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
     figures = per_run(figures, figures_by_run)
     score = to_json(figures)
-    wanted = criteria_of(criteria, score) if criteria else header_criteria(log.header)
+    if isinstance(criteria, Path):
+        criteria = criteria_of(criteria, score)
+    wanted = header_criteria(log.header) if criteria is None else criteria
     results = () if part else with_probe_reasons(judge_each(wanted, score), log, figures.probes, window_s)
     return _Judged(facts, figures, results)
 

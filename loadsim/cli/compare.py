@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-regression",
         type=share,
         metavar="SHARE",
-        help="allowed increase of score and response score, such as 5%%; the status is 1 if exceeded, 4 if undecided",
+        help="allowed increase of the times that decide, such as 5%%; the status is 1 if exceeded, 4 if undecided",
     )
     parser.add_argument(
         "--looks",

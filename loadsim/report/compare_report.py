@@ -24,6 +24,7 @@ from loadsim.report.compare_words import (
     p_words,
     ratio_words,
     repeats_words,
+    stretch_words,
     tone,
     users_words,
     verdict_line,
@@ -180,7 +181,7 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
 def _next(comparison: Comparison) -> str:
     figures = comparison.figures
     changes = {one.change for one in figures.scores}
-    waits = {one.change for one in figures.response_scores}
+    waits = {one.change for one in (*figures.response_scores, *figures.further)}
     if figures.ignored:
         return "remove the reasons in the first list, and run again. These runs prove nothing about a difference."
     if any(one.answered_less for one in figures.scores):
@@ -191,8 +192,8 @@ def _next(comparison: Comparison) -> str:
         return "find out in the reports of single runs why new missed criteria. Such runs are no base of a comparison."
     if "slower" in waits and "slower" not in changes:
         return (
-            "find out in the reports of single runs when tasks began late or failed: users wait longer, although the"
-            " server is no slower at what it does."
+            "find out in the reports of single runs when tasks began late or failed, or mail was late: users wait"
+            " longer, although the server is no slower at what it does."
         )
     if min(len(figures.base), len(figures.new)) < 2:
         return f"{repeats_words(figures)}: even runs of the same server vary."
@@ -303,6 +304,7 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
         ),
         "A run is one observation, however many tasks it has: even runs of the same server vary, and only repeated runs"
         " show by how much.",
+        *stretch_words(figures),
     )
 
 

@@ -25,6 +25,7 @@ from loadsim.report.compare_words import (
     p_words,
     ratio_words,
     repeats_words,
+    stretch_words,
     tone,
     users_words,
     verdict_line,
@@ -168,7 +169,8 @@ def _notes(comparison: Comparison) -> list[str]:
         ]
     lines = [
         f"p is corrected for the {len(figures.tasks)} tasks (Holm); those of the scores stand alone."
-        + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else "")
+        + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
+        *stretch_words(figures),
     ]
     if not any(one.change or one.answered_less for one in figures.all_figures):
         lines.append("No difference shown. This does not prove that there is none: see Detectable.")

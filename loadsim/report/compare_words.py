@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare_decision import Decided
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.compared_run import BASE, NEW, RESPONSE_SCORE, SCORE, RunFigures
+from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE, RunFigures
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
@@ -35,6 +36,9 @@ SEVERAL_TIMES = 2.0
 
 MOST_CRITERIA = 3
 """The most criteria that the verdict names; the list of missed criteria has all."""
+
+MOST_REASONS = 4
+"""The most figures that the sentence on the limit names."""
 
 MOST_DECIMALS = 2
 """The most decimals of per cent in the verdict."""
@@ -73,18 +77,18 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
 
 
 def _longer_waits(figures: ComparisonFigures) -> list[str]:
-    """Return a clause for each response score that is worse in new, unless what is said of the score explains it."""
+    """Return a clause for each other time that is worse in new, unless what is said of the score explains it."""
     sure = f"{level(figures.looks) * 100:.4g} % CI"
     scores = {one.difference.name: one for one in figures.scores}
     clauses = []
-    for one in figures.response_scores:
+    for one in (*figures.response_scores, *figures.further):
         score = scores.get(one.difference.name.replace(RESPONSE_SCORE, SCORE))
-        driver = _driver(one, figures)
+        name, driver = _time(one.difference.name)
         if has_infinite(one):
             if math.isinf(one.difference.ratio) and not (score and score.answered_less == NEW):
-                clauses.append(f"the response score{driver} is {_share_words(one)}")
+                clauses.append(f"the {name}{driver} is {_share_words(one)}")
         elif one.change == "slower" and not (score and _explained(one, score, figures.max_regression)):
-            clauses.append(_change(one, f"the response score of new{driver}", sure))
+            clauses.append(_change(one, f"the {name} of new{driver}", sure))
     return clauses
 
 
@@ -111,9 +115,10 @@ def _share_words(one: ComparedFigure) -> str:
     return f"infinite in a larger share of {'new' if ratio > 1 else 'base'} runs"
 
 
-def _driver(one: ComparedFigure, figures: ComparisonFigures) -> str:
-    """Return the driver of a score in brackets, if there are several."""
-    return f" ({one.difference.name.partition(':')[0]})" if len(figures.scores) > 1 else ""
+def _time(name: str) -> tuple[str, str]:
+    """Return the words for a time that decides, and its driver in brackets if there are several."""
+    driver, _, own = name.rpartition(": ")
+    return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else named(own), f" ({driver})" if driver else ""
 
 
 def invalid_runs(figures: ComparisonFigures) -> str:
@@ -150,7 +155,7 @@ def tone(comparison: Comparison) -> Tone:
 
 def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
     """Return a clause on the change of a score, with its driver if there are several."""
-    driver = _driver(one, figures)
+    driver = _time(one.difference.name)[1]
     change = _change(one, f"new{driver}", f"{level(figures.looks) * 100:.4g} % CI")
     if not (less := one.answered_less):
         return change
@@ -292,53 +297,60 @@ def finding(one: ComparedFigure) -> str:
 
 
 def limit_text(figures: ComparisonFigures) -> str:
-    """Return a sentence on the result of `--max-regression`."""
-    decision, limit = figures.decision, 1 + (figures.max_regression or 0)
-    prefix = f"{decision}: "
-    slower = any(one.difference.low is not None and one.difference.low > limit for one in figures.scores)
-    reasons = _other_reasons(figures, slower)
-    if reasons and (decision == "undecided" or not slower):
-        return prefix + "; ".join(reasons)
-    intervals = " and ".join(
-        ratio_words(one.difference.ratio) if one.difference.low is None else interval_words(one)
-        for one in figures.scores
-    )
-    if any(one.difference.low is None for one in figures.scores):
-        return prefix + f"the score's ratio is {intervals} of single runs"
-    if decision != "undecided":
-        where = "below" if decision == "passed" else "above"
-        of_score = f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
-        return prefix + "; ".join([of_score, *reasons])
-    more = figures.more_repeats
-    repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
-    likelier = {"failed" if one.difference.ratio > limit else "passed" for one in figures.scores}
-    which = f"; the likelier result is: {likelier.pop()}" if len(likelier) == 1 else ""
-    return prefix + (
-        f"the interval of the score's ratio, {intervals}, contains {limit:g}; {repeats} more"
-        f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
-        f" (with --looks {max(figures.looks, LOOKS_WITH_REPEATS)}){which}"
+    """Return a sentence on the result of `--max-regression`: the figures that have it, or the scores if all passed."""
+    scores = {one.difference.name for one in figures.scores}
+    found = [one for one in figures.decisions if one.decision == figures.decision]
+    if figures.decision == "passed" or min(len(figures.base), len(figures.new)) < 2:
+        found = [one for one in found if one.name in scores or (one.kind == "criteria" and one.decision != "passed")]
+    reasons = [decided_words(one, figures) for one in found]
+    more = len(reasons) - MOST_REASONS
+    text = f"{figures.decision}: {'; '.join(reasons[:MOST_REASONS])}{f'; and {more} more' if more > 0 else ''}"
+    ratios = [math.sqrt(one.low * one.high) for one in found if one.kind == "time" and one.low and one.high]
+    if figures.decision != "undecided" or len(ratios) < len(found):
+        return text
+    limit = 1 + (figures.max_regression or 0)
+    repeats = f"more than {MOST_REPEATS}" if figures.more_repeats is None else str(figures.more_repeats)
+    return (
+        f"{text}; {repeats} more {'repeat' if figures.more_repeats == 1 else 'repeats'} of each would decide with a"
+        f" probability of {POWER * 100:.0f} % (with --looks {max(figures.looks, LOOKS_WITH_REPEATS)}); the likelier"
+        f" result is: {'failed' if max(ratios) > limit else 'passed'}"
     )
 
 
-def _other_reasons(figures: ComparisonFigures, slower: bool) -> list[str]:
-    """Return the reasons against new other than the interval of its score; `slower`: it lies above the limit."""
-    decision, limit = figures.decision, 1 + (figures.max_regression or 0)
-    if decision == "passed":
+def decided_words(one: Decided, figures: ComparisonFigures) -> str:
+    """Return a clause on the reason of a decision."""
+    if one.kind == "criteria":
+        return "; ".join(missed_more(figures)) or "all that more runs of new than of base miss is infinite times"
+    if one.kind == "share":
+        if one.low is None or one.high is None or one.limit is None:
+            return f"{named(one.name)}: a single run on a side"
+        by = f"{100 * one.low:.2g} to {100 * one.high:.2g} %"
+        return f"{named(one.name)}: worse by {by}, at most {_percent(one.limit)} allowed"
+    name, driver = _time(one.name)
+    row = next((row for row in figures.all_scores if row.difference.name == one.name), None)
+    if row is None:
+        return f"the {name}{driver} was not measured in each run"
+    if has_infinite(row) and (one.high is None or one.limit is None or one.high < one.limit):
+        return f"the {name}{driver} is {_share_words(row)}"
+    if one.low is None or one.high is None:
+        return f"the {name}'s ratio{driver} is {ratio_words(row.difference.ratio)} of single runs"
+    if one.limit is None:
+        return f"base has a higher failure rate than new: its {name}{driver} is that of the other tasks"
+    where = "lies below" if one.high < one.limit else "lies above" if one.low > one.limit else "contains"
+    if where == "lies above" and one.decision == "undecided":
+        where = "lies, before correction for the number of figures, above"
+    interval = f"{ratio_words(one.low)} to {ratio_words(one.high)}"
+    return f"the interval of the {name}'s ratio{driver}, {interval}, {where} {one.limit:g}"
+
+
+def stretch_words(figures: ComparisonFigures) -> list[str]:
+    """Return a sentence on intervals that are wider since the runs did not take turns."""
+    if figures.stretch == 1:
         return []
-    reasons: list[str] = []
-    for less, other in (("new", "base"), ("base", "new")):
-        by_failures = decision == "undecided" or not slower
-        if by_failures and not reasons and less in {one.answered_less for one in figures.scores}:
-            rest = ": its times are those of the rest" if decision == "undecided" else ""
-            reasons.append(f"less of what is scored was answered in {less} than in {other}{rest}")
-    for one in figures.response_scores:
-        driver = _driver(one, figures)
-        if math.isinf(one.difference.ratio):
-            reasons.append(f"the response score{driver} is {_share_words(one)}")
-        elif one.difference.low is not None and one.difference.low > limit and not slower:
-            interval = interval_words(one)
-            reasons.append(f"the interval of the response score's ratio{driver}, {interval}, lies above {limit:g}")
-    return [*reasons, *missed_more(figures)]
+    return [
+        f"The runs did not take turns, and successive runs may be alike: intervals are {figures.stretch:.2g} times as"
+        " wide."
+    ]
 
 
 def interval_words(one: ComparedFigure) -> str:

@@ -26,6 +26,8 @@ AS_DESCRIBED_ELSEWHERE = (
     "cells[].levels",
     "comparisons[].scores",
     "comparisons[].response_scores",
+    "comparisons[].further",
+    "comparisons[].decisions",
     "terms",
     "runs[].before",
     "runs[].after",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def write_run(
     hour: int = 8,
     facts: Mapping[str, Any] | None = None,
     tasks: list[dict[str, Any]] | None = None,
+    mails: Iterable[Mapping[str, Any]] = (),
     **header: Any,
 ) -> Path:
     """A run directory in which each READ and each SEND took the same time; the run has the directory's name."""
@@ -35,7 +36,7 @@ def write_run(
         tasks = [done("READ", 1000 * at, read_ms) for at in range(1, 6)]
         tasks += [done("SEND", 1000 * at, send_ms) for at in range(1, 4) if send_ms is not None]
     own = {"run": name, "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00"}
-    write_sample(place / name / "logs" / "c1.0.tlog", tasks, header=HEADER | own | header, facts=facts)
+    write_sample(place / name / "logs" / "c1.0.tlog", tasks, mails, header=HEADER | own | header, facts=facts)
     return place / name
 
 

@@ -1,0 +1,47 @@
+"""The order in which two sets of runs were made: successive runs are alike, so it matters who takes turns with whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+CORRELATIONS = (0.3, 0.6, 0.9)
+"""The correlations of successive runs for which errors hold, besides 0. Those of runs `n` apart are their powers."""
+
+
+def stretch(began: Sequence[Sequence[str | None]]) -> float:
+    """Return the factor by which Welch's test underestimates its standard error, at least 1.
+
+    `began` has the start times of each set, as ISO 8601. Equal and unknown times count as not taking turns. The result
+    is 1 for sets that take turns.
+    """
+    starts = [start or "" for side in began for start in side]
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+    return _stretch(tuple(at < len(began[0]) for at in order))
+
+
+@lru_cache
+def _stretch(is_base: tuple[bool, ...]) -> float:
+    """Return the largest ratio of the true error to the expected estimate, over all correlations."""
+    base = np.array(is_base)
+    sides = [np.flatnonzero(base), np.flatnonzero(~base)]
+    if min(map(len, sides)) < 2:
+        return 1.0
+    places = np.arange(len(base))
+    weights = np.where(base, -1 / len(sides[0]), 1 / len(sides[1]))
+    worst = 1.0
+    for correlation in CORRELATIONS:
+        alike = correlation ** np.abs(places - places[:, np.newaxis])
+        estimated = sum((1 - alike[np.ix_(side, side)].mean()) / (len(side) - 1) for side in sides)
+        worst = max(worst, float(weights @ alike @ weights / estimated))
+    return math.sqrt(worst)
+
+
+def stretched(p: float, factor: float) -> float:
+    """Return a one-sided p whose normal deviate is smaller by the factor of `stretch`."""
+    normal = NormalDist()
+    return normal.cdf(normal.inv_cdf(p) / factor) if 0 < p < 0.5 else p
