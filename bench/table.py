@@ -29,8 +29,8 @@ def put_into(page: Path, tables: str, begin: str = BEGIN) -> None:
     text = page.read_text()
     if begin not in text or END not in text:
         raise ConfigError(f"{page}: expected the marks of generated tables, found none")
-    before, rest = text.split(begin)
-    page.write_text(f"{before}{begin}\n\n{tables}\n{END}{rest.split(END)[1]}")
+    before, _, rest = text.partition(begin)
+    page.write_text(f"{before}{begin}\n\n{tables}\n{END}{rest.partition(END)[2]}")
 
 
 def is_current(page: Path, tables: str, begin: str = BEGIN) -> bool:

@@ -1,0 +1,140 @@
+"""How often `loadsim compare` is wrong: simulated runs of equal servers, and of ones that are worse by twice the limit.
+
+The spread between runs is normal in logarithms, shared in half by all figures, and correlated from run to run (AR(1)).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.table import put_into, table
+from loadsim.analysis.compare import Decision, Sample
+from loadsim.analysis.compare_decision import Terms, by_criteria, by_shares, by_times, together
+from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE
+from loadsim.analysis.failure_rates import Counts, FailureRates
+from loadsim.analysis.run_order import stretch
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "measurement.md"
+MARK = "<!-- Made by `python -m bench.comparisons --write`; do not edit. -->"
+
+PAIRS = 1_000
+SIZES = (3, 5, 10)
+CORRELATIONS = (0.0, 0.5, 0.9)
+TERMS = ((0.05, 0.03), (0.1, 0.15))
+"""The limits, each with a standard deviation of the logarithms of times."""
+
+TIMES = {SCORE: 50.0, RESPONSE_SCORE: 100.0, DELIVERY: 600.0}
+TASKS, PLANNED, FAILING, FAILING_SPREAD = 9, 500, 0.003, 0.4
+"""The scored tasks, how often each is due in a run, the share that fails, and its logarithm's standard deviation."""
+
+MISSES = 1.96
+"""The deviation from which a run misses a criterion by chance: one in forty."""
+
+FAILURES = "failures"
+WORSE = (*TIMES, FAILURES)
+"""The figures of which one is worse in a server that differs, in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the pairs of a cell of the table share. Runs take turns, or all of base come first."""
+
+    size: int
+    correlation: float
+    in_turns: bool
+    limit: float
+    spread: float
+
+    @property
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The places of the runs of base and of new in the order of time."""
+        places = np.arange(2 * self.size)
+        return (places[::2], places[1::2]) if self.in_turns else (places[: self.size], places[self.size :])
+
+
+def decisions(setting: Setting, worse: bool, pairs: int, seed: int = 31) -> Counter[Decision]:
+    """Return how often each decision is made, of this many pairs."""
+    draw = np.random.default_rng(seed)
+    return Counter(_decision(setting, WORSE[pair % len(WORSE)] if worse else None, draw) for pair in range(pairs))
+
+
+def _decision(setting: Setting, worse: str | None, draw: np.random.Generator) -> Decision:
+    # 1. The deviations of each run: of each time, of the failure rates, and of a criterion.
+    rows = _correlated(draw, len(TIMES) + 3, 2 * setting.size, setting.correlation)
+    deviations = (rows[:-1] + rows[-1]) / np.sqrt(2)
+    base, new = setting.places
+    terms = Terms(setting.limit, 1, stretch([[f"{at:03d}" for at in side] for side in (base, new)]))
+
+    # 2. The figures.
+    samples = []
+    for row, (name, time_ms) in zip(deviations, TIMES.items(), strict=False):
+        times_ms = time_ms * np.exp(setting.spread * row)
+        factor = 1 + 2 * setting.limit if name == worse else 1.0
+        samples.append(Sample(name, times_ms[base].tolist(), (factor * times_ms[new]).tolist()))
+    shares = np.tile(FAILING * np.exp(FAILING_SPREAD * deviations[-2]), (TASKS, 1))
+    if worse == FAILURES:
+        shares[0, new] += 2 * FailureRates([], [Counts(PLANNED, 0)] * setting.size).allowed
+    failed = draw.binomial(PLANNED, np.minimum(shares, 1.0))
+    rates = {
+        str(task): FailureRates(*([Counts(PLANNED, count) for count in of_task[side].tolist()] for side in (base, new)))
+        for task, of_task in enumerate(failed)
+    }
+    missed = {
+        name: [[FAILURES] if deviations[-1, at] > MISSES else [] for at in side]
+        for name, side in ((BASE, base), (NEW, new))
+    }
+    return together([*by_times(samples, {}, terms), *by_shares(rates, terms), by_criteria(missed, samples, terms)])
+
+
+def _correlated(draw: np.random.Generator, rows: int, runs: int, correlation: float) -> NDArray[np.float64]:
+    """Return standard normal rows in which neighbours are correlated."""
+    found: NDArray[Any] = draw.standard_normal((rows, runs))
+    for at in range(1, runs):
+        found[:, at] = correlation * found[:, at - 1] + np.sqrt(1 - correlation**2) * found[:, at]
+    return found
+
+
+def document(pairs: int = PAIRS) -> str:
+    """Return the table: of equal pairs, those that fail and pass; of others, those that pass and fail."""
+    body = []
+    for (limit, spread), in_turns, correlation in product(TERMS, (True, False), CORRELATIONS):
+        row = [
+            f"{limit:.0%}, {spread:.0%}".replace("%", " %"),
+            "in turns" if in_turns else "base first",
+            str(correlation),
+        ]
+        for size in SIZES:
+            setting = Setting(size, correlation, in_turns, limit, spread)
+            both: tuple[Decision, Decision] = ("failed", "passed")
+            for worse, shown in ((False, both), (True, both[::-1])):
+                found = decisions(setting, worse, pairs)
+                row.append(" / ".join(f"{100 * found[each] / pairs:.1f}" for each in shown))
+        body.append(row)
+    head = ["limit, spread", "order", "correlation"]
+    return table([*head, *(f"{size} and {size}, {of}" for size in SIZES for of in ("equal", "worse"))], body)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or write it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.comparisons", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    args = parser.parse_args(arguments)
+    text = document()
+    if args.write:
+        put_into(PAGE, text, MARK)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
