@@ -16,12 +16,13 @@ CORRELATIONS = (0.3, 0.6, 0.9)
 def stretch(began: Sequence[Sequence[str | None]]) -> float:
     """Return the factor by which Welch's test underestimates its standard error, at least 1.
 
-    `began` has the start times of each set, as ISO 8601. Equal and unknown times count as not taking turns. The result
-    is 1 for sets that take turns.
+    `began` has the start times of each set, as ISO 8601. Runs that begin together take turns; unknown times do not. The
+    result is 1 for sets that take turns.
     """
-    starts = [start or "" for side in began for start in side]
-    order = sorted(range(len(starts)), key=starts.__getitem__)
-    return _stretch(tuple(at < len(began[0]) for at in order))
+    starts = [(start, number, side) for side, times in enumerate(began) for number, start in enumerate(times)]
+    if all(start for start, _, _ in starts):
+        starts.sort()
+    return _stretch(tuple(side == 0 for _, _, side in starts))
 
 
 @lru_cache
