@@ -22,7 +22,7 @@ from loadsim.analysis.compare import (
     shares_p,
 )
 from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, Run, Sides, kind_of
-from loadsim.analysis.criteria import Limits, Result, figure
+from loadsim.analysis.criteria import Result, figure
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side
 from loadsim.analysis.run_order import stretched
 
@@ -31,12 +31,6 @@ ONE_SIDED = ALPHA / 3
 
 LEAST_DELIVERY_MS = 100.0
 """Deliveries within this time are alike: users do not perceive a difference, and clocks or lag may cause it."""
-
-CRITERIA = "criteria"
-"""The name of the decision on the runs that miss criteria."""
-
-FAILURES = "failures of "
-"""Begins the name of the decision on the failure rate of a scored task."""
 
 _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 
@@ -128,7 +122,7 @@ def _compared(sample: Sample) -> Sample:
 
 def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, FailureRates]:
     """Return the failure rates of scored tasks, and the shares and counts that have a criterion, by name."""
-    found = {f"{FAILURES}{name}": one for name, one in scored.items()}
+    found = {f"failures of {name}": one for name, one in scored.items()}
     sides = {side: [_counted(run) for run in of_side] for side, of_side in runs.items()}
     for name in dict.fromkeys(name for of_side in sides.values() for of_run in of_side for name in of_run):
         found[name] = FailureRates(
@@ -155,11 +149,7 @@ def _counts(criterion: Result, score: Mapping[str, Any]) -> Counts | None:
     if criterion.figure is None or not of or not math.isfinite(criterion.figure):
         return None
     count = criterion.figure * of if last.endswith("share") else criterion.figure
-    return Counts(of, count if _upper(criterion.limits) else of - count)
-
-
-def _upper(limits: Limits) -> bool:
-    return "max" in limits or "below" in limits
+    return Counts(of, count if criterion.limits.keys() & {"max", "below"} else of - count)
 
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
@@ -168,12 +158,11 @@ def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
     for name, one in rates.items():
         shown = one.interval(ALPHA / terms.looks, terms.stretch)
         surely = one.interval(2 * ONE_SIDED / terms.looks / len(rates), terms.stretch)
-        undecided = Decided(name, "share", "undecided", limit=one.allowed)
+        decided = Decided(name, "share", "undecided", limit=one.allowed)
         if shown and surely:
-            low, high = shown
-            found.append(replace(undecided, decision=decide(low, high, surely[0], one.allowed), low=low, high=high))
-        else:
-            found.append(undecided)
+            decision = decide(*shown, surely[0], one.allowed)
+            decided = replace(decided, decision=decision, low=shown[0], high=shown[1])
+        found.append(decided)
     return found
 
 
@@ -204,13 +193,9 @@ def by_criteria(missed: Missed, times: Sequence[Sample], terms: Terms) -> Decide
     New fails if the larger share of such runs is significant, and passes if it misses no criterion in a larger share.
     Criteria that all runs of base miss tell nothing.
     """
-    infinite = {BASE: [one.base_ms for one in times], NEW: [one.new_ms for one in times]}
     of_runs = {
         side: [
-            {
-                *names,
-                *(one.name for one, of_time in zip(times, infinite[side], strict=True) if math.isinf(of_time[run])),
-            }
+            {*names, *(one.name for one in times if math.isinf((one.base_ms if side == BASE else one.new_ms)[run]))}
             for run, names in enumerate(of_side)
         ]
         for side, of_side in missed.items()
@@ -219,8 +204,8 @@ def by_criteria(missed: Missed, times: Sequence[Sample], terms: Terms) -> Decide
     base, new = (sum(bool(names - always) for names in of_runs[side]) for side in (BASE, NEW))
     p = shares_p((base, new), (len(missed[BASE]), len(missed[NEW])), sides=1)
     if stretched(p, terms.stretch) <= ONE_SIDED / terms.looks:
-        return Decided(CRITERIA, "criteria", "failed")
-    return Decided(CRITERIA, "criteria", "undecided" if missed_more(missed) else "passed")
+        return Decided("criteria", "criteria", "failed")
+    return Decided("criteria", "criteria", "undecided" if missed_more(missed) else "passed")
 
 
 # --- together -----------------------------------------------------------------------------------------------------

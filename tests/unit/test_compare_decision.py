@@ -27,6 +27,8 @@ from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.analysis.run_order import stretch, stretched
 from loadsim.model.criteria import DEFAULT, figures
 from loadsim.model.criteria import SCORED as EACH
+from loadsim.report.compare_report import describe_comparison
+from loadsim.report.compare_words import tone
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
 
@@ -92,6 +94,7 @@ def test_late_mail_fails(tmp_path: Path) -> None:
     (row,) = found.figures.further
     assert (row.change, row.difference.base_ms) == ("slower", RESOLUTION_MS)
     assert row.difference.low and row.difference.low > 1000
+    assert (tone(found), describe_comparison(found).tone) == ("bad", "bad")
 
 
 def test_mail_that_arrives_at_once_is_alike(tmp_path: Path) -> None:
