@@ -30,7 +30,7 @@ MARK = "<!-- Made by `python -m bench.comparisons --write`; do not edit. -->"
 PAIRS = 1_000
 SIZES = (3, 5, 10)
 CORRELATIONS = (0.0, 0.5, 0.9)
-TERMS = ((0.05, 0.03), (0.1, 0.15))
+TERMS = ((0.05, 0.03), (0.1, 0.03), (0.1, 0.15))
 """The limits, each with a standard deviation of the logarithms of times."""
 
 TIMES = {SCORE: 50.0, RESPONSE_SCORE: 100.0, DELIVERY: 600.0}
@@ -104,24 +104,22 @@ def _correlated(draw: np.random.Generator, rows: int, runs: int, correlation: fl
     return found
 
 
-def document(pairs: int = PAIRS) -> str:
-    """Return the table: of equal pairs, those that fail and pass; of others, those that pass and fail."""
-    body = []
-    for (limit, spread), in_turns, correlation in product(TERMS, (True, False), CORRELATIONS):
-        row = [
-            f"{limit:.0%}, {spread:.0%}".replace("%", " %"),
-            "in turns" if in_turns else "base first",
-            str(correlation),
-        ]
-        for size in SIZES:
-            setting = Setting(size, correlation, in_turns, limit, spread)
-            both: tuple[Decision, Decision] = ("failed", "passed")
-            for worse, shown in ((False, both), (True, both[::-1])):
-                found = decisions(setting, worse, pairs)
-                row.append(" / ".join(f"{100 * found[each] / pairs:.1f}" for each in shown))
-        body.append(row)
-    head = ["limit, spread", "order", "correlation"]
-    return table([*head, *(f"{size} and {size}, {of}" for size in SIZES for of in ("equal", "worse"))], body)
+def row(terms: tuple[float, float], in_turns: bool, correlation: float) -> list[str]:
+    """Return a row of the table: of equal pairs, those that fail and pass; of others, those that pass and fail."""
+    limit, spread = terms
+    cells = [f"{100 * limit:g} %", f"{100 * spread:g} %", "in turns" if in_turns else "base first", str(correlation)]
+    both: tuple[Decision, Decision] = ("failed", "passed")
+    for size, (worse, shown) in product(SIZES, ((False, both), (True, both[::-1]))):
+        found = decisions(Setting(size, correlation, in_turns, limit, spread), worse, PAIRS)
+        cells.append(" / ".join(f"{100 * found[each] / PAIRS:.1f}" for each in shown))
+    return cells
+
+
+def document() -> str:
+    """Return the table."""
+    head = ["limit", "spread", "order", "correlation"]
+    head += [f"{size} and {size}, {of}" for size in SIZES for of in ("equal", "worse")]
+    return table(head, (row(*each) for each in product(TERMS, (True, False), CORRELATIONS)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
