@@ -15,6 +15,9 @@ HEADER = "X-LoadSim"
 NEW_MAIL = "n"
 """The first letter of the ids of new messages, and of no others."""
 
+ANSWER = "r"
+"""The first letter of the ids of answers."""
+
 INITIAL_RUN = "initial"
 """The run of messages that `initialise` stores; they outlast runs."""
 
@@ -40,7 +43,7 @@ def new_mail_id(sender: int, index: int) -> str:
 
 def answer_id(sender: int, parent: str, kind: str) -> str:
     """Return the id of a reply, reply to all or forward, from sender, parent and kind: 80 bits of BLAKE2b."""
-    return "r" + _short(f"{sender}/{parent}/{kind}")
+    return ANSWER + _short(f"{sender}/{parent}/{kind}")
 
 
 def initial_id(user: int, folder: str, index: int) -> str:

@@ -65,7 +65,7 @@ class StoredMail:
         self._place[header.ref] = folder
 
     def leaves(self, headers: Iterable[Header]) -> None:
-        """Note messages that the server is asked to remove: from now on they may be gone, whatever it answers."""
+        """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers:
             place = self._place.pop(header.ref, None)
             if place is not None and header.evidence is not None:

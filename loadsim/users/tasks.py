@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.content.compose import Answered, Attachment
-from loadsim.model.content.templates import KINDS
+from loadsim.model.content.compose import Answered, Attachment, kind_of
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
@@ -111,10 +110,12 @@ async def _show(user: UserMail, header: Header, folder: str) -> Structure:
     """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
     try:
         structure = await user.mailbox.structure(header.ref)
-        kind = KINDS.get(header.evidence.kind) if header.evidence else None
-        if structure.text is None or (kind is not None and kind.attached and not structure.attachments):
+        sent = kind_of(header.evidence) if header.evidence else None
+        if structure.text is None or (sent is not None and sent.attached and not structure.attachments):
             raise MailMissing("message without its parts")
-        await _part(user, header, structure.text)
+        text = await _part(user, header, structure.text)
+        if sent is not None and len(text) < sent.text_bytes:
+            raise MailMissing("FETCH of a truncated text", f"{len(text)} bytes")
     except MailMissing:
         user.record_received("missing", header, folder)
         raise
@@ -122,10 +123,10 @@ async def _show(user: UserMail, header: Header, folder: str) -> Structure:
 
 
 async def _part(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    """Fetch a part. Raises `MailMissing` if it is shorter than its size in the message's structure."""
+    """Fetch a part. Raises `MailMissing` if the server has lost its contents: it is empty and should not be."""
     data = await user.mailbox.part(header.ref, part)
-    if len(data) < part.size_bytes:
-        raise MailMissing("FETCH of a truncated part", f"{len(data)} of {part.size_bytes} bytes")
+    if part.size_bytes and not data:
+        raise MailMissing("FETCH of an empty part")
     return data
 
 

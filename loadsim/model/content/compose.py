@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.content.sized import SizedContents
 from loadsim.model.draws import draw, pick
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
+from loadsim.model.message_tag import ANSWER, HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import Header, Part
 
 SCHEDULE = "schedule"
@@ -66,6 +66,14 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
+
+
+def kind_of(evidence: MessageTag) -> templates.Kind | None:
+    """Return the kind of a message: its text, and whether it has an attachment; None for one of a stated size."""
+    kind = templates.KINDS.get(evidence.kind)
+    if kind is None or not evidence.id.startswith(ANSWER):
+        return kind
+    return templates.Kind(_ANSWER_TEXT_BYTES, kind.attached)
 
 
 class Contents:
