@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ class _Scene(StandaloneControl):
     async def common_start(self) -> int:
         """From then on, the crime has its time."""
         self._start_ns = start_ns = await super().common_start()
-        if self._crime.breaks is not None:
-            asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions, self._crime.breaks)
+        if self._crime.breaks:
+            asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions)
         if self._crime.strikes is not None:
             asyncio.get_running_loop().call_later(BEGIN_S, self._crime.strikes, self.module)
         return start_ns
@@ -83,19 +83,20 @@ class _Scene(StandaloneControl):
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
         """`InMemoryDriver.fault`."""
         task = self.engine.users[user - 1].performing
-        return self._crime.fails(Command(user, task, name, number, self._at_s(self.engine.now_ns())))
+        command = Command(user, task, name, number, self._at_s(self.engine.now_ns()))
+        return self._crime.fails(command) if self._crime.affects(user) else None
 
-    def pace(self, _: int, __: str, at_ns: int, service_s: float) -> float:
+    def pace(self, user: int, _: str, at_ns: int, service_s: float) -> float:
         """`InMemoryDriver.pace`."""
-        return self._crime.takes_s(self._at_s(at_ns), service_s)
+        return self._crime.takes_s(self._at_s(at_ns), service_s) if self._crime.affects(user) else service_s
 
     def _at_s(self, at_ns: int) -> float:
         """The instant, from the common start; -1 before it."""
         return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
 
-    def _break_sessions(self, breaks: Callable[[int], bool]) -> None:
+    def _break_sessions(self) -> None:
         for user, mailbox in self.module.mailboxes.items():
-            if breaks(user):
+            if self._crime.affects(user):
                 mailbox.break_off(ServerLost("connection lost"))
 
 

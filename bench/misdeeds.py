@@ -29,6 +29,9 @@ REFUSED_SHARE = 0.48
 EVERY = 10
 """Of messages and users, the one that a crime is done to."""
 
+UNSERVED = 7
+"""The only user without usable service."""
+
 LATE_S = 60.0
 """Delay of such a message."""
 
@@ -72,16 +75,17 @@ def _as_drawn(_: float, service_s: float) -> float:
 class Crime:
     """One crime. `name` says which, `length_s` for how long, where that makes a difference.
 
-    `fails` says how a command fails, `takes_s` how long one takes that begins at an instant and has a service time.
-    `breaks` says whether a user's session breaks at the crime's begin. `post` delivers what the server has accepted.
-    `strikes` is done once, at the begin. `mailbox_type` makes the mailboxes.
+    `fails` says how a command fails, `takes_s` how long one takes that begins at an instant and has a service time, of
+    the users whom it `affects`. With `breaks`, their sessions break at the crime's begin. `post` delivers what the
+    server has accepted. `strikes` is done once, at the begin. `mailbox_type` makes the mailboxes.
     """
 
     name: str
     length_s: float | None = None
     fails: Callable[[Command], TaskFailed | None] = _never
     takes_s: Callable[[float, float], float] = _as_drawn
-    breaks: Callable[[int], bool] | None = None
+    affects: Callable[[int], bool] = _everybody
+    breaks: bool = False
     post: Callable[[InMemoryDriver], Post] | None = None
     strikes: Callable[[InMemoryDriver], None] | None = None
     mailbox_type: type[InMemoryMailbox] | None = None
@@ -107,7 +111,7 @@ def refused(length_s: float) -> Crime:
         length_s,
         fails=lambda command: ServerLost("connection refused") if during(command.at_s) else None,
         takes_s=lambda at_s, service_s: 0.0 if during(at_s) else service_s,
-        breaks=_everybody,
+        breaks=True,
     )
 
 
@@ -119,7 +123,7 @@ def dropped(length_s: float) -> Crime:
         accepted = command.name == "SMTP CONNECT"  # that of IMAP has no name of its own here
         return ServerLost("connection lost") if during(command.at_s) and not accepted else None
 
-    return Crime(DROPPED, length_s, fails, breaks=_everybody)
+    return Crime(DROPPED, length_s, fails, breaks=True)
 
 
 def silence(length_s: float) -> Crime:
@@ -139,13 +143,7 @@ def _held_back(length_s: float, until_s: float, at_s: float, service_s: float) -
 
 def of_a_tenth(length_s: float) -> Crime:
     """Connections of a tenth of the users are dropped."""
-    whole = dropped(length_s)
-    return replace(
-        whole,
-        name=f"{DROPPED}, of a tenth of the users",
-        fails=lambda command: whole.fails(command) if _a_tenth(command.user) else None,
-        breaks=_a_tenth,
-    )
+    return replace(dropped(length_s), name=f"{DROPPED}, of a tenth of the users", affects=_a_tenth)
 
 
 def of_submission(length_s: float) -> Crime:
@@ -182,8 +180,7 @@ def half_refused(task: str, last: str) -> Crime:
 
 
 def _no_log_on(command: Command) -> TaskFailed | None:
-    chosen = command.name == "IMAP AUTHENTICATE" and _a_tenth(command.user)
-    return ServerRefused("NO AUTHENTICATE") if chosen else None
+    return ServerRefused("NO AUTHENTICATE") if command.name == "IMAP AUTHENTICATE" else None
 
 
 def answers_no(name: str, from_s: float) -> Crime:
@@ -343,7 +340,12 @@ CRIMES: Sequence[Crime] = (
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
     Crime("APPEND without effect", mailbox_type=_Appending),
-    Crime("log-ons refused for a tenth of the users", fails=_no_log_on),
+    Crime("log-ons refused for a tenth of the users", fails=_no_log_on, affects=_a_tenth),
+    Crime(
+        "one user of 40: 20 s more for each command",
+        takes_s=lambda _, service_s: service_s + 20.0,
+        affects=lambda user: user == UNSERVED,
+    ),
     answers_no("NO to everything", -math.inf),
     answers_no("NO to everything in the second half", 120.0),
     Crime(

@@ -244,6 +244,8 @@ class Figures:
     companions: Companions | None
     log_ons: float
     logon_failed_share: float | None
+    unserved_users: float | None
+    unserved_share: float | None
     inbox: InboxFigures | None
     covers: Coverage | None
     tasks: Sequence[TaskFigures]

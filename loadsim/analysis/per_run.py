@@ -16,7 +16,7 @@ SUMMED = frozenset(
         *("refused", "lost", "timeout", "unfinished", "skipped", "times", "count", "processings", "generator_failed"),
         *("offered_per_s", "achieved_per_s", "tasks_per_s", "done_per_s", "messages_per_s", "deliveries_per_s"),
         *("sessions_lost", "sessions_restored", "silent_activities", "clock_steps"),
-        *("lost_users", "users_without_session", "log_ons", "found"),
+        *("lost_users", "unserved_users", "users_without_session", "log_ons", "found"),
         *("log_ons_failed", "failures", "looks", "listed"),  # of companions
         *("accepted", "delivered", "timed", "undelivered", "unwatched", "undelivered_at_end", "duplicates", "early"),
         *("missing", "left_out"),

@@ -49,6 +49,7 @@ from loadsim.analysis.score import (
     command_statistics,
 )
 from loadsim.analysis.throughput import throughput
+from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.day_shape import factor_of_window
@@ -202,6 +203,8 @@ def summarise(
     figures = judged.figures
     if (percent, method) != (SCORED_PERCENT, MERGED):
         figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], figures_by_run)
+        users, share = judged.figures.unserved_users, judged.figures.unserved_share
+        figures = replace(figures, unserved_users=users, unserved_share=share)
     if commands:
         figures = replace(figures, commands=mean(command_statistics(log, window_s), len(log.runs)))
     if by is not None:
@@ -232,11 +235,14 @@ def _judged(
     `figures_by_run` is empty for one run. A slice (`part`) is not judged by criteria.
     """
     facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
+    if isinstance(criteria, Path):
+        criteria = criteria_of(criteria, to_json(figures))
+    wanted = header_criteria(log.header) if criteria is None else criteria
+    if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
+        facts = replace(facts, unserved=found)
+        figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
     figures = per_run(figures, figures_by_run)
     score = to_json(figures)
-    if isinstance(criteria, Path):
-        criteria = criteria_of(criteria, score)
-    wanted = header_criteria(log.header) if criteria is None else criteria
     results = () if part else with_probe_reasons(judge_each(wanted, score), log, figures.probes, window_s)
     return _Judged(facts, figures, results)
 
@@ -332,6 +338,8 @@ def _figures(
         companions=facts.companions,
         log_ons=facts.log_ons.planned,
         logon_failed_share=facts.log_ons.failed_share,
+        unserved_users=None,  # criteria decide who is: see `_judged`
+        unserved_share=None,
         inbox=only.inbox if only else None,
         covers=only.covers if only else None,
         tasks=only.tasks if only else (),

@@ -27,6 +27,7 @@ from loadsim.analysis.generator_limits import (
 )
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
+from loadsim.analysis.unserved import Unserved
 from loadsim.model import records
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
@@ -108,8 +109,8 @@ class Facts:
     `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
     score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
     None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan. `late_busy_p95_ms` is
-    the 95th percentile of the lateness of users who still waited for the server. `compression` is the number of seconds
-    of the users' day in a second of the run.
+    the 95th percentile of the lateness of users who still waited for the server. `unserved` is None in a closed
+    loop, and without a scored task. `compression` is the number of seconds of the users' day in a second of the run.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -140,6 +141,7 @@ class Facts:
     own_faults: Sequence[str] = ()
     late_busy_p95_ms: float | None = None
     compression: float = 1.0
+    unserved: Unserved | None = None
 
     @property
     def log_ons(self) -> LogOns:
@@ -253,7 +255,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         defects=(*invalid, *degraded),
         missed=missed,
         missed_runs=missed_runs,
-        warnings=(*_sessions(facts), *_unlike_others(facts), *warnings, *facts.unsteady),
+        warnings=(*_unserved(facts), *_sessions(facts), *_unlike_others(facts), *warnings, *facts.unsteady),
         advice=tuple(ways),
         causes=tuple(cause for cause in CAUSES if cause in causes),
     )
@@ -478,6 +480,18 @@ def _companions_down(facts: Facts, least: float) -> list[str]:
         return []
     return [
         f"companions, the users' further mail programs, were not served for {_percent(found.down_share)} of the run"
+    ]
+
+
+def _unserved(facts: Facts) -> list[str]:
+    """Return a warning that names users without usable service."""
+    found = facts.unserved
+    if found is None or not found.users:
+        return []
+    more = f" and {found.users - len(found.first):,} more" if found.users > len(found.first) else ""
+    return [
+        f"{found.users:,} of {found.judged:,} users had no usable service, as too many of their scored tasks failed or"
+        f" were later than the criteria allow: user {', '.join(found.first)}{more}"
     ]
 
 

@@ -52,7 +52,7 @@ def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
 SCORES = ("score_ms", "response_score_ms")
 """Figures that each protocol has, and that a closed loop lacks."""
 
-OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
+OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
 """The last parts of the names of default criteria that compare with the plan, which a closed loop has not."""
 
 SCORED = "tasks.scored."
@@ -65,6 +65,7 @@ DEFAULT: Criteria = {
     "done_share": Bound(min=0.98),
     "down_share": Bound(max=0.01),
     "logon_failed_share": Bound(max=0.01),
+    "unserved_share": Bound(max=0.01),
     "delivery.undelivered_at_end": Bound(max=0),
     "delivery.duplicates": Bound(max=0),
     "delivery.missing": Bound(max=0),
@@ -196,10 +197,10 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
         **dict.fromkeys(SCORES, _MS),
         **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
         **_DONE,
-        **({"done_share": _SHARE} if stress else {"offered_per_s": _PER_S, **_DUE}),
+        **({"done_share": _SHARE} if stress else {"offered_per_s": _PER_S, "unserved_users": _COUNT, **_DUE}),
         **dict.fromkeys(("sessions_lost", "sessions_restored", "lost_users", "users_without_session"), _COUNT),
         "log_ons": _COUNT,
-        **dict.fromkeys(("down_share", "logon_failed_share"), _SHARE),
+        **dict.fromkeys(("down_share", "logon_failed_share", "unserved_share"), _SHARE),
         "tasks": {
             **{task: of_task(task) for task in tasks},
             "scored": {**of_task("READ"), "done_share": _SHARE, "response_p95_ms": _MS},

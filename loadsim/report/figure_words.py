@@ -14,6 +14,8 @@ NAMES: Mapping[str, str] = {
     "attempted_share": "share of the tasks that were begun",
     "down_share": "users' time without a session",
     "logon_failed_share": "failed log-ons",
+    "unserved_share": "users without usable service",
+    "unserved_users": "number of users without usable service",
     "load.share": "load made of the load planned",
     "log_ons": "log-ons",
     "sessions_lost": "sessions that broke",

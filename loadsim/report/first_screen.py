@@ -170,6 +170,7 @@ def few_hits(run: RecordedRun) -> str:
 
 LOOK_FOR = {
     r"delivery\.|inbox\.": "late or missing mail in Delivery of mail",
+    r"unserved": "the users without usable service in the warnings",
     r"failed|sessions|lost|down_share": "the failures in Errors",
     r"_share|_per_s|load\.": "the tasks that were not done in Throughput",
     r"_ms$": "the slow tasks in the table of the score and their commands below",

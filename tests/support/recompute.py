@@ -104,6 +104,39 @@ def weighted(tasks: Iterable[Figures], figure: str) -> float | None:
     return sum(weight * time for weight, time in parts) / sum(weight for weight, _ in parts) if parts else None
 
 
+def unserved_figures(rows: Iterable[Row], criteria: Mapping[str, Any], begin_us: int, end_us: int) -> Figures:
+    """Return the users whose scored tasks, which these are, came late or failed beyond chance."""
+
+    def most(limits: Mapping[str, float] | None) -> float:
+        return min((limits[name] for name in ("max", "below") if name in (limits or {})), default=INF)
+
+    def beyond(parts: Sequence[Sequence[bool]], allowed: float) -> bool:
+        share = sum(sum(bad) / len(bad) for bad in parts) / len(parts)
+        if allowed >= 1 or share <= allowed:
+            return False
+        both = ((share, allowed), (1 - share, 1 - allowed))
+        unlikely = sum(each * math.log(each / limit) if limit else INF for each, limit in both if each)
+        return len(parts) * unlikely >= math.log(1000)
+
+    def late(row: Row) -> bool:
+        scored = criteria.get("tasks.scored.response_p95_ms")
+        limit_ms = most(criteria.get(f"tasks.{row['task']}.response_p95_ms", scored))
+        return (us_of_ms(row["response_ms"]) if row["outcome"] == "ok" else INF) > 1000 * limit_ms
+
+    by_user: defaultdict[str, defaultdict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["outcome"] != OWN_FAULT:
+            by_user[row["user"]][(us(row["scheduled_s"]) - begin_us) * 60 // (end_us - begin_us)].append(row)
+    judged = [[*own.values()] for own in by_user.values() if len(own) >= 3]
+    bad = [
+        own
+        for own in judged
+        if beyond([[late(row) for row in part] for part in own], 0.05)
+        or beyond([[row["outcome"] in FAILED for row in part] for part in own], most(criteria.get("failed_share")))
+    ]
+    return {"unserved_users": len(bad), "unserved_share": len(bad) / len(judged) if judged else 0}
+
+
 def score_figures(tasks: Mapping[str, Figures], weights: Mapping[str, float]) -> Figures:
     """Return both scores and what they cover."""
     weighty = [name for name, weight in weights.items() if weight]
@@ -454,6 +487,9 @@ def recompute(run: Exports) -> Figures:
         **score,
         **counts,
         **session_figures(run.tasks, users, begin_us, end_us, round(duration_of(own) * 1e6)),
+        **unserved_figures(
+            (row for row in counted if weights.get(row["task"], 0)), scenario["criteria"], begin_us, end_us
+        ),
         "runs": 1,
         "users": users,
         "clients": len({row["client"] for row in run.tasks}),

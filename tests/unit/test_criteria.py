@@ -498,6 +498,7 @@ def test_several_client_modules_are_each_asked() -> None:
                 "done_share": (0.98, False),
                 "down_share": (0.01, True),
                 "logon_failed_share": (0.01, False),  # nobody logged on
+                "unserved_share": (0.01, True),
                 "delivery.undelivered_at_end": (0, False),
                 "delivery.duplicates": (0, True),
                 "delivery.missing": (0, True),
@@ -574,7 +575,7 @@ def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> N
             for module, task in each
             for last in ("response_p95_ms", "failed_share", "done_share")
         },
-        **dict.fromkeys(("failed_share", "done_share", "down_share", "logon_failed_share"), True),
+        **dict.fromkeys(("failed_share", "done_share", "down_share", "logon_failed_share", "unserved_share"), True),
         **{"delivery.undelivered_at_end": True, "delivery.duplicates": True, "delivery.p95_ms": False},
         "delivery.missing": True,
     }

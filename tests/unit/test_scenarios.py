@@ -80,6 +80,7 @@ def test_quickstart() -> None:
         "score_ms": {"max": 10000},
         "response_score_ms": {"max": 30000},
         **{name: {"max": 0.05} for name in ("failed_share", "down_share", "logon_failed_share")},
+        "unserved_share": {"max": 0.2},
         "done_share": {"min": 0.8},
         "delivery.undelivered_at_end": {"max": 0},
         "delivery.duplicates": {"max": 0},
@@ -102,7 +103,7 @@ def test_medium_is_the_published_procedure() -> None:
     assert documents(scenario.criteria) == {
         "score_ms": {"below": 1000},
         "response_score_ms": {"below": 5000},
-        **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share")},
+        **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share", "unserved_share")},
         "done_share": {"min": 0.98},
         "delivery.undelivered_at_end": {"max": 0},
         "delivery.duplicates": {"max": 0},

@@ -1,0 +1,141 @@
+"""Users without usable service: in more of the window than the criteria allow, their own tasks failed or were late.
+
+The tasks of a user come in bursts, so each sixtieth of the window counts once, with its share of bad tasks. The mean of
+`n` independent shares, each expected to be at most `p`, is `x` or more with a probability of at most exp(-n KL(x, p)):
+theorem 1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leibler divergence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.criteria import Limits
+from loadsim.model.criteria import SCORED
+from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
+from loadsim.model.terms import WITHOUT_WINDOW, Window
+from loadsim.timinglog.merge import in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import OUTCOME
+
+PARTS = 60
+"""The parts of the window. A longer stall is within few of them."""
+
+LEAST_PARTS = 3
+"""Users with scored tasks in fewer parts of the window are not judged."""
+
+LATE_SHARE = 0.05
+"""The share of tasks that may exceed the limit of a 95th percentile."""
+
+CHANCE = 0.001
+"""The most users, as a share, whose tasks are as bad by chance if the server just keeps the limits for each."""
+
+MOST_NAMED = 5
+
+_P95 = "response_p95_ms"
+_IS_FAILURE = np.isin(OUTCOMES, FAILURES)
+_SPARE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """`users` of the `judged` users had no usable service; `first` has the numbers of some, with the run of several."""
+
+    users: int
+    judged: int
+    first: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        return self.users / self.judged if self.judged else 0.0
+
+
+def unserved(
+    log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
+) -> Unserved | None:
+    """Count the users without usable service by their scored tasks in the window; None if no such task was due.
+
+    A task is late if its response time exceeds the limit of its 95th percentile in `criteria`; without a hit, it is
+    infinite. The tasks of a user that fail have the limit of `failed_share`. Tasks in which the generator failed do not
+    count.
+    """
+    is_scored = np.array([weights.get(name, 0) > 0 and name not in WITHOUT_WINDOW for name in log.strings])
+    begin_us, length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
+
+    def limit_us(pair: int) -> float:
+        protocol, task = (log.strings[number] for number in divmod(pair, 1 << 16))
+        names = (f"by_protocol.{protocol}.tasks.{task}.{_P95}", f"tasks.{task}.{_P95}", f"{SCORED}{_P95}")
+        return 1000 * _most(next((criteria[name] for name in names if name in criteria), None))
+
+    # 1. Count the tasks by run, user, part of the window, and two bits for a late and a failed one.
+    tally = _Tally()
+    for piece in log.pieces("tasks"):
+        counted = is_scored[piece["task"]] & in_window(piece["scheduled_us"], window_s)
+        tasks = piece.kept(counted & (piece["outcome"] != OUTCOME[GENERATOR]))
+        pairs, which = np.unique(tasks["protocol"].astype(np.int64) << 16 | tasks["task"], return_inverse=True)
+        limits_us = np.array([limit_us(pair) for pair in pairs.tolist()])[which]
+        outcome, took_us = tasks["outcome"], tasks["ended_us"] - tasks["scheduled_us"]
+        is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > limits_us
+        part = (tasks["scheduled_us"] - begin_us) * PARTS // length_us
+        user = tasks["run"].astype(np.int64) << 32 | tasks["user"]
+        tally.add((user << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome])
+    kinds, counts = tally.sums()
+    if not len(kinds):
+        return None
+
+    # 2. Judge each user by the shares of late and failed tasks in each part.
+    parts, planned = _summed(kinds >> 2, counts)
+    late, failed = (_summed(kinds >> 2, counts * (kinds >> bit & 1))[1] / planned for bit in (1, 0))
+    users, active = _summed(parts >> 6, np.ones(len(parts)))
+    late, failed = (_summed(parts >> 6, each)[1] / active for each in (late, failed))
+    judged = active >= LEAST_PARTS
+    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, _most(criteria.get("failed_share")))
+    found = users[judged & bad].tolist()
+    several = len(log.runs) > 1
+    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
+    return Unserved(len(found), int(np.count_nonzero(judged)), tuple(first[:MOST_NAMED]))
+
+
+def _most(limits: Limits | None) -> float:
+    return min((most for limit, most in (limits or {}).items() if limit != "min"), default=math.inf)
+
+
+class _Tally:
+    """Counts of keys, which are summed from time to time."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts, self._added = [np.zeros(0, np.int64)], [np.zeros(0)], 0
+
+    def add(self, keys: NDArray[np.int64]) -> None:
+        self._keys.append(keys)
+        self._counts.append(np.ones(len(keys)))
+        self._added += len(keys)
+        if self._added > len(self._keys[0]) + _SPARE:
+            self.sums()
+
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        keys, counts = _summed(np.concatenate(self._keys), np.concatenate(self._counts))
+        self._keys, self._counts, self._added = [keys], [counts], 0
+        return keys, counts
+
+
+def _summed(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return each key once, sorted, and the sum of its counts."""
+    distinct, which = np.unique(keys, return_inverse=True)
+    return distinct, np.asarray(np.bincount(which, counts, len(distinct)), np.float64)
+
+
+def _beyond(share: NDArray[np.float64], parts: NDArray[np.float64], allowed: float) -> NDArray[np.bool_]:
+    """Return which mean shares of bad tasks are above the allowed one with a probability of at most `CHANCE`."""
+    if allowed >= 1:
+        return np.zeros(len(share), np.bool_)
+    with np.errstate(divide="ignore", invalid="ignore"):  # the limit of x log(x) at 0 is 0
+        divergence = sum(
+            np.where(each > 0, each * np.log(each / of_limit), 0.0)
+            for each, of_limit in ((share, np.float64(allowed)), (1 - share, np.float64(1 - allowed)))
+        )
+    return np.asarray((share > allowed) & (parts * divergence >= -math.log(CHANCE)))

@@ -1,0 +1,128 @@
+"""Users without usable service: judged by their own tasks, beyond chance, in one run and in several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timing_samples import LOGGED_ON, done, sample_log, skipped
+
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.unserved import PARTS
+from loadsim.timinglog.reader import TimingLog
+
+PART_MS = 100_000 / PARTS
+"""A part of the window."""
+
+ON = {"unserved_share": {"max": 0.01}, "tasks.scored.response_p95_ms": {"below": 5000}, "failed_share": {"max": 0.01}}
+
+
+def reads(user: int, good: int, **bad: int) -> list[dict[str, Any]]:
+    """READs of a user in as many parts of the window: of 10 ms, `late` by a minute, or of these outcomes."""
+    records = [done("READ", PART_MS * (number + 0.5), 10, user=user) for number in range(good)]
+    for outcome, count in bad.items():
+        for number in range(count):
+            due_ms = PART_MS * (good + number + 0.5)
+            if outcome == "skipped":
+                records.append(skipped("READ", due_ms, user=user))
+            else:
+                own = {"late_ms": 59_000} if outcome == "late" else {"outcome": outcome, "error": "NO"}
+                records.append(done("READ", due_ms, 10, user=user, **own))
+    return records
+
+
+def log_of(path: Path, *users: list[dict[str, Any]], **header: Any) -> TimingLog:
+    count = {"users": len(users), "engine_users": len(users)}
+    about = {"criteria": ON, "limits": {"hits": 1, "done": 0, "load": 0}} | count
+    return sample_log(path, [LOGGED_ON, *(task for user in users for task in user)], header=about | header)
+
+
+def result(summary: Summary) -> tuple[float | None, bool]:
+    """Return the criterion's figure, and if it is met."""
+    return next((one.figure, one.passed) for one in summary.criteria if one.name == "unserved_share")
+
+
+def test_three_of_a_hundred_users_without_service_are_named(tmp_path: Path) -> None:
+    """Each of their commands takes 59 s more, which no percentile over all users shows."""
+    users = [reads(user, 0, late=10) if user in (7, 31, 90) else reads(user, 10) for user in range(1, 101)]
+    summary = summarise([log_of(tmp_path / "a.tlog", *users)])
+    assert [one.name for one in summary.criteria if not one.passed] == ["unserved_share"]
+    assert (result(summary), summary.exit_status) == ((0.03, False), 1)
+    assert summary.figures.unserved_users == 3
+    (named,) = [line for line in summary.verdict.warnings if "usable service" in line]
+    assert named.startswith("3 of 100 users") and named.endswith("user 7, 31, 90")
+
+
+@pytest.mark.parametrize(
+    ("bad", "users", "share"),
+    [
+        ({"late": 10}, 100, 0.01),  # as allowed
+        ({"late": 10}, 30, 1 / 30),  # a share of 1 % of 30 users is none
+        ({"skipped": 10}, 30, 1 / 30),
+        ({"timeout": 10}, 30, 1 / 30),
+        ({"generator": 10}, 30, 0),  # loadsim's own fault
+    ],
+)
+def test_one_user_without_service(tmp_path: Path, bad: dict[str, int], users: int, share: float) -> None:
+    everybody = [reads(user, 0, **bad) if user == 1 else reads(user, 10) for user in range(1, users + 1)]
+    assert result(summarise([log_of(tmp_path / "a.tlog", *everybody)])) == (share, share <= 0.01)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "counts"),
+    [
+        (4, {"late": 1}, False),  # one slow task proves nothing
+        (2, {"late": 3}, False),
+        (1, {"late": 4}, True),
+        (0, {"late": 2}, False),  # too few to be judged
+        (0, {"late": 3}, True),
+        (6, {"late": 4}, False),
+        (5, {"late": 5}, True),
+        (49, {"late": 11}, False),
+        (48, {"late": 12}, True),
+        (18, {"refused": 2}, False),
+        (16, {"refused": 4}, True),  # a failure is less likely than a late task
+        (16, {"late": 4}, False),
+    ],
+)
+def test_a_user_counts_beyond_chance(tmp_path: Path, good: int, bad: dict[str, int], counts: bool) -> None:
+    """By Chernoff's bound, at a probability of one in a thousand."""
+    summary = summarise([log_of(tmp_path / "a.tlog", reads(1, good, **bad), reads(2, 20))])
+    assert summary.figures.unserved_users == counts
+
+
+def test_a_burst_counts_once(tmp_path: Path) -> None:
+    """A stall in the middle of twelve tasks that were due together, of twenty."""
+    burst = [done("READ", 20 * PART_MS + number, 10, late_ms=9000) for number in range(12)]
+    assert summarise([log_of(tmp_path / "a.tlog", [*reads(1, 8), *burst])]).figures.unserved_users == 0
+
+
+@pytest.mark.parametrize(
+    ("criteria", "counts"),
+    [
+        ({"tasks.READ.response_p95_ms": {"max": 60_000}}, False),  # a task's own limit goes before that of all
+        ({"by_protocol.imap.tasks.READ.response_p95_ms": None}, False),
+        ({"tasks.scored.response_p95_ms": {"below": 59_000}}, True),
+        ({"tasks.scored.response_p95_ms": None}, False),
+    ],
+)
+def test_the_limit_is_that_of_the_criteria(tmp_path: Path, criteria: dict[str, Any], counts: bool) -> None:
+    log = log_of(tmp_path / "a.tlog", reads(1, 0, late=10), criteria=ON | criteria)
+    assert summarise([log]).figures.unserved_users == counts
+
+
+def test_users_of_several_runs_and_engines(tmp_path: Path) -> None:
+    """A user of two runs is two; the records of one may be in any order and number of logs."""
+    logs = [
+        log_of(tmp_path / f"{run}.tlog", reads(1, 0, late=5), reads(2, 5), run=run, plan_digest="p")
+        for run in ("a", "b")
+    ]
+    summary = summarise(logs, rebase=True)
+    assert (summary.figures.unserved_users, summary.figures.unserved_share) == (1, 0.5)
+    assert any(line.endswith("user 1 of run a, 1 of run b") for line in summary.verdict.warnings)
+
+
+def test_nobody_is_judged_without_tasks(tmp_path: Path) -> None:
+    few, none = (summarise([log_of(tmp_path / f"{n}.tlog", reads(1, n))]).figures.unserved_share for n in (2, 0))
+    assert (few, none) == (0, None)
