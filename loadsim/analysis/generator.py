@@ -69,8 +69,8 @@ class MachineHealth:
 
     Shares are of all its cores; `engines_share` is that of its engines. Segments are those of TCP. `server_here`:
     the server under test runs on it. `shares_cpus`: the server runs on cores of the generator. `pinned`: they were
-    kept on separate cores. `generator_cores` is the most cores that engines may have. `unobserved_s` has
-    begin and end of each gap between its samples while its engines took theirs.
+    kept on separate cores. `generator_cores` is the most cores that engines may have. `unobserved_s` has begin and end
+    of each gap between its samples while its engines took theirs; without its log, that is the whole time.
     """
 
     name: str
@@ -110,33 +110,32 @@ def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]
 
 
 def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
-    """Return the health of every observed machine, in the order of names."""
+    """Return the health of every machine with a log, or with engines that took samples, in the order of names.
+
+    A whole log without any sample is of a system that does not show them; such a machine has no gaps.
+    """
     samples = _samples(log, window_s)
-    return tuple(
-        _machine_health(
-            _machine(log, source),
-            source,
-            samples[_maker(source)],
-            [samples[_maker(engine)] for engine in log.sources if _on(engine, source)],
-            window_s,
-        )
-        for source in log.sources
-        if source.observes
-    )
-
-
-def _on(engine: Source, machine: Source) -> bool:
-    return engine.simulates and (engine.run, engine.client) == (machine.run, machine.client)
+    logs = {(source.run, source.client): source for source in log.sources if source.observes}
+    engines: dict[tuple[str, str], list[Source]] = {key: [] for key in logs}
+    for source in log.sources:
+        if source.simulates:
+            engines.setdefault((source.run, source.client), []).append(source)
+    found = {}
+    for key, own in sorted(engines.items()):
+        machine = logs.get(key)
+        blind = machine is not None and machine.ended and _maker(machine) not in samples
+        of_machine = samples[_maker(machine)] if machine else []
+        by_engine = [] if blind else [samples[_maker(engine)] for engine in own]
+        name, facts = _machine(log, machine or own[0]), machine.facts if machine else {}
+        found[key] = _machine_health(name, facts, of_machine, by_engine, window_s)
+    return tuple(one for key, one in found.items() if key in logs or one.unobserved_s)
 
 
 def _gaps(
     samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: Window
 ) -> tuple[tuple[float, float], ...]:
-    """Return the times in the window without a sample of a machine, while its engines took theirs.
-
-    A machine that was never observed has no gaps.
-    """
-    if not samples or not of_engines:
+    """Return the times in the window without a sample of a machine, while its engines took theirs."""
+    if not of_engines:
         return ()
     begin_s = max(window_s.begin_s, min(one.begin_s for one in of_engines))
     end_s = min(window_s.end_s, max(one.end_s for one in of_engines))
@@ -168,7 +167,7 @@ class _Sample:
 
 def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], list[_Sample]]:
     """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
-    samples = defaultdict(list)
+    samples: defaultdict[tuple[str, ...], list[_Sample]] = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
     whose = _maker(log.sources[0])
     for found in log.health:
@@ -178,8 +177,9 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
         maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
         sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
         last_s[maker] = at_s
+        own = samples[maker]  # a key also for a maker without a sample in the window
         if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
-            samples[maker].append(sample)
+            own.append(sample)
     return samples
 
 
@@ -215,7 +215,7 @@ def _engine_health(
 
 def _machine_health(
     name: str,
-    source: Source,
+    facts: Mapping[str, Any],
     all_samples: Sequence[_Sample],
     by_engine: Sequence[Sequence[_Sample]],
     window_s: Window,
@@ -237,10 +237,10 @@ def _machine_health(
         memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
         segments_sent=sum(sample["segments_sent"] for sample in samples),
         segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
-        server_here=source.facts.get("server_here"),
-        shares_cpus=source.facts.get("shares_cpus"),
-        pinned=bool(source.facts.get("pinned")),
-        generator_cores=max(cores // 2, 1) if cores and source.facts.get("pinned") else cores,
+        server_here=facts.get("server_here"),
+        shares_cpus=facts.get("shares_cpus"),
+        pinned=bool(facts.get("pinned")),
+        generator_cores=max(cores // 2, 1) if cores and facts.get("pinned") else cores,
         unobserved_s=_gaps(all_samples, [one for each in by_engine for one in each], window_s),
     )
 

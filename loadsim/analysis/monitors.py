@@ -14,7 +14,7 @@ from loadsim.analysis.generator import UNOBSERVED_S
 from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.terms import Window
-from loadsim.timinglog.monitors import BOOT_ID, COLLECTION
+from loadsim.timinglog.monitors import BOOT_ID, COLLECTION, MONITORS
 from loadsim.timinglog.reader import MONITOR, Source, TimingLog
 
 FAR_APART_MS = 1000.0
@@ -81,11 +81,11 @@ def monitor_warnings(log: TimingLog, window_s: Window) -> list[str]:
     """Return what is missing in the files of monitors: no verdict depends on it, but a criterion may."""
     places = monitor_places(log)
     found = {place.name for place in places}
-    missing = [name for name in expected_monitors(header_criteria(log.header)) if name not in found]
+    expected = {*expected_monitors(header_criteria(log.header)), *log.header.get(MONITORS, ())}
     return [
         *(
-            f"monitor {name}: expected its file among those of the run (RUN/logs), as a criterion names it, found none"
-            for name in missing
+            f"monitor {name}: expected its file among those of the run (RUN/logs), as the scenario names it, found none"
+            for name in sorted(expected - found)
         ),
         *(f"monitor {place.name}: {text}" for place in _together(places) for text in _missing(place, window_s)),
     ]

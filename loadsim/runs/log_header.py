@@ -82,6 +82,7 @@ def run_header(
         "submission": scenario.submission,
         **({"programs": scenario.programs} if scenario.programs else {}),
         **({"log_on": scenario.log_on} if scenario.log_on else {}),
+        **({"monitors": sorted(scenario.monitors)} if scenario.monitors else {}),
         **({"plugins": plugins} if (plugins := scenario.plugins) else {}),
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),

@@ -261,6 +261,7 @@ _HEADER: Mapping[str, Check] = {
     "damages": _TEXTS,
     "in_the_clear": or_none(_TEXTS),
     "mixed": _TEXTS,
+    "monitors": _TEXTS,
 }
 
 HEADER = having({"epoch_ns": _INSTANT}, _HEADER)

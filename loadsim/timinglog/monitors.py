@@ -24,6 +24,9 @@ from loadsim.timinglog.records import MAKERS
 BOOT_ID = "boot_id"
 """Fact of a machine: the kernel's random number of this boot."""
 
+MONITORS = "monitors"
+"""Header key of a run: the names of the monitors whose files it collects."""
+
 WALL_CLOCK, WALL_CLOCK_ERROR = "wall_clock_ns", "wall_clock_error_ns"
 """Keys of a sample, and the latter a fact of a machine: its time of day (nanoseconds since 1970), and the error that
 the kernel states for it, if a time service disciplines it."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from timing_samples import ms
+from timing_samples import ENDED, EPOCH_NS, HEADER, ms
+
+from loadsim.timinglog.writer import TimingLogWriter
 
 CALM = [100] * 100
 """The lags of a good second, in microseconds."""
@@ -25,3 +28,11 @@ def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[s
         "gc_max_ms": 2.0,
     }
     return basic | figures
+
+
+def write_blind_machine(path: Path, header: Mapping[str, Any]) -> Path:
+    """The whole log of the engines' machine, whose system shows nothing of itself."""
+    writer = TimingLogWriter(path, HEADER | dict(header) | {"engine": "machine", "engine_users": 0}, EPOCH_NS)
+    writer.facts(ENDED)
+    writer.close()
+    return path

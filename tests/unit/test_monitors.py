@@ -207,10 +207,18 @@ def test_a_figure_may_be_a_criterion(tmp_path: Path) -> None:
     assert (was.figure, was.passed) == (None, False)
     assert (found.figure, found.passed) == (39.25, True)
     assert before.verdict.warnings == (
-        "monitor mx1: expected its file among those of the run (RUN/logs), as a criterion names it, found none",
+        "monitor mx1: expected its file among those of the run (RUN/logs), as the scenario names it, found none",
     )
     assert after.verdict.warnings == ()
     assert after.verdict.validity == before.verdict.validity == "valid"
+
+
+def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None:
+    """As one with a gap has, also if no criterion names it."""
+    place = run_at(tmp_path, monitors=["mx1", "mx2"])
+    monitor_at(place / "logs" / "mx1.tlog", seconds())
+    (warning,) = judged(place).verdict.warnings
+    assert warning.startswith("monitor mx2: expected its file")
 
 
 def test_a_monitor_that_was_killed_is_no_pass_and_no_harm(tmp_path: Path) -> None:
