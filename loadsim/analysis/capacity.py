@@ -74,7 +74,7 @@ class Capacity:
 
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(step.users, step.result) for step in self.steps]
+        return [Step(step.users, step.result, step.nearest) for step in self.steps]
 
     @property
     def users(self) -> int | None:
@@ -109,8 +109,13 @@ class Capacity:
 
     @property
     def interval(self) -> tuple[int | None, int | None] | None:
-        """The ends of the search for which enough results agree, each None otherwise; None without either."""
-        ends = (self.found.low, self.found.high) if self.found else (None, None)
+        """The ends of the search for which enough results agree, each None otherwise; None without either.
+
+        Results that depend on the order of the runs are no evidence.
+        """
+        if self.found is None or self.found.stopped_by == "order":
+            return None
+        ends = (self.found.low, self.found.high)
         low, high = (users if users is not None and established(self.measured, users) else None for users in ends)
         return None if low is None and high is None else (low, high)
 

@@ -8,10 +8,13 @@ repeated until the results are evidence, or contradict each other: then the inte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
+
+from loadsim.analysis.capacity_order import depends_on_order
 
 Result = Literal["pass", "fail", "undecided", "generator", "void"]
 """The result of a step. `generator`: the load generator was the bottleneck. `void`: invalid for another reason."""
@@ -24,10 +27,11 @@ VOID: Result = "void"
 
 RESULTS = (PASSED, FAILED, UNDECIDED, GENERATOR, VOID)
 
-StoppedBy = Literal["criteria", "generator", "limit", "noise", "refused"]
+StoppedBy = Literal["criteria", "generator", "limit", "noise", "order", "refused"]
 """The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
 `refused`: no run with the next number can be made, such as one of too few hits; also below a number that failed.
-`noise`: results contradict each other, or do not decide, so the interval is wider than wanted."""
+`noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results depend
+on the order of the runs (`capacity_order`), so equal ones are no evidence."""
 
 AGREEING = 2
 """The equal results of one number that decide it while the search moves. A first pass counts alone until its end."""
@@ -75,10 +79,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A measured step, as far as the search knows it."""
+    """A measured step, as far as the search knows it. `figure` is how near it was to a failure; None if unknown."""
 
     users: int
     result: Result
+    figure: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +132,35 @@ def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int
 
     # 3. Both ends of the interval need evidence before the answer.
     high = state.high if wanted in ("criteria", "noise", "refused") else None
-    if state.low is not None and not established(steps, state.low, settings.evidence):
-        return Measure(state.low, "the largest number that passed, again")
-    if high is not None and not established(steps, high, settings.evidence):
-        return Measure(high, "the smallest number that failed, again")
-    return Found(state.low, high, wanted)
+    why = {state.low: "the largest number that passed, again", high: "the smallest number that failed, again"}
+    ends = [users for users in why if users is not None]
+    if all(established(steps, users, settings.evidence) for users in ends):
+        by_order = wanted in ("criteria", "noise") and settings.evidence >= EVIDENCE and _by_order(steps)
+        return Found(state.low, high, "order" if by_order else wanted)
+    users = _next_end(steps, ends, settings.evidence)
+    return Measure(users, why[users])
+
+
+def _next_end(steps: Sequence[Step], ends: Sequence[int], evidence: int) -> int:
+    """Return the end of the interval to measure next: the ends take turns, so that a change of the server meets both.
+
+    It is the one with fewer results of those that need more; after two runs with it, the other one.
+    """
+    numbers = [step.users for step in steps if step.result != VOID]
+    last = {users: max(at for at, number in enumerate(numbers) if number == users) for users in ends}
+    quick = evidence < EVIDENCE
+    needing = [users for users in ends if not established(steps, users, evidence)]
+    first = min(needing, key=lambda users: (numbers.count(users), last[users]))
+    return next(users for users in (first, *ends) if numbers[-2:] != [users, users] or len(ends) == 1 or quick)
+
+
+def _by_order(steps: Sequence[Step]) -> bool:
+    """Return True if the figures depend on the order of the runs, or the results if there are no figures."""
+    judged = [step for step in steps if step.result in (PASSED, FAILED)]
+    known = [step for step in judged if step.figure]
+    figures = [math.log(step.figure) if step.figure else None for step in judged]
+    results = [float(step.result == PASSED) for step in judged]
+    return depends_on_order([step.users for step in judged], figures if known else results)
 
 
 def ends_so_far(steps: Sequence[Step], settings: Settings) -> tuple[int | None, int | None]:

@@ -144,6 +144,17 @@ class MeasuredStep:
     stolen: bool = False
 
     @property
+    def nearest(self) -> float | None:
+        """The largest finite figure of a criterion, as a share of its upper limit; None without any."""
+        shares = [
+            float(one.figure) / limit
+            for one in self.criteria
+            if one.figure not in (None, "inf")
+            if (limit := min((most for most in (one.max, one.below) if most), default=None))
+        ]
+        return max(shares, default=None)
+
+    @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
         by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE

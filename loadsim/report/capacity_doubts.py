@@ -20,7 +20,12 @@ def doubts(capacity: Capacity) -> list[str]:
     lines = []
     if capacity.found is not None and capacity.found.stopped_by == "noise":
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
-    if (found := capacity.found) and (found.low or found.high) and not capacity.certain:
+    if capacity.found is not None and capacity.found.stopped_by == "order":
+        lines.append(
+            "Results depend on the order of the runs: the server drifts, or has good and bad hours. Equal results in a"
+            " row are then no evidence."
+        )
+    elif (found := capacity.found) and (found.low or found.high) and not capacity.certain:
         lines.append("Chance may have decided: too few results agree at the ends of the search.")
     if refused := [one for one in capacity.refused if one.percent is None]:
         numbers = ", ".join(f"{one.users:,}" for one in refused)
@@ -110,6 +115,8 @@ def what_next(capacity: Capacity) -> str:
         return f"create more accounts, and search again with {option} {settings.most:,}."
     if found.stopped_by == "noise":
         return "search again with longer windows, or accept the wider interval."
+    if found.stopped_by == "order":
+        return "find out what changes from run to run, such as a leak, a fuller disk or other guests, and search again."
     if found.low is None:
         return "read the reports of the steps: even the smallest number misses criteria. Or search from fewer users."
     if not capacity.certain:

@@ -61,7 +61,7 @@ def _verdict(capacity: Capacity) -> str:
     found, settings = capacity.found, capacity.terms.settings
     assert found is not None
     low = None if found.low is None else f"{found.low:,} users"
-    if found.stopped_by == "noise":
+    if found.stopped_by in ("noise", "order"):
         return f"not decided, from {low or 'none'}{f' to {found.high:,} users' if found.high else ' up'}"
     if found.stopped_by == "criteria":
         return low or f"none, {found.high:,} users miss the criteria"
@@ -87,7 +87,7 @@ def sentence(capacity: Capacity) -> str:
     found = capacity.found
     assert found is not None
     first = _verdict(capacity)
-    if found.low is None or found.high is None or found.stopped_by == "noise":
+    if found.low is None or found.high is None or found.stopped_by in ("noise", "order"):
         words = f"{first[:1].upper()}{first[1:]}"
     elif not capacity.certain:
         words = f"About {first}: too few runs agree to state an interval"
@@ -192,6 +192,8 @@ def interval(capacity: Capacity) -> str:
         if users is not None
     ]
     seen = ", ".join(ends)
+    if found.stopped_by == "order":
+        return f"not stated: {seen}; results depend on the order of the runs"
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
         stated = "not stated" if capacity.interval is None else "stated at one end only"
@@ -204,7 +206,8 @@ def interval(capacity: Capacity) -> str:
     share = (found.high - found.low) / (found.high + found.low)
     return (
         f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 % if the number of users from which a"
-        " run misses criteria varies by at most 10 % from run to run (times may vary more)"
+        " run misses criteria varies by at most 10 % from run to run (times may vary more), and not with the order of"
+        f" the runs, of which {len(capacity.steps)} show no sign"
     )
 
 

@@ -127,7 +127,7 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in out.rglob("score.json")}
     ended: list[MeasuredStep] = []
     capacity = find_capacity(reader(path), WANTED, out, ended_step=ended.append)
-    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, *[20] * 4, *[24] * 3]
+    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, 20, *[24, 20] * 3]
     assert tuple(ended) == capacity.steps
     assert capacity.found == Found(20, 24, "criteria")
     assert capacity.exit_status == 0
@@ -301,8 +301,7 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     whole = find_capacity(reader(path), WANTED, out, begun=mended, ended_step=ended.append)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
     assert [step.run for step in ended] == [
-        *(f"steps/00020-{at}" for at in (4, 5, 6)),
-        *(f"steps/00024-{at}" for at in (3, 4, 5)),
+        *("steps/00020-4", "steps/00024-4", "steps/00020-5", "steps/00024-5", "steps/00020-6"),
     ]
     void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
     assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
@@ -511,7 +510,7 @@ ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain", "confirm
         pytest.param({64: "pass"}, {}, (64, None, [64, None], "limit", True), 4, id="limit"),
         pytest.param({20: "pass", 64: "generator"}, {}, (20, None, [20, None], "generator", True), 4, id="generator"),
         pytest.param({64: "generator"}, {}, (None, None, None, "generator", False), 4, id="generator-at-once"),
-        pytest.param({15: "pass", 30: "both", 64: "fail"}, {}, (15, 31, [15, 31], "noise", True), 4, id="noise"),
+        pytest.param({15: "pass", 30: "both", 64: "fail"}, {}, (13, 31, [13, 31], "noise", True), 4, id="noise"),
         pytest.param({64: "both"}, {}, (None, None, None, "noise", False), 4, id="noise-at-once"),
         pytest.param({20: "pass", 64: "fail"}, {"quick": True}, (20, 24, None, "criteria", False), 4, id="quick"),
         pytest.param({64: "fail"}, {"quick": True}, (None, 3, None, "criteria", False), 4, id="quick-none-passes"),

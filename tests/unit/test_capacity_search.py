@@ -94,14 +94,14 @@ def test_without_any_pass_there_is_no_capacity(first: int, least: int) -> None:
 
 def test_steps_rise_narrow_and_end_with_the_last_pass() -> None:
     steps, found = searched(exact(1300), Settings(500, 8000))
-    assert numbers(steps) == [500, 1000, 2000, 2000, 1500, 1500, 1250, *[1250] * 4, *[1500] * 3]
+    assert numbers(steps) == [500, 1000, 2000, 2000, 1500, 1500, 1250, 1250, *[1500, 1250] * 3]
     assert found == Found(1250, 1500, "criteria")
 
 
 def test_the_papers_procedure() -> None:
     settings = Settings(500, 2000, steps=(500, 1000, 1500, 2000))
     steps, found = searched(exact(1300), settings)
-    assert (numbers(steps), found) == ([500, 1000, 1500, 1500, *[1000] * 4, *[1500] * 3], Found(1000, 1500, "criteria"))
+    assert (numbers(steps), found) == ([500, 1000, 1500, 1500, 1000, *[1500, 1000] * 3], Found(1000, 1500, "criteria"))
     assert searched(exact(2000), settings)[1] == Found(2000, None, "limit")
     assert searched(exact(10), settings)[1] == Found(None, 500, "criteria")
 
@@ -332,7 +332,7 @@ def test_void_steps_are_repeated_once() -> None:
     assert (numbers(steps), found) == ([10, 11, 11, 10, 10], NoAnswer(10))
     late = iter([PASSED] * 5)
     steps, found = searched(lambda users: next(late, VOID) if users == 10 else FAILED, Settings(10, 11))
-    assert (numbers(steps), found) == ([10, 11, 11, *[10] * 4, *[11] * 3], Found(10, 11, "criteria"))
+    assert (numbers(steps), found) == ([10, 11, 11, 10, *[11, 10] * 3], Found(10, 11, "criteria"))
     in_between = iter([PASSED, VOID, PASSED, VOID, *[PASSED] * 3])
     steps, found = searched(lambda users: next(in_between) if users == 10 else FAILED, Settings(10, 11))
     assert (numbers(steps).count(10), found) == (7, Found(10, 11, "criteria"))
@@ -400,7 +400,7 @@ def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "most_steps", "most_quick"),
-    [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 18), (0.2, 55, 21)],
+    [(0.0, 18, 12), (0.02, 22, 13), (0.1, 41, 18), (0.2, 57, 22)],
 )
 def test_the_interval_holds_the_capacity_at_each_noise(noise: float, most_steps: float, most_quick: float) -> None:
     """Without intervals of scores, of servers whose capacity differs from run to run; the decision has the figures.
@@ -626,7 +626,7 @@ def test_theory_agrees_with_itself() -> None:
     ("served_per_s", "servers", "window_s", "seeds", "most_steps", "most_wide"),
     [
         (10.0, 1, HOUR_S, 40, 24, 0.0),
-        (10.0, 1, MINUTES_S, 60, 31, 0.25),
+        (10.0, 1, MINUTES_S, 60, 34, 0.25),
         (4.0, 3, MINUTES_S, 10, 40, 0.25),
     ],
 )
@@ -645,7 +645,7 @@ def test_the_capacity_of_a_queue_is_within_the_interval(
         contained += found.low <= truth < found.high
         lengths += len(steps)
         short = found.high - found.low <= 0.2 * (found.high + found.low) / 2
-        assert short == (found.stopped_by == "criteria")
+        assert found.stopped_by == "order" or short == (found.stopped_by == "criteria")
         wide += not short
     assert contained >= 0.95 * seeds
     assert lengths <= most_steps * seeds
