@@ -189,9 +189,16 @@ def session_figures(tasks: Sequence[Row], users: int, begin_us: int, end_us: int
     ended = [row for row in gaps if row["user"] in cut_off and us(row["scheduled_s"]) >= work_us]
     restored = sum(times - 1 for times in on.values()) - sum(row["outcome"] == "ok" for row in ended)
     never_back = sum(row["outcome"] != "ok" and row["user"] in on and row not in ended for row in gaps)
-    at_log_off = sum(row["task"] == "LOGOFF" and row["outcome"] in ("lost", "timeout") for row in tasks)
+    # After the users were told to log off, in the last look for mail or in the log-off, no gap begins.
+    last_gap_us = {row["user"]: us(row["scheduled_s"]) for row in sorted(gaps, key=lambda row: us(row["scheduled_s"]))}
+    at_end = sum(
+        row["task"] in ("SYNC", "LOGOFF")
+        and row["outcome"] in ("lost", "timeout")
+        and last_gap_us.get(row["user"], -INF) + 1000 < us(row["scheduled_s"]) + us_of_ms(row["response_ms"])
+        for row in tasks
+    )
     return {
-        "sessions_lost": restored + never_back + at_log_off,
+        "sessions_lost": restored + never_back + at_end,
         "sessions_restored": restored,
         "lost_users": 0,
         "users_without_session": sum(from_us <= work_us < until_us for from_us, until_us in spans),
@@ -277,6 +284,7 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
         "undelivered_by_list": by_list(key for key in lost if key in asked),
         "undelivered_at_end_by_list": by_list(lost),
         "duplicates": sum(extra),
+        "missing": len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == "missing"}),
         "left_out": len(left_out),
         "under_way_max": max(looks),
         "under_way_at_end": under_way(end_us),
