@@ -35,5 +35,5 @@ def put_into(page: Path, tables: str, begin: str = BEGIN) -> None:
 
 def is_current(page: Path, tables: str, begin: str = BEGIN) -> bool:
     """Return if the page shows these tables."""
-    shown = re.search(re.escape(begin) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
+    shown = re.search(re.escape(begin) + r"\n\n(.*?)\n" + re.escape(END), page.read_text(), re.DOTALL)
     return shown is not None and shown[1] == tables

@@ -173,7 +173,7 @@ MANIFEST = _MESSAGE.partition(b"\r\n\r\n")[2].rstrip()
 
 
 def _manifest(data: bytes) -> None:
-    names, signed, _ = parse(data, ACCOUNT)
+    names, signed, *_ = parse(data, ACCOUNT)
     if signed:
         assert names == parse(MANIFEST, ACCOUNT).names, "another signature was accepted"
     assert all(isinstance(name, str) and name and name.upper() != "INBOX" for name in names)

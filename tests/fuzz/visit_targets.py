@@ -147,6 +147,7 @@ SOUND = (
     ),
     (rb"UID COPY", b"%t OK [COPYUID 7 7:8 1:2] done\r\n"),
     (rb"UID MOVE", b"* OK [COPYUID 7 7 1] x\r\n* 1 EXPUNGE\r\n%t OK done\r\n"),
+    (rb"UID EXPUNGE", b"* 1 EXPUNGE\r\n* 1 EXPUNGE\r\n%t OK done\r\n"),
     (rb"APPEND", b"%t OK [APPENDUID 7 9] done\r\n"),
     (rb"STATUS", b"* STATUS Archive (MESSAGES 0)\r\n%t OK done\r\n"),
     (rb"UID SEARCH", b"* SEARCH 7\r\n%t OK done\r\n"),

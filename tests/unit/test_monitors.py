@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
 
-from loadsim.analysis.compare_runs import read_run as read_compared
+from loadsim.analysis.compared_run import read_run as read_compared
 from loadsim.analysis.monitors import monitor_places, monitor_warnings
 from loadsim.analysis.probes import probe_figures
 from loadsim.analysis.recorded_run import read_run

@@ -1116,7 +1116,7 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
             number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
             assert value == number or str(value).removesuffix(".0") == default, key
             compared += 1
-    assert compared == 31
+    assert compared == 32
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
