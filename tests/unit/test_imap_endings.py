@@ -495,6 +495,15 @@ def test_sets_in_answers_are_judged() -> None:
             else:
                 with pytest.raises(ServerRefused, match="UID COPY without effect"):
                     await box.copy(refs, "Sent")
+        removed = b"* 1 EXPUNGE\r\n" * len(refs)
+        for offered, done in (({"UIDPLUS"}, False), (set[str](), True)):  # COPY without COPYUID, as a part of MOVE
+            others = [] if offered else [b"* SEARCH\r\nTAG OK\r\n"]
+            box, _ = in_inbox([*others, b"TAG OK\r\n", b"TAG OK\r\n", removed + b"TAG OK\r\n"], offered)
+            if done:
+                await box.move(refs, "Sent")
+            else:
+                with pytest.raises(ServerRefused, match="UID COPY without effect"):
+                    await box.move(refs, "Sent")
         box, _ = in_inbox([b"TAG OK [COPYUID 7 5:6 1:2] done\r\n"], {"MOVE", "UIDPLUS"})
         with pytest.raises(ServerRefused, match="UID MOVE without effect"):
             await box.move(refs, "Sent")
@@ -506,7 +515,6 @@ def test_sets_in_answers_are_judged() -> None:
             (b"ESEARCH ALL 1:4294967295", 4_294_967_292),
             (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
         ):
-            removed = b"* 1 EXPUNGE\r\n" * len(refs)
             box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", removed + b"TAG OK\r\n"], set())
             if others:
                 with pytest.raises(ServerRefused, match=f"{others} messages marked by others"):

@@ -6,6 +6,7 @@ import asyncio
 import imaplib
 import re
 import socket
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,16 @@ from mailservers import SITES, StartDovecotPostfix, StartEmbedded
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.imap.commands import LONGEST_SET_BYTES, Literal, astring, encode, mailbox, number_sets
+from loadsim.protocols.imap.commands import (
+    LONGEST_SET_BYTES,
+    Literal,
+    astring,
+    date_time,
+    encode,
+    instant_us,
+    mailbox,
+    number_sets,
+)
 from loadsim.protocols.imap.grammar import LONGEST_KNOWN_BYTES, numbers_of, parse
 from loadsim.protocols.imap.names import decode_name, encode_name
 from loadsim.protocols.imap.reading import header_of
@@ -517,3 +527,14 @@ def test_what_thousands_of_users_are_told_is_held_once() -> None:
     *same, long = [first is second for first, second in zip(*sessions, strict=True)]
     assert all(same)
     assert not long
+
+
+@given(at_s=st.integers(0, 4_000_000_000))
+def test_an_internal_date_is_what_imaplib_reads(at_s: int) -> None:
+    """To the second, in each month and year; and back."""
+    written = date_time(at_s * 1_000_000)
+    told = imaplib.Internaldate2tuple(b"INTERNALDATE " + written)
+    assert told is not None
+    assert time.mktime(told) == at_s
+    assert instant_us(written.decode().strip('"')) == at_s * 1_000_000
+    assert instant_us("01-Nov-2025 01:30:00 +0130") == instant_us("01-Nov-2025 00:00:00 +0000")
