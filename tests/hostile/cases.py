@@ -466,7 +466,8 @@ def _leaves(error: BaseException) -> str:
 @cache
 def _scenario() -> Scenario:
     place = _directory()
-    return scenario_of(place, (PROFILE, USERS), run=RUN, accounts={"user": "user{index}", "password": PASSWORD})
+    accounts = {"user": "user{index}", "password": PASSWORD}
+    return scenario_of(place, (PROFILE, USERS), run=RUN, accounts=accounts, initialise="never")
 
 
 @cache

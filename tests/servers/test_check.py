@@ -39,7 +39,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 20)
+    accounts = numbered_accounts(USERS * 24)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
