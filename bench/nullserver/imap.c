@@ -349,10 +349,22 @@ static void transfer(struct command *command, bool move) {
     free(taken.each);
 }
 
+/* The number of UIDs that a set names, at most 65,536. */
+static uint32_t set_size(struct word set) {
+    uint64_t size = 0;
+    for (char *at = set.data, *end = set.data + set.length; at < end && size < 65536; at++) {
+        uint64_t first = strtoul(at, &at, 10), last = *at == ':' ? strtoul(at + 1, &at, 10) : first;
+        size += last < first ? first - last + 1 : last - first + 1;
+    }
+    return size < 65536 ? (uint32_t)size : 65536;
+}
+
 static void expunge(struct command *command) {
     struct word set;
     if (command->by_uid && next_word(command, &set)) { /* without UIDs: nothing is ever marked as deleted */
         struct taken taken = {0};
+        /* Other folders stay as they are: what was put there is gone at once. */
+        for (uint32_t left = command->connection->in_inbox ? 0 : set_size(set); left-- > 0;) say("* 1 EXPUNGE\r\n");
         visit(command, set, take_one, &taken);
         expunge_taken(command, &taken);
         free(taken.each);
