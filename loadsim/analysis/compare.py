@@ -69,6 +69,13 @@ class Sample:
         """The figures of the runs that are not infinite."""
         return Sample(self.name, *([one for one in side if math.isfinite(one)] for side in (self.base_ms, self.new_ms)))
 
+    def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
+        """Return the ends of the interval of new / base, of level 1 - `alpha`; None with a single run on a side."""
+        if min(len(self.base_ms), len(self.new_ms)) < 2:
+            return None
+        low, high = welch(_logarithms([self.base_ms]), _logarithms([self.new_ms]), stretch).interval(alpha)
+        return float(low[0]), float(high[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -111,7 +118,7 @@ def level(looks: int) -> float:
     return 1 - ALPHA / looks
 
 
-def compare(samples: Sequence[Sample], looks: float = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
+def compare(samples: Sequence[Sample], looks: int = 1, stretch: float = 1.0) -> tuple[Difference, ...]:
     """Return the difference of each figure of the same runs; `p` is corrected for their number (Holm 1979).
 
     `looks` is the planned number of comparisons of the growing sets. `stretch`: that of `run_order`.

@@ -17,7 +17,6 @@ from loadsim.analysis.compare import (
     LOOKS_WITH_REPEATS,
     Decision,
     Sample,
-    compare,
     repeats_needed,
     shares_p,
 )
@@ -67,6 +66,22 @@ def decide(low: float, high: float, corrected_low: float, limit: float) -> Decis
     return "failed" if corrected_low > limit else "undecided"
 
 
+def _corrected(figures: int) -> float:
+    """Return the factor of the number of looks for the intervals that fail, of so many figures of one kind."""
+    return ALPHA / 2 / ONE_SIDED * figures
+
+
+def _decided(
+    name: str, kind: Literal["time", "share"], of: Sample | FailureRates, limit: float, figures: int, terms: Terms
+) -> Decided:
+    """Decide on one of so many figures of a kind by the interval of its change; without one, it is undecided."""
+    shown = of.interval(ALPHA / terms.looks, terms.stretch)
+    surely = of.interval(ALPHA / (terms.looks * _corrected(figures)), terms.stretch)
+    if shown is None or surely is None:
+        return Decided(name, kind, "undecided", limit=limit)
+    return Decided(name, kind, decide(*shown, surely[0], limit), *shown, limit)
+
+
 # --- times --------------------------------------------------------------------------------------------------------
 
 
@@ -75,37 +90,20 @@ def by_times(samples: Sequence[Sample], more_failures: Mapping[str, Side | None]
 
     Times of base without its slow, failed tasks do not prove that new is slower: then new has not failed yet.
     """
-    found = []
-    for sample in samples:
-        one = _by_time(sample, terms, _corrected(samples))
-        if one.decision == "failed" and more_failures.get(sample.name) == BASE:
-            one = replace(one, decision="undecided", limit=None)
-        found.append(one)
-    return found
+    return [_by_time(sample, more_failures.get(sample.name), len(samples), terms) for sample in samples]
 
 
-def _corrected(samples: Sequence[Sample]) -> float:
-    """Return the factor of the number of looks for the intervals that fail, in a comparison of these times."""
-    return ALPHA / 2 / ONE_SIDED * len(samples)
-
-
-def _by_time(sample: Sample, terms: Terms, corrected: float) -> Decided:
+def _by_time(sample: Sample, more_failures: Side | None, figures: int, terms: Terms) -> Decided:
     """Decide on a time. More infinite runs of new do not pass; `by_criteria` counts them. The others are compared."""
     limit = 1 + terms.max_regression
-    undecided = Decided(sample.name, "time", "undecided", limit=limit)
     (of_base, of_new), runs = sample.infinite, (len(sample.base_ms), len(sample.new_ms))
-    if runs[0] and of_base == runs[0]:
-        return replace(undecided, decision="passed")
-    finite = _compared(sample)
-    if min(len(finite.base_ms), len(finite.new_ms)) < 2:
-        return undecided
-    (shown,) = compare([finite], terms.looks, terms.stretch)
-    (surely,) = compare([finite], terms.looks * corrected, terms.stretch)
-    assert shown.low is not None and shown.high is not None and surely.low is not None
-    decision = decide(shown.low, shown.high, surely.low, limit)
-    if decision == "passed" and of_new * runs[0] > of_base * runs[1]:
-        decision = "undecided"
-    return replace(undecided, decision=decision, low=shown.low, high=shown.high)
+    if of_base == runs[0]:
+        return Decided(sample.name, "time", "passed", limit=limit)
+    one = _decided(sample.name, "time", _compared(sample), limit, figures, terms)
+    if one.decision == "failed" and more_failures == BASE:
+        return replace(one, decision="undecided", limit=None)
+    more = of_new * runs[0] > of_base * runs[1]
+    return replace(one, decision="undecided") if more and one.decision == "passed" else one
 
 
 def _compared(sample: Sample) -> Sample:
@@ -154,16 +152,7 @@ def _counts(criterion: Result, score: Mapping[str, Any]) -> Counts | None:
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
     """Decide on each share by its difference, of which `FailureRates.allowed` is no harm."""
-    found = []
-    for name, one in rates.items():
-        shown = one.interval(ALPHA / terms.looks, terms.stretch)
-        surely = one.interval(2 * ONE_SIDED / terms.looks / len(rates), terms.stretch)
-        decided = Decided(name, "share", "undecided", limit=one.allowed)
-        if shown and surely:
-            decision = decide(*shown, surely[0], one.allowed)
-            decided = replace(decided, decision=decision, low=shown[0], high=shown[1])
-        found.append(decided)
-    return found
+    return [_decided(name, "share", one, one.allowed, len(rates), terms) for name, one in rates.items()]
 
 
 # --- criteria -----------------------------------------------------------------------------------------------------
@@ -218,14 +207,11 @@ def together(found: Sequence[Decided]) -> Decision:
 
 def more_repeats(found: Sequence[Decided], times: Sequence[Sample], terms: Terms) -> int | None:
     """Return the further repeats of each side that decide all that is undecided; None if repeats alone may not."""
-    by_name, looks, most = {one.name: one for one in times}, max(terms.looks, LOOKS_WITH_REPEATS), 0
-    for one in found:
-        if one.decision == "undecided":
-            sample = by_name.get(one.name) if one.low is not None and one.limit is not None else None
-            if sample is None or any(sample.infinite):
-                return None
-            repeats = repeats_needed(_compared(sample), terms.max_regression, looks, _corrected(times), terms.stretch)
-            if repeats is None:
-                return None
-            most = max(most, repeats)
-    return most or None
+    undecided = [one for one in found if one.decision == "undecided"]
+    by_name = {one.name: one for one in times if not any(one.infinite)}
+    if not all(one.low and one.limit and one.name in by_name for one in undecided):
+        return None
+    looks, corrected = max(terms.looks, LOOKS_WITH_REPEATS), _corrected(len(times))
+    samples = [_compared(by_name[one.name]) for one in undecided]
+    more = [repeats_needed(each, terms.max_regression, looks, corrected, terms.stretch) for each in samples]
+    return max((each for each in more if each), default=None) if all(more) else None
