@@ -140,12 +140,11 @@ class UserMail:
         if evidence is not None:
             self._record(event, evidence.id, self.number, evidence.sender, folder, self.now())
 
-    def record_stored(self, event: str, headers: Iterable[Header], folder: str) -> None:
+    def record_stored(self, event: str, headers: Sequence[Header], folder: str) -> None:
         """Record messages that the server has put into a folder."""
-        headers = [header for header in headers if header.evidence is not None]
         for header in headers:
             self.record_received(event, header, folder)
-        self.stored.put(folder, [header.evidence.id for header in headers if header.evidence is not None])
+        self.stored.put(folder, [header.evidence.id for header in headers if header.evidence])
 
     def _record_missing(self, message_id: str, folder: str) -> None:
         self._record("missing", message_id, self.number, self.number, folder, self.now())

@@ -5,6 +5,7 @@ The start state puts messages there, and so do the user's own tasks. Each messag
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,7 +39,7 @@ class StoredMail:
         self._number = number
         self._start = start
         self._missing = missing
-        self._folders: dict[str, _Folder] = {}
+        self._folders: defaultdict[str, _Folder] = defaultdict(_Folder)
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages outside of the Inbox that tasks may remove
 
@@ -46,9 +47,6 @@ class StoredMail:
     def is_known(self) -> bool:
         """True if the start state is known."""
         return self._start is not None
-
-    def _folder(self, name: str) -> _Folder:
-        return self._folders.setdefault(name, _Folder())
 
     @property
     def unlooked(self) -> Sequence[str]:
@@ -58,7 +56,7 @@ class StoredMail:
     def put(self, folder: str, ids: Iterable[str]) -> None:
         """Note messages that the server has stored in a folder by its own account."""
         if self._start is not None:
-            self._folder(folder).put.extend(ids)
+            self._folders[folder].put.extend(ids)
 
     def chosen(self, header: Header, folder: str) -> None:
         """Note the folder of a message that the user may remove."""
@@ -69,7 +67,7 @@ class StoredMail:
         for header in headers:
             place = self._place.pop(header.ref, None)
             if place is not None and header.evidence is not None:
-                folder = self._folder(place)
+                folder = self._folders[place]
                 folder.gone.add(header.evidence.id)
                 folder.left += 1
 
@@ -77,7 +75,7 @@ class StoredMail:
         """Return whether the folder should have a message, whether the server has lost it or not."""
         if self._start is None:
             return False
-        folder = self._folder(name)
+        folder = self._folders[name]
         return self._start(self._number).get(name, 0) + len(folder.put) > folder.left
 
     def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
@@ -94,7 +92,7 @@ class StoredMail:
         """
         if self._start is None:
             return
-        folder, start = self._folder(name), self._start(self._number).get(name, 0)
+        folder, start = self._folders[name], self._start(self._number).get(name, 0)
         wanted = recent = folder.put[folder.looked :][-(newest or 0) :]
         folder.looked = len(folder.put)
         seen = _seen(shown[max(0, len(shown) - len(recent)) :])
