@@ -9,7 +9,7 @@ from typing import Any
 
 from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, base_criteria, of_both
-from loadsim.analysis.criteria import Limits, Result
+from loadsim.analysis.criteria import Result
 from loadsim.analysis.preparation import MANY, SLOW_S
 from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
@@ -201,19 +201,17 @@ def warnings_of(runs: Sides) -> list[str]:
 def _differing_criteria(runs: Sides) -> list[str]:
     """Return a line for each criterion of a run that differs from the one of base by which all runs are judged."""
     judged_by = base_criteria(runs[BASE])
-    found: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, str, str], str] = {}
     for run in of_both(runs):
-        for name in (*judged_by, *(name for name in run.criteria if name not in judged_by)):
-            own, of_base = (_limits_in_words(name, criteria.get(name)) for criteria in (run.criteria, judged_by))
+        for name in judged_by | run.criteria:
+            both = (criteria.get(name) for criteria in (run.criteria, judged_by))
+            own, of_base = (OFF if limits is None else Result(name, limits, None).wanted for limits in both)
             if own != of_base:
-                found.setdefault(
-                    (name, own), f"criteria.{name}: {own} in {run.name}, judged by that of base: {of_base}"
-                )
-    return list(found.values())
-
-
-def _limits_in_words(name: str, limits: Limits | None) -> str:
-    return OFF if limits is None else Result(name, limits, None).wanted
+                first.setdefault((name, own, of_base), run.name)
+    return [
+        f"criteria.{name}: {own} in {run}, judged by that of base: {of_base}"
+        for (name, own, of_base), run in first.items()
+    ]
 
 
 def _shared(runs: Sides) -> list[str]:
