@@ -119,60 +119,44 @@ def lacking(subject: str, failure: TaskFailed, *, sender: str = "", recipient: s
     return Finding(subject, str(failure), Severity.LACKS, advice)
 
 
-_ACCOUNT = "the server must accept mail for {recipient}: create the account, or set domain to that of the accounts"
 _LIMIT = "raise the server's limit of connections or messages, which it names: {line}"
 _QUOTA = "a mailbox is full: raise its quota, or empty it"
 _SEND_AS = "let the account send as {sender}, or set accounts.user and domain to what it may use"
-_SIZE = "raise the largest message size of the server, or send smaller kinds of messages in the profile"
-_STORAGE = "free storage on the server, which is full"
 _TLS = "the server requires TLS: set server.{service}.tls"
-_UNAVAILABLE = "the server is not available: its log says why"
 
 _ADVICE = {
-    # IMAP's response codes (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1).
-    "ALREADYEXISTS": "rename or delete what the server has under this name",
-    "CORRUPTION": "repair the mailbox on the server",
-    "INUSE": "end the other session that locks the mailbox",
-    "LIMIT": _LIMIT,
-    "NONEXISTENT": "create the folder, or let the server create it at log-on (autocreate)",
-    "NOPERM CREATE": "let accounts create folders, or set folders.prefix to the namespace where they may",
-    "NOPERM": "give the account the access right that it lacks",
-    "OVERQUOTA": _QUOTA,
-    "PRIVACYREQUIRED": _TLS,
-    "SERVERBUG": _UNAVAILABLE,
-    "TOOBIG": _SIZE,
-    "TRYCREATE": "create the folder, or let the server create it at log-on (autocreate)",
-    "UNAVAILABLE": _UNAVAILABLE,
-    # Subject and detail of SMTP's enhanced status codes (RFC 3463 section 3, RFC 7505, IANA's registry).
-    "1.1 RCPT": _ACCOUNT,
-    "1.2 RCPT": _ACCOUNT,
-    "1.6 RCPT": _ACCOUNT,
-    "1.10 RCPT": _ACCOUNT,
-    "1.7": _SEND_AS,
-    "1.8": _SEND_AS,
-    "2.1 RCPT": "enable the account {recipient}, which the server has disabled",
-    "2.2": _QUOTA,
-    "2.3": _SIZE,
-    "3.1": _STORAGE,
-    "3.2": _UNAVAILABLE,
-    "3.4": _SIZE,
-    "4.5": _UNAVAILABLE,
-    "5.3": "raise the server's limit of recipients for each message",
-    "7.11": _TLS,
-    # SMTP's reply codes (RFC 5321 section 4.2, RFC 3207, RFC 4954).
-    "421": _UNAVAILABLE,
-    "452": _STORAGE,
-    "523": _SIZE,
-    "530": "the server requires a log-on: set server.{service}.auth",
-    "538": _TLS,
-    "550 RCPT": _ACCOUNT,
-    "551 RCPT": _ACCOUNT,
-    "552 RCPT": _QUOTA,
-    "552": _SIZE,
-    "553 MAIL": _SEND_AS,
-    "553 RCPT": _ACCOUNT,
+    code: advice
+    for codes, advice in (
+        ("ALREADYEXISTS", "rename or delete what the server has under this name"),
+        ("CORRUPTION", "repair the mailbox on the server"),
+        ("INUSE", "end the other session that locks the mailbox"),
+        ("LIMIT", _LIMIT),
+        ("NONEXISTENT, TRYCREATE", "create the folder, or let the server create it at log-on (autocreate)"),
+        ("NOPERM CREATE", "let accounts create folders, or set folders.prefix to the namespace where they may"),
+        ("NOPERM", "give the account the access right that it lacks"),
+        ("OVERQUOTA, 2.2, 552 RCPT", _QUOTA),
+        ("PRIVACYREQUIRED, 7.11, 538", _TLS),
+        ("SERVERBUG, UNAVAILABLE, 3.2, 4.5, 421", "the server is not available: its log says why"),
+        (
+            "TOOBIG, 2.3, 3.4, 523, 552",
+            "raise the largest message size of the server, or send smaller kinds of messages in the profile",
+        ),
+        (
+            "1.1 RCPT, 1.2 RCPT, 1.6 RCPT, 1.10 RCPT, 550 RCPT, 551 RCPT, 553 RCPT",
+            "the server must accept mail for {recipient}: create the account, or set domain to that of the accounts",
+        ),
+        ("1.7, 1.8, 553 MAIL", _SEND_AS),
+        ("2.1 RCPT", "enable the account {recipient}, which the server has disabled"),
+        ("3.1, 452", "free storage on the server, which is full"),
+        ("5.3", "raise the server's limit of recipients for each message"),
+        ("530", "the server requires a log-on: set server.{service}.auth"),
+    )
+    for code in codes.split(", ")
 }
-"""Advice by the reply's code, with its command where the command decides; an answer without an entry is quoted."""
+"""Advice by code, with the command where that decides; an answer without an entry is quoted.
+
+Codes are IMAP's (RFC 5530 section 3, RFC 4469, RFC 7889, RFC 9051 section 7.1), the subject and detail of SMTP's
+enhanced ones (RFC 3463 section 3, RFC 7505, IANA's registry), and SMTP's (RFC 5321 section 4.2, RFC 3207, RFC 4954)."""
 
 _CODE = re.compile(r"(?:NO|BAD) \[([^]]+)\]|(\d{3})\b")
 _ENHANCED = re.compile(r"[245]\d\d[ -][245]\.(\d{1,3}\.\d{1,3})\b")
