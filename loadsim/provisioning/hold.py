@@ -17,7 +17,7 @@ from loadsim.provisioning import manifest
 from loadsim.provisioning.holder import LEASE_S, Holder
 from loadsim.provisioning.initialise import delete_empty
 from loadsim.provisioning.inspect import list_own
-from loadsim.provisioning.sessions import name_of, visit
+from loadsim.provisioning.sessions import visit
 
 RENEW_S = LEASE_S / 3
 
@@ -26,13 +26,10 @@ RELEASE_LIMIT_S = 10.0
 
 
 class Hold:
-    """The hold of this process on an account, and so on those behind it; None holds nothing.
+    """The hold of this process on the first of these accounts, and so on all; `lost` is what was found in its place."""
 
-    `lost` is None, or what was found in its place.
-    """
-
-    def __init__(self, account: Account | None, services: Services, work: str) -> None:
-        self._accounts = [] if account is None else [account]
+    def __init__(self, accounts: Sequence[Account], services: Services, work: str) -> None:
+        self._accounts = accounts[:1]
         self._services = services
         self._holder = Holder.this(work)
         self._held = False
@@ -81,9 +78,7 @@ class Hold:
             found = await _manifests(account, mailbox)
             other = manifest.holder_of(found)
             if found and other != self._holder:
-                self.lost = (
-                    f"{name_of(account)}: expected that no other loadsim uses it, found {other or 'traces of one'}"
-                )
+                self.lost = str(manifest.in_use(account, other or "traces of one"))
             elif holder is not None or any(each.names or each.record for each in found):
                 await _put(account, mailbox, found, holder)
                 self._holder = holder or self._holder
@@ -113,7 +108,7 @@ async def _put(
 @asynccontextmanager
 async def held(accounts: Sequence[Account], services: Services, work: str, create: bool = True) -> AsyncIterator[Hold]:
     """Hold accounts while the block lasts; `work` is the command. Raises `ConfigError` if another process has them."""
-    hold = Hold(next(iter(accounts), None), services, work)
+    hold = Hold(accounts, services, work)
     await hold.take(create)
     try:
         async with asyncio.TaskGroup() as group:

@@ -97,9 +97,11 @@ def holder_of(manifests: Iterable[Manifest]) -> Holder | None:
 def refusal(account: Account, manifests: Iterable[Manifest]) -> ConfigError | None:
     """Return the error if a process other than this one, and its parent, is at work on the accounts; else None."""
     holder = holder_of(manifests)
-    if holder is None or holder.ours or holder.gone:
-        return None
-    return ConfigError(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
+    return None if holder is None or holder.ours or holder.gone else in_use(account, holder)
+
+
+def in_use(account: Account, found: object) -> ConfigError:
+    return ConfigError(f"{name_of(account)}: expected that no other loadsim uses it, found {found}")
 
 
 def is_manifest(message: Stored) -> bool:
