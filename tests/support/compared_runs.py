@@ -8,6 +8,8 @@ from typing import Any
 
 from timing_samples import done, write_sample
 
+from loadsim.analysis.compare_runs import Comparison
+
 HEADER: dict[str, Any] = {
     "start_state_digest": "m1",
     "event_loop": "uvloop",
@@ -49,3 +51,8 @@ def three(
         write_run(place, f"{side}-{at}", middle_ms * 1.02 ** (at - 2), send_ms[at - 1], hour=2 * at + turn)
         for at in (1, 2, 3)
     ]
+
+
+def decided(comparison: Comparison) -> dict[str, str]:
+    """The decisions by name."""
+    return {one["name"]: one["decision"] for one in comparison.document["decisions"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_runs import HEADER, write_run
+from compared_runs import HEADER, decided, write_run
 from timing_samples import LOGGED_ON, done, event
 
 from loadsim.analysis.compare import RESOLUTION_MS, Sample, shares_p
@@ -21,7 +21,7 @@ from loadsim.analysis.compare_decision import (
     by_times,
     decide,
 )
-from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.compared_run import DELIVERY, RESPONSE_SCORE, SCORE, kind_of
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.analysis.run_order import stretch, stretched
@@ -31,11 +31,6 @@ from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_words import tone
 
 TERMS = Terms(max_regression=0.05, looks=1, stretch=1.0)
-
-
-def decided(comparison: Comparison) -> dict[str, str]:
-    """The decisions by name."""
-    return {one["name"]: one["decision"] for one in comparison.document["decisions"]}
 
 
 def side(place: Path, name: str, delivery_ms: Sequence[float], **header: Any) -> list[Path]:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from compared_runs import three, write_run
+from compared_runs import decided, three, write_run
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, skipped
@@ -41,11 +41,6 @@ def by_name(comparison: Comparison, name: str) -> dict[str, Any]:
     found: dict[str, Any]
     (found,) = (one for key in FIGURES for one in comparison.document[key] if one["name"] == name)
     return found
-
-
-def decided(comparison: Comparison) -> dict[str, str]:
-    """The decisions by name."""
-    return {one["name"]: one["decision"] for one in comparison.document["decisions"]}
 
 
 def refused(base: list[Path], new: list[Path], **options: Any) -> str:
