@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import SENT_ITEMS, Flag, MessageRef, Part, Structure
+from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, MessageRef, Part, Structure
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail, Post
 
 BEGIN_S = 100.0
@@ -219,10 +219,31 @@ def _duplicate(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None
     module.arrive(mail, users)
 
 
-def _hide(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
-    """Each session that has the Inbox open never learns of it."""
+class Hiding(InMemoryMailbox):
+    """A session that has the Inbox open never learns of what is put there by `hide`, until it opens the Inbox again."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._hidden: dict[int, Any] = {}
+
+    def hide(self, mail: Mail) -> None:
+        opened, self._open = self._open, None
+        self.receive(mail)
+        self._open = opened
+        if opened == INBOX:
+            self._announced_uid = uid = self._inbox.next_uid - 1
+            self._hidden[uid] = self._inbox.messages.pop(uid)
+
+    async def _select(self, folder: str) -> None:
+        await super()._select(folder)
+        _restore(self, INBOX, dict(sorted((self._inbox.messages | self._hidden).items())))
+        self._hidden.clear()
+
+
+def hide(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
+    """Do so with the mailboxes of these users."""
     for user in users:
-        module.mailboxes[user].receive(mail, hide=True)
+        cast(Hiding, module.mailboxes[user]).hide(mail)
 
 
 def leaving_out_senders(module: InMemoryDriver) -> Post:
@@ -329,7 +350,7 @@ CRIMES: Sequence[Crime] = (
     half_refused("LOAD ATTACHMENT", "IMAP UID FETCH"),
     Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
     Crime("every tenth message duplicated", post=lambda module: every_tenth(module, _duplicate)),
-    Crime("every tenth message not announced", post=lambda module: every_tenth(module, _hide)),
+    Crime("every tenth message not announced", post=lambda module: every_tenth(module, hide), mailbox_type=Hiding),
     Crime(LEFT_OUT, post=leaving_out_senders),
     Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
     Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),

@@ -295,7 +295,6 @@ class InMemoryMailbox:
         self._open: str | None = None
         self._shown_uid = 0  # the newest message of the Inbox whose header was given out
         self._announced_uid = 0
-        self._hidden: set[int] = set()  # messages that the session has not learned of
 
     def folder(self, name: str) -> _Folder:
         """Return a folder; its first use creates it in its start state. Raises `ServerRefused` for an unknown name."""
@@ -306,14 +305,11 @@ class InMemoryMailbox:
             folder = self._folders[name] = _Folder(name, self._initial.get(name, 0))
         return folder
 
-    def receive(self, mail: Mail, hide: bool = False) -> None:
-        """Put a message into the Inbox, and announce it if the Inbox is open; `hide` it until it is opened again."""
-        message = self._inbox.add(mail, NO_FLAGS)
+    def receive(self, mail: Mail) -> None:
+        """Put a message into the Inbox, and announce it if the Inbox is open."""
+        self._inbox.add(mail, NO_FLAGS)
         self._system.stored_bytes[RECEIVED] += mail.size_bytes
-        if hide and self._open == INBOX:
-            self._hidden.add(message.uid)
-            self._announced_uid = message.uid
-        elif self._open == INBOX:
+        if self._open == INBOX:
             self._announce()
 
     def break_off(self, failure: TaskFailed) -> None:
@@ -405,7 +401,6 @@ class InMemoryMailbox:
         self.folder(folder)
         await self._command("IMAP SELECT", 40, 300)
         self._open = folder
-        self._hidden.clear()
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         if self._open != folder:
@@ -428,7 +423,7 @@ class InMemoryMailbox:
             await self._select(INBOX)
         inbox = self._inbox
         shown = self._initial.get(INBOX, 0) if anew else self._shown_uid
-        new = [uid for uid in range(shown + 1, inbox.next_uid) if uid in inbox.messages and uid not in self._hidden]
+        new = [uid for uid in range(shown + 1, inbox.next_uid) if uid in inbox.messages]
         self._announced_uid = inbox.next_uid - 1
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
         if new:

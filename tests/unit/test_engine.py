@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from virtual_runs import EVERYTHING, LISTS, Lived, Tape, assert_one_at_a_time, chosen, live, quiet, scenario_of
 
+from bench.misdeeds import EVERY, Hiding, every_tenth, hide
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
@@ -239,19 +240,12 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
 def test_mail_that_no_session_learns_of_is_found_at_the_end(tmp_path: Path) -> None:
     """Once each, also if later mail was listed before. It is counted, and not lost."""
 
-    async def during(_: Engine, module: InMemoryDriver) -> None:
-        accepted = 0
+    def hiding(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type, module.post = Hiding, every_tenth(module, hide)
+        return module
 
-        def post(mail: Mail, users: Sequence[int]) -> None:
-            nonlocal accepted
-            accepted += 1
-            for user in users:
-                module.mailboxes[user].receive(mail, hide=accepted % 3 == 0)
-
-        module.post = post
-
-    lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, during=during)
-    hidden = [mail["message"] for mail in lived.mails("accepted")][2::3]
+    lived = live(day_of(tmp_path, (SENDER, 10)), tmp_path, wrap=hiding)
+    hidden = [mail["message"] for mail in lived.mails("accepted")][EVERY - 1 :: EVERY]
     assert len(hidden) > 10
     assert sorted(mail["message"] for mail in lived.mails("found")) == sorted(hidden)
     assert len(lived.mails("seen")) + len(hidden) == len(lived.mails("accepted"))
