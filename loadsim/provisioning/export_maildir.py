@@ -134,23 +134,16 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
         raise _unwritable(error, target.directory) from None
     with locked(target.directory, "--out", "export"):  # which would remove the trees that we write
         _claim(workload, target, accounts)
-        return _export(workload, target, accounts, progress, processes)
-
-
-def _export(
-    workload: Workload, target: Target, accounts: Sequence[Account], progress: Progress, processes: int | None
-) -> Exported:
-    scenario = workload.scenario
-    per_account = sum(StartState(workload).folders(accounts[0].number).values())
-    size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
-    numbers = [account.number for account in accounts]
-    chunks = (numbers[at : at + size] for at in range(0, len(numbers), size))
-    done = Exported()
-    processes = processes or usable_cores()
-    progress(EXPORT, 0, len(accounts))
-    for exported in _in_processes(scenario, target, chunks, min(processes, -(-len(numbers) // size))):
-        done += exported
-        progress(EXPORT, done.accounts + done.there, len(accounts))
+        per_account = sum(StartState(workload).folders(accounts[0].number).values())
+        size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
+        numbers = [account.number for account in accounts]
+        chunks = (numbers[at : at + size] for at in range(0, len(numbers), size))
+        done = Exported()
+        processes = processes or usable_cores()
+        progress(EXPORT, 0, len(accounts))
+        for exported in _in_processes(scenario, target, chunks, min(processes, -(-len(numbers) // size))):
+            done += exported
+            progress(EXPORT, done.accounts + done.there, len(accounts))
     return done
 
 
