@@ -57,13 +57,15 @@ class Untagged:
 
     def take(self, response: Response) -> None:
         """Keep a response. Raises `ProtocolError` for a message with too many sections."""
-        if isinstance(response, Fetched):
-            name = response.uid if self._by_uid else response.number
-            if name is not None:
-                place = self._places.setdefault(name, len(self.responses))
-                if place < len(self.responses) and self._join(place, response):
-                    return
-                self._places[name] = len(self.responses)
+        if isinstance(response, Fetched) and (name := response.uid if self._by_uid else response.number) is not None:
+            place = self._places.setdefault(name, len(self.responses))
+            known = self.responses[place] if place < len(self.responses) else None
+            if isinstance(known, Fetched) and (known.uid is None or response.uid in (None, known.uid)):
+                joined = self.responses[place] = known.joined(response)
+                if len(joined.sections) > MOST_SECTIONS:
+                    raise malformed("FETCH", f"at most {MOST_SECTIONS} sections", 0)
+                return
+            self._places[name] = len(self.responses)
         elif isinstance(response, Expunged):
             self.renumber()
         self.responses.append(response)
@@ -74,17 +76,6 @@ class Untagged:
             self._by_uid = True
             fetched = [(at, each.uid) for at, each in enumerate(self.responses) if isinstance(each, Fetched)]
             self._places = {uid: at for at, uid in fetched if uid is not None}
-
-    def _join(self, place: int, later: Fetched) -> bool:
-        """Join data to that at a place, if both are of one message. Return whether they are."""
-        known = self.responses[place]
-        assert isinstance(known, Fetched)
-        if known.uid is not None and later.uid not in (None, known.uid):
-            return False
-        joined = self.responses[place] = known.joined(later)
-        if len(joined.sections) > MOST_SECTIONS:
-            raise malformed("FETCH", f"at most {MOST_SECTIONS} sections", 0)
-        return True
 
 
 class Answer(NamedTuple):
