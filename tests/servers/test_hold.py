@@ -148,7 +148,7 @@ def test_a_process_and_its_parent_share_a_hold() -> None:
 
 
 def test_inspection_alone_refuses_another_holder(lab: Lab) -> None:
-    """Also in an account that is not the first one: other clients have holds of their own."""
+    """Accounts of two processes may overlap without the same first one."""
     given_to(lab, OTHER)
     with pytest.raises(ConfigError, match="elsewhere"):
         asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
