@@ -8,7 +8,7 @@ theorem 1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leib
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,27 @@ class Unserved:
 def unserved(
     log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
 ) -> Unserved | None:
-    """Count the users without usable service by their scored tasks in the window; None if no such task was due.
+    """Count the users without usable service by their scored tasks in the window; None if no such task was due."""
+    kinds, counts = _counted(_kinds(log, window_s, weights, criteria))
+    if not len(kinds):
+        return None
+    # Judge each user by the shares of late and failed tasks in each part.
+    parts, planned = _summed(kinds >> 2, counts)
+    late, failed = (_summed(kinds >> 2, counts * (kinds >> bit & 1))[1] / planned for bit in (1, 0))
+    users, active = _summed(parts >> 6, np.ones(len(parts)))
+    late, failed = (_summed(parts >> 6, each)[1] / active for each in (late, failed))
+    judged = active >= LEAST_PARTS
+    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, _most(criteria.get("failed_share")))
+    found = users[judged & bad].tolist()
+    several = len(log.runs) > 1
+    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
+    return Unserved(len(found), int(np.count_nonzero(judged)), tuple(first[:MOST_NAMED]))
+
+
+def _kinds(
+    log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
+) -> Iterator[NDArray[np.int64]]:
+    """Yield run, user, part of the window, and two bits for a late and a failed one, of all scored tasks in pieces.
 
     A task is late if its response time exceeds the limit of its 95th percentile in `criteria`; without a hit, it is
     infinite. The tasks of a user that fail have the limit of `failed_share`. Tasks in which the generator failed do not
@@ -71,8 +91,6 @@ def unserved(
         names = (f"by_protocol.{protocol}.tasks.{task}.{_P95}", f"tasks.{task}.{_P95}", f"{SCORED}{_P95}")
         return 1000 * _most(next((criteria[name] for name in names if name in criteria), None))
 
-    # 1. Count the tasks by run, user, part of the window, and two bits for a late and a failed one.
-    tally = _Tally()
     for piece in log.pieces("tasks"):
         counted = is_scored[piece["task"]] & in_window(piece["scheduled_us"], window_s)
         tasks = piece.kept(counted & (piece["outcome"] != OUTCOME[GENERATOR]))
@@ -82,45 +100,23 @@ def unserved(
         is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > limits_us
         part = (tasks["scheduled_us"] - begin_us) * PARTS // length_us
         user = tasks["run"].astype(np.int64) << 32 | tasks["user"]
-        tally.add((user << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome])
-    kinds, counts = tally.sums()
-    if not len(kinds):
-        return None
-
-    # 2. Judge each user by the shares of late and failed tasks in each part.
-    parts, planned = _summed(kinds >> 2, counts)
-    late, failed = (_summed(kinds >> 2, counts * (kinds >> bit & 1))[1] / planned for bit in (1, 0))
-    users, active = _summed(parts >> 6, np.ones(len(parts)))
-    late, failed = (_summed(parts >> 6, each)[1] / active for each in (late, failed))
-    judged = active >= LEAST_PARTS
-    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, _most(criteria.get("failed_share")))
-    found = users[judged & bad].tolist()
-    several = len(log.runs) > 1
-    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
-    return Unserved(len(found), int(np.count_nonzero(judged)), tuple(first[:MOST_NAMED]))
+        yield (user << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome]
 
 
 def _most(limits: Limits | None) -> float:
     return min((most for limit, most in (limits or {}).items() if limit != "min"), default=math.inf)
 
 
-class _Tally:
-    """Counts of keys, which are summed from time to time."""
-
-    def __init__(self) -> None:
-        self._keys, self._counts, self._added = [np.zeros(0, np.int64)], [np.zeros(0)], 0
-
-    def add(self, keys: NDArray[np.int64]) -> None:
-        self._keys.append(keys)
-        self._counts.append(np.ones(len(keys)))
-        self._added += len(keys)
-        if self._added > len(self._keys[0]) + _SPARE:
-            self.sums()
-
-    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        keys, counts = _summed(np.concatenate(self._keys), np.concatenate(self._counts))
-        self._keys, self._counts, self._added = [keys], [counts], 0
-        return keys, counts
+def _counted(pieces: Iterable[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return each key once, and how often it occurs. Pieces wait until they have more keys than those before."""
+    keys, counts = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for piece in pieces:
+        keys.append(piece)
+        counts.append(np.ones(len(piece)))
+        if sum(map(len, keys[1:])) > len(keys[0]) + _SPARE:
+            one, number = _summed(np.concatenate(keys), np.concatenate(counts))
+            keys, counts = [one], [number]
+    return _summed(np.concatenate(keys), np.concatenate(counts))
 
 
 def _summed(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
