@@ -74,14 +74,11 @@ class FailureRates:
             return None
         share = min(_share([*self.base, *self.new]), 1.0)
         rates = [np.array([_share([run]) for run in side]) for side in sides]
-        known = [share * (1 - share) * float(np.mean([1 / run.planned for run in side])) for side in sides]
-        found = [max(float(rate.var(ddof=1)), least) for rate, least in zip(rates, known, strict=True)]
+        known = [share * (1 - share) * float(np.mean([1 / run.planned for run in side])) / len(side) for side in sides]
+        of_mean = [max(float(rate.var(ddof=1)) / len(rate), least) for rate, least in zip(rates, known, strict=True)]
         apart = float(rates[1].mean() - rates[0].mean())
-        of_mean, rest = (
-            [each / len(side) for each, side in zip(some, sides, strict=True)]
-            for some in (found, [one - least for one, least in zip(found, known, strict=True)])
-        )
-        freedom = (runs - 1) * sum(of_mean) ** 2 / sum(each**2 for each in rest) if any(rest) else MOST_FREEDOM
+        rest = sum((found - least) ** 2 for found, least in zip(of_mean, known, strict=True))
+        freedom = (runs - 1) * sum(of_mean) ** 2 / rest if rest else MOST_FREEDOM
         half = stretch * math.sqrt(sum(of_mean)) * one_critical_t(alpha, int(min(freedom + 1e-9, MOST_FREEDOM)))
         return apart - half, apart + half
 
