@@ -88,15 +88,12 @@ def make_directories(path: Path) -> list[Path]:
 
 def claim(path: Path, first: str) -> None:
     """Create the file `first` in an empty directory. Raises `ConfigError` if it has another file, and `OSError`."""
-    try:
+    with suppress(FileExistsError):
         (path / first).touch(exist_ok=False)
-        occupied = any(each.name != first for each in path.iterdir())
-        if occupied:
-            (path / first).unlink()
-    except FileExistsError:
-        occupied = True
-    if occupied:
-        raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it; choose another name")
+        if all(each.name == first for each in path.iterdir()):
+            return
+        (path / first).unlink()
+    raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it; choose another name")
 
 
 def hand_over(path: Path) -> None:
