@@ -64,7 +64,7 @@ def test_a_run_from_empty_accounts_and_back(name: str, users: int, day_s: int, t
         site.command("init")
         start = site.mailboxes()
         assert "nothing to do" in site.command("init")
-        assert site.mailboxes() == start
+        assert not set().union(*map(changed_folders, start, site.mailboxes()))
 
         # Run, and compare the mailboxes with the log, message by message.
         out = tmp_path / "out"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from health_samples import write_blind_machine
 from mailservers import StartEmbedded, logged_on, numbered_accounts
 from timing_samples import HEADER
 from virtual_runs import contents, live, quiet, scenario_of
@@ -55,8 +56,10 @@ def virtual_run(place: Path, name: str, service_s: float, seed: int) -> Path:
     run = {"day_length": "200s", "ramp_up": "1s", "warm_up": "0s", "window": "200s", "seed": seed}
     browser = quiet(browse={"per_day": 50}, schedule={"per_day": 50})
     scenario = scenario_of(place / name, (browser, 5), run=run)
-    live(scenario, place / name, service_s=service_s, header=header(name, 5, 200.0))
-    return place / name / "0.tlog"
+    stated = header(name, 5, 200.0)
+    live(scenario, place / name, service_s=service_s, header=stated)
+    write_blind_machine(place / name / "machine.tlog", stated)
+    return place / name
 
 
 @pytest.fixture(scope="module")

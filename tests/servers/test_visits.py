@@ -108,6 +108,7 @@ class Courier:
             for uid in wanted:
                 del folder[uid]
                 self.seen.discard(uid)
+            return [b"* 1 EXPUNGE"] * len(wanted)
         return []
 
     @staticmethod
