@@ -9,7 +9,7 @@ from typing import Any
 
 from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
 from loadsim.analysis.capacity_prediction import Prediction
-from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, established
+from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, interval
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
 
@@ -109,20 +109,16 @@ class Capacity:
 
     @property
     def interval(self) -> tuple[int | None, int | None] | None:
-        """The ends of the search for which enough results agree, each None otherwise; None without either.
-
-        Results that depend on the order of the runs are no evidence.
-        """
-        if self.found is None or self.found.stopped_by == "order":
-            return None
-        ends = (self.found.low, self.found.high)
-        low, high = (users if users is not None and established(self.measured, users) else None for users in ends)
-        return None if low is None and high is None else (low, high)
+        """The interval of the search (`capacity_search.interval`); None until it ends."""
+        return interval(self.measured, self.found) if self.found else None
 
     @property
     def certain(self) -> bool:
         """True if the interval has each end that the search found, and at least one."""
-        return self.found is not None and (self.found.low, self.found.high) == self.interval
+        found, stated = self.found, self.interval
+        if found is None or stated is None:
+            return False
+        return [each is None for each in stated] == [each is None for each in (found.low, found.high)]
 
     @property
     def contended(self) -> bool:

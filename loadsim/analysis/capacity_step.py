@@ -145,14 +145,15 @@ class MeasuredStep:
 
     @property
     def nearest(self) -> float | None:
-        """The largest finite figure of a criterion, as a share of its upper limit; None without any."""
+        """The largest finite figure of a criterion, by its upper limit; None if it contradicts the result."""
         shares = [
             float(one.figure) / limit
             for one in self.criteria
             if one.figure not in (None, "inf")
             if (limit := min((most for most in (one.max, one.below) if most), default=None))
         ]
-        return max(shares, default=None)
+        largest = max(shares, default=None)
+        return largest if largest is None or (largest >= 1) == (self.result == FAILED) else None
 
     @property
     def contended(self) -> bool:

@@ -169,8 +169,8 @@ def _chart(
     across: int = 1,
 ) -> Iterable[Chart]:
     """Yield the chart of these panels, unless they are empty."""
-    found = capacity.found if capacity.certain else None
-    shaded = (float(found.low), float(found.high)) if found and found.low and found.high else None
+    low, high = (capacity.certain and capacity.interval) or (None, None)
+    shaded = (float(low), float(high)) if low is not None and high is not None else None
     chart = Chart(
         caption,
         Axis(

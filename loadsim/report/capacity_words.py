@@ -92,7 +92,7 @@ def sentence(capacity: Capacity) -> str:
     elif not capacity.certain:
         words = f"About {first}: too few runs agree to state an interval"
     else:
-        words = f"{first}, interval {found.low:,} to {found.high:,}: {found.high:,} users miss the criteria"
+        words = f"{first}, interval {_ends(capacity)}: {found.high:,} users miss the criteria"
     return f"{words}; {CONTENDED}" if capacity.contended else words
 
 
@@ -203,12 +203,17 @@ def interval(capacity: Capacity) -> str:
         return f"{seen}; its upper end is not known"
     if found.low is None:
         return f"{seen}; no number passed"
-    share = (found.high - found.low) / (found.high + found.low)
+    low, high = (users or 0 for users in capacity.interval or ())
     return (
-        f"{seen} (+-{share:.1%} of the middle), with a confidence of at least 90 % if the number of users from which a"
-        " run misses criteria varies by at most 10 % from run to run (times may vary more), and not with the order of"
-        f" the runs, of which {len(capacity.steps)} show no sign"
+        f"{_ends(capacity)} users (+-{(high - low) / (high + low):.1%} of the middle), with a confidence of at least"
+        " 90 % if the number of users from which a run misses criteria varies by at most 10 % (times may vary more),"
+        f" with a correlation of at most 0.9 from run to run: {seen}"
     )
+
+
+def _ends(capacity: Capacity) -> str:
+    """Return the interval in users, which has both ends."""
+    return " to ".join(f"{users or 0:,}" for users in capacity.interval or ())
 
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:

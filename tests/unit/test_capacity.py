@@ -715,7 +715,7 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     status, shown, progress = printed(*command)
     assert status == 0
     assert "Capacity: 20 users\nUsers: each" in shown
-    assert "\nInterval: 20 users passed 5 times, 24 users failed 5 times" in shown
+    assert "\nInterval: 20 to 24 users (+-9.1% of the middle)" in shown
     assert "4 users passed: score 40.0 ms, steps/00004-1\n" in shown
     assert "Step: 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")

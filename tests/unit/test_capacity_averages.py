@@ -224,7 +224,7 @@ def test_utilisation_is_drawn_on_the_axis_of_the_scores() -> None:
     found = probed()
     charts = [block for block in describe_capacity(found, (), {}).sections[1].blocks if isinstance(block, Chart)]
     (chart,) = (chart for chart in charts if chart.caption.startswith("Utilisation"))
-    assert chart.axis == charts[0].axis and chart.shaded == charts[0].shaded == (1250, 1500)
+    assert chart.axis == charts[0].axis and chart.shaded == charts[0].shaded == found.interval
     (panel,) = chart.panels
     assert [(line.name, max(filter(None, line.values))) for line in panel.lines] == [
         ("processor", pytest.approx(100 * 1500 / 1600)),

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from finished_searches import probed
 
 from loadsim.analysis.capacity_order import depends_on_order
-from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Measure, Settings, Step, next_step
+from loadsim.analysis.capacity_search import (
+    FAILED,
+    PASSED,
+    UNDECIDED,
+    Found,
+    Measure,
+    Result,
+    Settings,
+    Step,
+    interval,
+    next_step,
+)
+from loadsim.report.capacity_words import interval as interval_words
 
 LOW, HIGH = 1000, 1200
 
@@ -49,6 +62,53 @@ def test_independent_runs_rarely_depend_on_their_order() -> None:
     assert sum(found) <= 16
 
 
+def of(users: int, result: Result, *logarithms: float) -> list[Step]:
+    return [Step(users, result, math.exp(each)) for each in logarithms]
+
+
+@pytest.mark.parametrize(
+    ("passes", "fails", "stated"),
+    [
+        ([-0.2] * 5, [0.2] * 5, (LOW, HIGH)),
+        ([-0.3, -0.1, -0.2, -0.2, -0.2], [0.3, 0.1, 0.2, 0.2, 0.2], (958, 1242)),
+        ([-0.5, -0.3, -0.4, -0.4, -0.4], [0.3, 0.1, 0.2, 0.2, 0.2], (LOW, 1228)),
+    ],
+)
+def test_ends_near_the_limit_are_moved_outwards(
+    passes: list[float], fails: list[float], stated: tuple[int, int]
+) -> None:
+    """By hand: the standard deviation is 0.0707, and four of them are 0.2828; 0.4 or 0.6 are 200 users."""
+    steps = [*of(LOW, PASSED, *passes), *of(HIGH, FAILED, *fails)]
+    assert interval(steps, Found(LOW, HIGH, "criteria")) == stated
+
+
+def test_results_without_figures_keep_the_measured_ends() -> None:
+    steps = [*of(LOW, PASSED, *[-0.3, -0.1] * 3), *[Step(HIGH, FAILED)] * 5]
+    assert interval(steps, Found(LOW, HIGH, "criteria")) == (LOW, HIGH)
+
+
+def test_a_figure_of_another_criterion_than_the_missed_one_is_none() -> None:
+    step = next(each for each in probed().steps if each.result == PASSED)
+    assert step.nearest is not None and step.nearest < 1
+    assert replace(step, result=FAILED).nearest is None
+
+
+def test_the_answer_states_the_ends_that_were_moved() -> None:
+    found = probed()
+    assert found.interval is not None and found.interval[1] is not None and found.interval[1] > 1500
+    assert (found.certain, found.exit_status, found.document["interval"]) == (True, 0, [*found.interval])
+    assert f"1,250 to {found.interval[1]:,} users" in interval_words(found)
+
+
+def test_a_full_search_is_tested_for_order() -> None:
+    """A leak may keep a search going until its last step."""
+    drifting = [Step(LOW, UNDECIDED)] * 2 + [Step(HIGH, FAILED, 2 + 0.1 * at) for at in range(10)]
+    assert next_step(drifting, Settings(LOW, HIGH, most_steps=12)) == Found(None, HIGH, "order")
+
+
+Searched = tuple[Found, tuple[int | None, int | None] | None, float]
+
+
 @dataclass
 class Server:
     """A server whose number of users from which runs fail is AR(1) in logarithms, with a drift for each run."""
@@ -57,8 +117,8 @@ class Server:
     spread: float
     drift: float = 0.0
 
-    def search(self, seed: int) -> tuple[Found, float]:
-        """Return the end of a search, and the capacity by then."""
+    def search(self, seed: int) -> Searched:
+        """Return the end of a search, its interval, and the capacity by then."""
         draw = np.random.default_rng((seed, 31))
         truth, state = float(draw.integers(300, 5000)), draw.normal()
         steps: list[Step] = []
@@ -68,33 +128,40 @@ class Server:
             steps.append(Step(step.users, PASSED if step.users <= now else FAILED, figure))
             state = self.rho * state + math.sqrt(1 - self.rho**2) * draw.normal()
         assert isinstance(step, Found)
-        return step, truth * math.exp(-self.drift * (len(steps) - 1))
+        return step, interval(steps, step), truth * math.exp(-self.drift * (len(steps) - 1))
 
     def shares(self, searches: int) -> tuple[float, float, float]:
-        """Return the shares of searches with an interval that is right, with one that is wrong, and of "order"."""
+        """Return the share of stated intervals that are right, and those of searches with an interval and "order"."""
         found = [self.search(seed) for seed in range(searches)]
-        stated = [(end.low or 0) <= truth < (end.high or math.inf) for end, truth in found if end.stopped_by != "order"]
-        return stated.count(True) / searches, stated.count(False) / searches, 1 - len(stated) / searches
+        stated = [(ends[0] or 0) <= truth < (ends[1] or math.inf) for _, ends, truth in found if ends]
+        by_order = [end.stopped_by for end, _, _ in found].count("order")
+        return sum(stated) / max(1, len(stated)), len(stated) / searches, by_order / searches
 
 
-@pytest.mark.parametrize(("rho", "spread"), [(0.0, 0.05), (0.9, 0.1)])
-def test_a_search_rarely_states_a_wrong_interval(rho: float, spread: float) -> None:
-    right, wrong, _ = Server(rho, spread).shares(30)
-    assert wrong <= 0.1
-    assert right >= 0.8 or rho
+@pytest.mark.parametrize(("rho", "spread", "stated"), [(0.0, 0.05, 0.8), (0.9, 0.1, 0.1)])
+def test_stated_intervals_are_right(rho: float, spread: float, stated: float) -> None:
+    right, found, _ = Server(rho, spread).shares(30)
+    assert right >= 0.9 and found >= stated
 
 
 @pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
-def test_of_many_searches_few_state_a_wrong_interval(rho: float, spread: float) -> None:
+def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: float) -> None:
     """The table of decision 54."""
-    _, wrong, by_order = Server(rho, spread).shares(1000)
-    assert wrong <= 0.1
+    right, _, by_order = Server(rho, spread).shares(1000)
+    assert right >= 0.9
     assert by_order <= 0.13 or rho
+
+
+@pytest.mark.nightly(part="runs")
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.05])
+def test_with_a_leak_nine_in_ten_stated_intervals_are_right(spread: float) -> None:
+    right, found, _ = Server(0.0, spread, drift=0.01).shares(500)
+    assert right >= 0.9 or not found
 
 
 def test_a_leak_is_not_decided() -> None:
     """Of 1 % a run: by the end of the search, the server takes a third less than at its begin."""
-    right, wrong, by_order = Server(0.0, 0.02, drift=0.01).shares(20)
-    assert wrong <= 0.1 and by_order >= 0.7, (right, wrong, by_order)
+    right, found, by_order = Server(0.0, 0.02, drift=0.01).shares(20)
+    assert by_order >= 0.8 and right * found >= found - 0.05
