@@ -272,6 +272,14 @@ def _wipe(folders: Callable[[InMemoryDriver, int], Sequence[str]], module: InMem
             mailbox.folder(name).messages.clear()
 
 
+def _wipe_read(module: InMemoryDriver) -> None:
+    """All read messages of the Inboxes are gone."""
+    for mailbox in module.mailboxes.values():
+        messages = mailbox.folder(INBOX).messages
+        for uid in [uid for uid, message in messages.items() if message is not None and Flag.SEEN in message.flags]:
+            del messages[uid]
+
+
 def _own(module: InMemoryDriver, user: int) -> Sequence[str]:
     return module.workload.own_folders(user)
 
@@ -355,6 +363,7 @@ CRIMES: Sequence[Crime] = (
     Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
     Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),
     Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),
+    Crime("all read mail of the Inboxes wiped", strikes=_wipe_read),
     Crime("a folder missing", mailbox_type=_WithoutAFolder),
     Crime("structures without parts", mailbox_type=_WithoutParts),
     Crime("bodies truncated", mailbox_type=_Truncating),

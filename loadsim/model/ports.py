@@ -129,6 +129,11 @@ class Observer(Protocol):
 class Mailbox(Protocol):
     """One user's mailbox: one session, over one connection or several, and one call at a time."""
 
+    @property
+    def messages(self) -> int:
+        """The number of messages in the folder that was last listed, by the server's last word."""
+        ...
+
     async def log_on(self) -> None:
         """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""
         ...

@@ -402,6 +402,10 @@ class InMemoryMailbox:
         await self._command("IMAP SELECT", 40, 300)
         self._open = folder
 
+    @property
+    def messages(self) -> int:
+        return 0 if self._open is None else len(self.folder(self._open).messages)
+
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         if self._open != folder:
             await self._select(folder)

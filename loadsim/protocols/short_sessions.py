@@ -25,6 +25,10 @@ class PerViewMailbox:
     _begun: bool = field(default=False, init=False)  # this view has tried to log on
     _on: bool = field(default=False, init=False)
 
+    @property
+    def messages(self) -> int:
+        return self.mailbox.messages
+
     async def log_on(self) -> None:
         """Begin a view with a new session."""
         self._begun, self._on = True, False

@@ -133,6 +133,7 @@ class UserMail:
     def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
         for evidence, at_ns in new:
             self._record(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
+            self.stored.put(INBOX, [evidence.id])
             self.host.mail_seen(evidence.id, self.number, evidence.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import initial_id
-from loadsim.model.ports import Header, MessageRef
+from loadsim.model.ports import INBOX, Header, MessageRef
 
 
 @dataclass(slots=True, eq=False)
@@ -20,8 +20,9 @@ class _Folder:
 
     put: list[str] = field(default_factory=list)  # by the user's tasks, in the order of the folder
     looked: int = 0  # the number of these that a list has had since
-    gone: set[str] = field(default_factory=set)  # removed by the user, or recorded as missing
-    left: int = 0  # the number of these that the user has removed
+    gone: set[str] = field(default_factory=set)  # removed by the user; not known of the Inbox
+    left: int = 0  # the number of these
+    lacking: set[str] = field(default_factory=set)  # recorded as missing
 
 
 class StoredMail:
@@ -51,7 +52,7 @@ class StoredMail:
     @property
     def unlooked(self) -> Sequence[str]:
         """The folders that the user has put messages into since they were last listed."""
-        return [name for name, folder in self._folders.items() if folder.looked < len(folder.put)]
+        return [name for name, each in self._folders.items() if each.looked < len(each.put) and name != INBOX]
 
     def put(self, folder: str, ids: Iterable[str]) -> None:
         """Note messages that the server has stored in a folder by its own account."""
@@ -65,11 +66,10 @@ class StoredMail:
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers:
-            place = self._place.pop(header.ref, None)
-            if place is not None and header.evidence is not None:
-                folder = self._folders[place]
-                folder.gone.add(header.evidence.id)
-                folder.left += 1
+            place = self._place.pop(header.ref, INBOX)
+            self._folders[place].left += 1
+            if place != INBOX and header.evidence is not None:
+                self._folders[place].gone.add(header.evidence.id)
 
     def holds(self, name: str) -> bool:
         """Return whether the folder should have a message, whether the server has lost it or not."""
@@ -85,35 +85,54 @@ class StoredMail:
         if lacking:
             raise ServerRefused("folders are missing", f"{len(lacking)} folders, such as {min(lacking)}")
 
-    def look(self, name: str, shown: Sequence[Header], newest: int | None) -> None:
-        """Take a list of the `newest` messages of a folder (None: of all).
+    def look(self, name: str, shown: Sequence[Header], newest: int | None, messages: int) -> None:
+        """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
         Raises `ServerRefused` if it lacks messages, which are recorded, or if what the user has put there is unread.
         """
         if self._start is None:
             return
         folder, start = self._folders[name], self._start(self._number).get(name, 0)
-        wanted = recent = folder.put[folder.looked :][-(newest or 0) :]
+        recent = folder.put[folder.looked :]
         folder.looked = len(folder.put)
         seen = _seen(shown[max(0, len(shown) - len(recent)) :])
-        least = start + len(folder.put) - len(folder.gone)
+        unread = 0 if name == INBOX else sum(seen.get(each) is False for each in recent)
+        missing: list[str] = []
         if newest is None or len(shown) < newest:
-            if len(shown) < least:
+            wanted, messages = recent, len(shown)
+            if messages < start + len(folder.put) - folder.left - len(folder.lacking):
                 wanted = [*(initial_id(self._number, name, at) for at in range(start)), *folder.put]
-        elif not seen.keys() >= set(wanted):
-            strangers = sum(header.evidence is None for header in shown)  # stored by others, as by plug-ins
-            wanted = wanted[strangers:]
-        if not seen.keys() >= set(wanted):
-            seen = _seen(shown)
-        missing = [each for each in dict.fromkeys(wanted) if each not in seen and each not in folder.gone]
-        for each in missing:
-            self._missing(each, name)
-        folder.gone.update(missing)
-        if missing:
-            raise ServerRefused("stored mail is missing", f"{len(missing)} messages in {name}")
-        unread = sum(seen.get(each) is False for each in recent)
+            if not seen.keys() >= set(wanted):
+                seen = _seen(shown)
+            missing = [each for each in dict.fromkeys(wanted) if each not in seen and each not in folder.gone]
+        self._lacks(name, missing, messages)
         if unread:
             raise ServerRefused("flags are not kept", f"{unread} read messages are unread in {name}")
+
+    def count(self, name: str, messages: int) -> None:
+        """Take the number of messages of a folder. Raises `ServerRefused` if it is too small."""
+        if self._start is not None:
+            self._lacks(name, [], messages)
+
+    def lacks(self, name: str, message_id: str) -> None:
+        """Record a message that was found to be missing or incomplete, once."""
+        folder = self._folders[name]
+        if message_id not in folder.lacking:
+            folder.lacking.add(message_id)
+            self._missing(message_id, name)
+
+    def _lacks(self, name: str, missing: Sequence[str], messages: int) -> None:
+        """Record messages that are missing, and as many without a name as the number of messages is too small."""
+        folder, before = self._folders[name], len(self._folders[name].lacking)
+        for each in missing:
+            self.lacks(name, each)
+        assert self._start is not None
+        least = self._start(self._number).get(name, 0) + len(folder.put) - folder.left - len(folder.lacking)
+        for number in range(len(folder.lacking), len(folder.lacking) + max(0, least - messages)):
+            self.lacks(name, f"unknown{number}")
+        found = len(folder.lacking) - before
+        if found:
+            raise ServerRefused("stored mail is missing", f"{found} messages in {name}")
 
 
 def _seen(headers: Sequence[Header]) -> dict[str, bool]:

@@ -84,7 +84,7 @@ async def log_on(user: UserMail, _: None) -> bool:
     await user.watch()
     user.find_folders(folders)
     if not user.was_on:
-        user.stored.look(INBOX, headers, newest)
+        user.stored.look(INBOX, headers, newest, mail.messages)
     return True
 
 
@@ -117,7 +117,7 @@ async def _show(user: UserMail, header: Header, folder: str) -> Structure:
         if sent is not None and len(text) < sent.text_bytes:
             raise MailMissing("FETCH of a truncated text", f"{len(text)} bytes")
     except MailMissing:
-        user.record_received("missing", header, folder)
+        user.stored.lacks(folder, header.evidence.id if header.evidence else "unknown")
         raise
     return structure
 
@@ -291,8 +291,8 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
     header = next(filter(user.inbox.knows, candidates), None)  # skips foreign mail
-    user.stored.look(folder, shown, SCREENFUL)
-    if header is None and user.stored.holds(folder):
+    user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages)
+    if header is None and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
     read_one = None if header is None else (header, await _show(user, header, folder))
     if header is not None:
@@ -331,7 +331,7 @@ async def log_off(user: UserMail, _: None) -> None:
         newest = None if empties and folder == DELETED_ITEMS else SCREENFUL
         headers = await mail.headers(folder, newest)
         try:
-            user.stored.look(folder, headers, newest)
+            user.stored.look(folder, headers, newest, mail.messages)
         except ServerRefused as failure:
             lack = lack or failure
         own = [header for header in headers if header.evidence] if newest is None else []
@@ -339,6 +339,12 @@ async def log_off(user: UserMail, _: None) -> None:
             await mail.expunge([header.ref for header in own])
             for header in own:
                 user.record_received("expunged", header, folder)
+    if user.stored.is_known:
+        await mail.headers(INBOX, 1)
+        try:
+            user.stored.count(INBOX, mail.messages)
+        except ServerRefused as failure:
+            lack = lack or failure
     await user.submission.close()
     await mail.log_off()
     if lack is not None:

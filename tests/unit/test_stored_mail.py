@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import Header
+from loadsim.model.ports import INBOX, Header
 from loadsim.users.stored_mail import StoredMail
 
 USER, FOLDER, SCREEN = 7, "Folder 01", 5
@@ -31,10 +31,17 @@ class Stored:
         counts = None if start is None else lambda _: {FOLDER: start}
         self.mail = StoredMail(USER, counts, lambda name, _: self.missing.append(name))
 
-    def look(self, names: Sequence[str | None], newest: int | None = SCREEN, unread: Sequence[str] = ()) -> str:
-        """List these messages; return the kind of failure, or ""."""
+    def look(
+        self,
+        names: Sequence[str | None],
+        newest: int | None = SCREEN,
+        unread: Sequence[str] = (),
+        messages: int | None = None,
+    ) -> str:
+        """List these messages of so many (None: of these); return the kind of failure, or ""."""
+        headers = [header(name, name not in unread) for name in names]
         try:
-            self.mail.look(FOLDER, [header(name, name not in unread) for name in names], newest)
+            self.mail.look(FOLDER, headers, newest, len(names) if messages is None else messages)
         except ServerRefused as failure:
             return failure.kind
         return ""
@@ -49,7 +56,7 @@ def test_what_is_there_passes() -> None:
     assert stored.look(stored.initial) == ""
     stored.mail.put(FOLDER, ["a", "b"])
     assert stored.mail.unlooked == [FOLDER]
-    assert stored.look([*stored.initial, "a", "b"][-SCREEN:]) == ""
+    assert stored.look([*stored.initial, "a", "b"][-SCREEN:], messages=6) == ""
     assert stored.mail.unlooked == []
     assert stored.look([*stored.initial, "a", "b"], None) == ""
     assert not stored.missing
@@ -65,30 +72,43 @@ def test_a_wiped_folder_lacks_each_message_once() -> None:
     assert stored.missing == stored.initial
 
 
-def test_a_message_that_was_put_is_missed_in_a_full_screen() -> None:
-    """The folder has enough messages, but not the one that the server said it had stored."""
+def test_what_a_screen_does_not_show_is_counted() -> None:
+    """Of a folder with more messages than a screen, those that are missing have no name, and count once."""
+    stored = Stored(60)
+    screen = stored.initial[-SCREEN:]
+    assert stored.look(screen, messages=60) == ""
+    assert stored.look(screen, messages=57) == LACKS
+    assert len(set(stored.missing)) == len(stored.missing) == 3
+    assert stored.look(screen, messages=57) == ""
+    stored.mail.put(FOLDER, ["a"])  # the server says that it has stored it
+    assert stored.look(screen, messages=57) == LACKS
+    assert len(set(stored.missing)) == len(stored.missing) == 4
+
+
+def test_more_messages_than_known_are_no_fault() -> None:
+    """Others put some there, and the server may have stored what it did not acknowledge."""
     stored = Stored(9)
-    stored.mail.put(FOLDER, ["a"])
-    assert stored.look(stored.initial[-SCREEN:]) == LACKS
-    assert stored.missing == ["a"]
-
-
-def test_more_than_a_screen_was_put() -> None:
-    """Only what fits into the screen can be missed."""
-    stored = Stored(0)
     put = [f"m{at}" for at in range(8)]
     stored.mail.put(FOLDER, put)
-    assert stored.look(put[-SCREEN:]) == ""
+    assert stored.look(["m5", "m6", "never acknowledged", "m7", None], messages=19) == ""
+    assert not stored.missing
 
 
-def test_mail_of_others_hides_nothing() -> None:
-    """Messages without evidence after ours fill the screen: what they push out of it is not missed, the rest is."""
-    stored = Stored(9)
-    stored.mail.put(FOLDER, ["a", "b", "c", "d"])
-    assert stored.look(["b", "c", "d", None, None]) == ""
-    stored.mail.put(FOLDER, ["e", "f", "g"])
-    assert stored.look(["d", None, "e", None, "f"]) == LACKS
-    assert stored.missing == ["g"]
+def test_the_inbox_is_counted() -> None:
+    """Delivered mail is there until the user moves it; what a task has found missing is not missed again."""
+    missing: list[str] = []
+    mail = StoredMail(USER, lambda _: {INBOX: 3}, lambda name, _: missing.append(name))
+    mail.put(INBOX, ["n1", "n2", "n2"])  # one came twice
+    mail.leaves([header("n1")])
+    mail.count(INBOX, 5)
+    mail.lacks(INBOX, "n2")
+    mail.lacks(INBOX, "n2")
+    mail.count(INBOX, 4)
+    assert missing == ["n2"]
+    assert not mail.unlooked
+    with pytest.raises(ServerRefused):
+        mail.count(INBOX, 2)
+    assert len(missing) == 3
 
 
 def test_what_the_user_removed_is_not_missed() -> None:

@@ -64,7 +64,7 @@ TABLE: dict[str, list[list[str]]] = {
     "BROWSE": [[SELECT, "IMAP FETCH", FETCH, FETCH, SELECT]],
     "SCHEDULE": [[SELECT, "IMAP APPEND", SELECT], ["IMAP APPEND", SELECT, STORE, "IMAP UID EXPUNGE", SELECT]],
     "EVICT": [["IMAP UID MOVE"]],
-    "LOGOFF": [[SELECT, "IMAP FETCH", STORE, "IMAP UID EXPUNGE", "IMAP LOGOUT"]],  # Deleted Items comes last
+    "LOGOFF": [[SELECT, "IMAP FETCH", STORE, "IMAP UID EXPUNGE", SELECT, "IMAP FETCH", "IMAP LOGOUT"]],
 }
 """Document: the design's table of tasks. The first schedule has nothing to replace, but must look.
 An attachment of browsed mail lies in another folder."""

@@ -151,6 +151,11 @@ class AioimaplibMailbox:
         """SELECT (RFC 9051 section 6.3.2), unless it is open. Announces the mail that arrived meanwhile."""
         await self._select(canonical(folder))
 
+    @property
+    def messages(self) -> int:
+        """The number of messages in the open folder."""
+        return self._count
+
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), a few at a time."""
         folder = canonical(folder)

@@ -81,6 +81,11 @@ class ImapMailbox:
 
     # --- looking ---
 
+    @property
+    def messages(self) -> int:
+        """The number of messages in the open folder."""
+        return self.session.count
+
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
         names: list[str] = []

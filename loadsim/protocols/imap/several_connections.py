@@ -36,12 +36,13 @@ class SeveralConnections:
     log-on, it refuses only the call that needed it.
     """
 
-    __slots__ = ("_broken", "_inbox", "_most", "_observer", "_others", "_waiting")
+    __slots__ = ("_broken", "_inbox", "_latest", "_most", "_observer", "_others", "_waiting")
 
     def __init__(self, connect: Callable[[Observer], ImapMailbox], most: int, observer: Observer) -> None:
         self._observer = observer
         self._most = most
         self._inbox = connect(_ConnectionObserver(observer.now, observer.command, observer.arrived, self._lost))
+        self._latest = self._inbox  # used
         self._others: list[ImapMailbox] = []  # in the order of their log-ons
         self._waiting: set[ImapMailbox] = set()  # for new mail
         self._broken: Exception | None = None  # the failure of one that broke during a call over another
@@ -148,7 +149,12 @@ class SeveralConnections:
         """Return the connection, whose next command ends its wait."""
         self._wait_but_for(connection)
         self._waiting.discard(connection)
+        self._latest = connection
         return connection
+
+    @property
+    def messages(self) -> int:
+        return self._latest.messages
 
     def _wait_but_for(self, used: ImapMailbox | None) -> None:
         """Let all connections but this one wait in the folders that they have open."""
