@@ -122,9 +122,11 @@ def shares(runs: Sides, scored: Mapping[str, FailureRates]) -> dict[str, Failure
     """Return the failure rates of scored tasks, and the shares and counts that have a criterion, by name."""
     found = {f"failures of {name}": one for name, one in scored.items()}
     sides = {side: [_counted(run) for run in of_side] for side, of_side in runs.items()}
+    criteria = (one for of_side in runs.values() for run in of_side for one in run.recorded.summary.criteria)
+    never = {one.name for one in criteria if one.limits.get("max") == 0}
     for name in dict.fromkeys(name for of_side in sides.values() for of_run in of_side for name in of_run):
         found[name] = FailureRates(
-            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW))
+            *([of_run[name] for of_run in sides[side] if name in of_run] for side in (BASE, NEW)), name in never
         )
     return found
 
@@ -152,7 +154,12 @@ def _counts(criterion: Result, score: Mapping[str, Any]) -> Counts | None:
 
 def by_shares(rates: Mapping[str, FailureRates], terms: Terms) -> list[Decided]:
     """Decide on each share by its difference, of which `FailureRates.allowed` is no harm."""
-    return [_decided(name, "share", one, one.allowed, len(rates), terms) for name, one in rates.items()]
+    return [
+        Decided(name, "share", "passed", limit=0.0)
+        if one.never and one.new_share <= one.base_share
+        else _decided(name, "share", one, one.allowed, len(rates), terms)
+        for name, one in rates.items()
+    ]
 
 
 # --- criteria -----------------------------------------------------------------------------------------------------

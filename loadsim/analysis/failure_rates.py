@@ -34,10 +34,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FailureRates:
-    """The counts of a task in each run of two sides that has it."""
+    """The counts of a task in each run of two sides that has it. `never`: of what must not happen, such as lost mail."""
 
     base: Sequence[Counts]
     new: Sequence[Counts]
+    never: bool = False
 
     @property
     def base_share(self) -> float:
@@ -60,7 +61,7 @@ class FailureRates:
     @property
     def allowed(self) -> float:
         """The largest difference at which new does not count as worse."""
-        return max(MORE_SHARE, LEAST_MORE / max(sum(run.planned for run in self.new), 1))
+        return 0.0 if self.never else max(MORE_SHARE, LEAST_MORE / max(sum(run.planned for run in self.new), 1))
 
     def interval(self, alpha: float, stretch: float = 1.0) -> tuple[float, float] | None:
         """Return the ends of the interval of new - base, of level 1 - `alpha`, by Welch's test of the rates of runs.

@@ -89,7 +89,7 @@ def make_directories(path: Path) -> list[Path]:
 def claim(path: Path, first: str) -> None:
     """Create the file `first` in an empty directory. Raises `ConfigError` if it has another file, and `OSError`."""
     with suppress(FileExistsError):
-        (path / first).touch(exist_ok=False)
+        (path / first).touch(mode=0o600, exist_ok=False)
         if all(each.name == first for each in path.iterdir()):
             return
         (path / first).unlink()

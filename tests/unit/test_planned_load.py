@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 from timing_samples import done, sample_log, skipped
+from health_samples import write_blind_machine
 from virtual_runs import live, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
@@ -38,7 +39,7 @@ from loadsim.report.answer import full_answer
 from loadsim.report.document import Table
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
-from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.users.tasks import TASKS
 
 pytestmark = pytest.mark.slow
@@ -463,7 +464,8 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],
         "planned_load": make_plan(scenario).tally.load().document(),
     }
-    return summarise([live(scenario, place, header=header, **options).log])
+    log = live(scenario, place, header=header, **options).log
+    return summarise([log, read_log(write_blind_machine(place / "machine.tlog", header))])
 
 
 @pytest.mark.parametrize("seed", [1, 2])
