@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -34,11 +34,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class FailureRates:
-    """The counts of a task in each run of two sides that has it. `never`: of what must not happen, such as lost mail."""
+    """The counts of a task in each run of two sides that has it. `never`: of what must not happen, as lost mail."""
 
     base: Sequence[Counts]
     new: Sequence[Counts]
-    never: bool = False
+    never: bool = field(default=False, kw_only=True)
 
     @property
     def base_share(self) -> float:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from health_samples import write_blind_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 from timing_samples import done, sample_log, skipped
-from health_samples import write_blind_machine
 from virtual_runs import live, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
