@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from loadsim.cli.options import add_scenario, given_scenario, whole
-from loadsim.cli.progress import shown_share, shown_tries
+from loadsim.cli.progress import shown_share
 from loadsim.dryrun.forecast import NOT_VALID
 from loadsim.errors import printable
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
@@ -50,7 +50,7 @@ def run_check(args: argparse.Namespace) -> int:
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning a run, to warn beforehand") as planning:
-        reasons, notes = quick_forecast(scenario, planning, shown_tries)
+        reasons, notes = quick_forecast(scenario, planning)
     not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
     verdict = report.verdict
     if report.can_run and not_valid:

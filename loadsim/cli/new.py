@@ -12,11 +12,10 @@ from pathlib import Path
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import duration, whole
-from loadsim.cli.progress import shown_share, shown_tries
+from loadsim.cli.progress import shown_share
 from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.forecast import few_planned, not_valid
-from loadsim.dryrun.remedy import options, remedies
 from loadsim.errors import ConfigError, printable
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.host_port import is_loopback
@@ -27,7 +26,7 @@ from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS
 from loadsim.model.yaml_reader import known
-from loadsim.runs.quick_forecast import kept_plan, quick_forecast, quick_load
+from loadsim.runs.quick_forecast import quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
 
@@ -223,7 +222,7 @@ def run_new(args: argparse.Namespace) -> int:
     for step in steps:
         print(f"  {step}")
     with shown_share("Planning a run, to warn beforehand") as planning:
-        reasons, notes = quick_forecast(scenario, planning, shown_tries)
+        reasons, notes = quick_forecast(scenario, planning)
     for line in _duration(scenario, file):
         print(line)
     sys.stdout.flush()
@@ -235,19 +234,15 @@ def run_new(args: argparse.Namespace) -> int:
 
 
 def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
-    """Yield how long a run takes, and the command of the shortest first try that can become valid, if there is one."""
+    """Yield how long a run takes, and the command of a shorter first try, if it can become valid."""
     yield f"The run takes about {in_words(scenario.duration_s)}."
-    shortest = load_scenario(str(file), FIRST_TRY, passwords=False)
-    with shown_tries():
-        load = quick_load(shortest) if shortest.duration_s < scenario.duration_s else None
-        sufficient = remedies(shortest, load, shortest.limits.hits, users=False, planned=kept_plan)
-        tried = next(sufficient, None) if not_valid(shortest, load) else shortest
-        if tried and tried is not shortest:
-            load = quick_load(tried)
-    if tried and tried.duration_s < scenario.duration_s:
-        provisional = load is not None and few_planned(tried, load)
-        yield f"A first try of {in_words(tried.duration_s)}{', with a provisional score' if provisional else ''}:"
-        yield f"  loadsim run {file} {options(scenario, tried)}"
+    shorter = load_scenario(str(file), FIRST_TRY, passwords=False)
+    if shorter.duration_s < scenario.duration_s:
+        load = quick_load(shorter)
+        if not not_valid(shorter, load):
+            provisional = ", with a provisional score" if load and few_planned(shorter, load) else ""
+            yield f"A first try of {in_words(shorter.duration_s)}{provisional}:"
+            yield f"  loadsim run {file} {TRY_OPTIONS}"
 
 
 def _schema_beside(file: Path) -> str:

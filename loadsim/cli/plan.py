@@ -6,7 +6,7 @@ import argparse
 import json
 
 from loadsim.cli.options import add_scenario
-from loadsim.cli.progress import shown_share, shown_tries
+from loadsim.cli.progress import shown_share
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.plan_engine import uncollected
@@ -38,7 +38,7 @@ def run_plan(args: argparse.Namespace) -> int:
     with uncollected():  # this process ends here
         show_needs(scenario)
         with shown_share("Planning") as progress:
-            found = plan(scenario, engines=args.engines, progress=progress, trying=shown_tries)
+            found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
         text = plan_text(found.figures, needs, lists=lists, wide=args.wide, width=width_and_colours()[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -108,27 +108,24 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
 
 
 @contextmanager
-def shown_work(title: str, *, everywhere: bool = False) -> Iterator[None]:
+def shown_work(title: str) -> Iterator[None]:
     """Show on a terminal, with the time taken so far, that the block is still at work after `SILENT_S`.
 
-    With `everywhere`, standard error has the title as a line elsewhere. Nothing may be printed in the block.
+    Nothing may be printed in the block.
     """
     console = watched_terminal()
+    if console is None:
+        yield
+        return
     with ExitStack() as shown:
 
         def show() -> None:
-            if console is None:
-                print(title, file=sys.stderr, flush=True)
-            else:
-                from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-                columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-                bar = shown.enter_context(Progress(*columns, console=console, transient=True))
-                bar.add_task(title, total=None)
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            bar = shown.enter_context(Progress(*columns, console=console, transient=True))
+            bar.add_task(title, total=None)
 
-        if console is None and not everywhere:
-            yield
-            return
         after = Timer(SILENT_S, show)
         after.start()
         try:
@@ -136,11 +133,6 @@ def shown_work(title: str, *, everywhere: bool = False) -> Iterator[None]:
         finally:
             after.cancel()
             after.join()
-
-
-def shown_tries() -> AbstractContextManager[None]:
-    """Show that plans of other settings are made, which takes seconds on a busy machine."""
-    return shown_work("Planning other settings, for advice", everywhere=True)
 
 
 class Lines:

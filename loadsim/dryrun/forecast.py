@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from math import sqrt
 
 from loadsim.analysis.intervals import SHORTEST_WINDOW_S
 from loadsim.analysis.score import FEW_HITS
-from loadsim.dryrun.remedy import Planned, in_text, plan_of, remedies, scored_in_window
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import EMBEDDED, Scenario
-from loadsim.model.terms import STRESS
+from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.planned_load import PlannedLoad, received_of_published
 
 NOT_VALID = "this run cannot become valid: "
 """The begin of each reason."""
 
-NO_HELP = "; a longer run.day_length does not help: a day has the same tasks"
+MARGIN = 3.0
+"""The margin for chance in the load that has enough of a task, in standard deviations of Poisson's distribution."""
+
+
+def scored_in_window(scenario: Scenario, load: PlannedLoad) -> dict[str, int]:
+    """Return the number of each task that is due in the window, of those with a weight that the run has at all."""
+    run = scenario.run
+    planned = load.in_window(Window(run.warm_up_s, run.warm_up_s + run.window_s))
+    return {task: count for task, count in planned.items() if scenario.weights.get(task) and any(load.tasks[task])}
 
 
 def not_valid(scenario: Scenario, load: PlannedLoad | None) -> str | None:
-    """Return why a run cannot become valid, by its window and its planned load (None: unknown), without a remedy.
+    """Return why a run cannot become valid, by its window and its planned load (None: unknown), and what would help.
 
     These are the limits of the verdict (`analysis.verdict`) that the plan alone misses. With several drivers, which the
     verdict judges one by one, only tasks that are too few for all together are named.
@@ -37,29 +45,15 @@ def not_valid(scenario: Scenario, load: PlannedLoad | None) -> str | None:
         missing = f"; none are {none}, which would be missing from the score" if none else ""
         why.append(
             f"planned in its window are {_counts(few) or 'no scored tasks'}, and each scored task needs"
-            f" {limits.hits} hits (limits.hits){missing}"
+            f" {limits.hits} hits (limits.hits){missing}{_enough(few, limits.hits)}"
         )
     return f"{NOT_VALID}{'; '.join(why)}" if why else None
 
 
-def forecast(
-    scenario: Scenario, load: PlannedLoad | None, *, users: bool = True, planned: Planned = plan_of
-) -> list[str]:
-    """Return why a run cannot become valid, as `not_valid` does, with remedies. Without `users`, none has more users.
-
-    `planned` plans the remedies, which takes some seconds.
-    """
-    why = not_valid(scenario, load)
-    if why is None:
-        return []
-    return [_with_remedy(why, scenario, remedies(scenario, load, scenario.limits.hits, users=users, planned=planned))]
-
-
-def notes(scenario: Scenario, load: PlannedLoad | None, *, planned: Planned = plan_of) -> list[str]:
+def notes(scenario: Scenario, load: PlannedLoad | None) -> list[str]:
     """Return what the score of a run will lack, by its window and its planned load; [] if it cannot become valid.
 
-    A provisional score may still miss by a few hits: users may do a few tasks more or less than planned. `planned`
-    plans the remedies, which takes some seconds.
+    A provisional score may still miss by a few hits: users may do a few tasks more or less than planned.
     """
     run = scenario.run
     if run.mode == STRESS or not_valid(scenario, load):
@@ -67,12 +61,10 @@ def notes(scenario: Scenario, load: PlannedLoad | None, *, planned: Planned = pl
     found = []
     if load is not None:
         if few := few_planned(scenario, load):
-            why = (
+            found.append(
                 f"expect a provisional score: planned in the window are {_counts(few)}, and a score that is not"
-                f" provisional needs {FEW_HITS} hits of each scored task"
+                f" provisional needs {FEW_HITS} hits of each scored task{_enough(few, FEW_HITS)}"
             )
-            needed = max(FEW_HITS, scenario.limits.hits)
-            found.append(_with_remedy(why, scenario, remedies(scenario, load, needed, planned=planned)))
         if none := _never(scored_in_window(scenario, load)):
             found.append(f"the score will lack {none}: none is planned in the window")
     if run.window_s < SHORTEST_WINDOW_S:
@@ -100,18 +92,17 @@ def little_mail(scenario: Scenario, load: PlannedLoad | None) -> tuple[str, ...]
     )
 
 
-def _with_remedy(why: str, scenario: Scenario, found: Iterator[Scenario]) -> str:
-    """Return a reason, and the remedies in words if there are any."""
-    remedy = in_text(scenario, found)
-    if not remedy:
-        return why
-    longer_day_fails = scenario.run.window_s >= scenario.limits.window_s
-    return f"{why}; {remedy}{NO_HELP if longer_day_fails else ''}"
+def _enough(few: Mapping[str, int], needed: int) -> str:
+    """Return, as a clause, the load that has enough of tasks that are too few."""
+    if not few:
+        return ""
+    factor = (needed + MARGIN * sqrt(needed)) / min(few.values())
+    return f"; {factor:.2g} times the users, or as many more days in the window, have enough"
 
 
-def _counts(tasks: dict[str, int]) -> str:
+def _counts(tasks: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {task}" for task, count in tasks.items())
 
 
-def _never(planned: dict[str, int]) -> str:
+def _never(planned: Mapping[str, int]) -> str:
     return ", ".join(task for task, count in planned.items() if not count)

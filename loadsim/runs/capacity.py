@@ -28,7 +28,7 @@ from loadsim.analysis.capacity_search import (
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.verdict import ENDED
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.engine.signals import noticed_signals
 from loadsim.errors import ConfigError, RunInvalid
@@ -378,4 +378,4 @@ class _Measurement:
         watcher.stage("plan")
         software, limit_s = build_fingerprint(), None
         load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
-        return "; ".join(forecast(self.scenario, load, users=False))  # the search sets them
+        return not_valid(self.scenario, load) or ""

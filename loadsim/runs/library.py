@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.control_groups import usable_cores
+from loadsim.dryrun.forecast import not_valid, notes
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
@@ -28,7 +29,6 @@ from loadsim.monitor.machine_needs import Needs, Resources
 from loadsim.monitor.probes import check_probes
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.needs import compared_needs
-from loadsim.runs.quick_forecast import Trying, forecasts
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.users.plugin_tasks import check_plugin_tasks
 
@@ -85,12 +85,11 @@ def plan(
     *,
     engines: int | None = None,
     progress: Callable[[float], None] | None = None,
-    trying: Trying = nullcontext,
 ) -> Plan:
     """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
 
     The figures do not depend on `engines`. `run` finds them in a cache in the home directory, and does not plan again.
-    `progress` receives the finished share, from 0 to 1. `trying` is entered while further plans try remedies.
+    `progress` receives the finished share, from 0 to 1.
     Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
     """
     _check_no_event_loop("plan")
@@ -108,9 +107,8 @@ def plan(
     load = planned.load()
     keep(scenario, build_fingerprint(), load)
     needs, resources = compared_needs(Workload(scenario), load)
-    with trying():
-        not_valid, lacks = forecasts(scenario, load)
-    return Plan(scenario, to_json(planned), needs, resources, tuple(not_valid), tuple(lacks))
+    why = not_valid(scenario, load)
+    return Plan(scenario, to_json(planned), needs, resources, (why,) if why else (), tuple(notes(scenario, load)))
 
 
 def run(

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.forecast import forecast, not_valid
+from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
-from loadsim.dryrun.remedy import options
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
@@ -19,7 +18,6 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.runs.common_start import planning_limit_s, utc_text
-from loadsim.runs.quick_forecast import kept_plan
 from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.version import __version__
@@ -39,18 +37,11 @@ def load_of_plan(
     watcher.stage("plan")
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
     load = planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s, watcher.planned)
-    if even_invalid:
-        if why := not_valid(scenario, load):
-            watcher.warning(f"warning: {why}")
-        return load
-
-    def tried(changed: Scenario) -> PlannedLoad:
-        watcher.message(f"This run cannot become valid; planning one with {options(scenario, changed)}")
-        return kept_plan(changed)
-
-    for reason in forecast(scenario, load, planned=tried):
-        takes = in_words(scenario.duration_s)
-        raise ConfigError(f"{scenario.name}: {reason}; --even-invalid makes it all the same, and takes {takes}")
+    if why := not_valid(scenario, load):
+        if not even_invalid:
+            takes = in_words(scenario.duration_s)
+            raise ConfigError(f"{scenario.name}: {why}; --even-invalid makes it all the same, and takes {takes}")
+        watcher.warning(f"warning: {why}")
     return load
 
 

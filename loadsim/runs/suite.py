@@ -25,7 +25,7 @@ from loadsim.analysis.suite import (
     SuiteRun,
 )
 from loadsim.analysis.verdict import ENDED, server_failed
-from loadsim.dryrun.forecast import forecast
+from loadsim.dryrun.forecast import not_valid
 from loadsim.engine.signals import handled_by, noticed_signals
 from loadsim.errors import ConfigError, RunInvalid, printable, together
 from loadsim.model.scenario import Scenario
@@ -125,8 +125,8 @@ def _checked(suite: Suite, planning: Planning) -> Scenarios:
     found = []
     with planning() as progress:
         for at, (name, scenario) in enumerate(scenarios.items()):
-            reasons = forecast(scenario, quick_load(scenario, _share(progress, at, len(scenarios))))
-            found += [f"{suite.origin.file}: cell {name}: {reason}" for reason in reasons]
+            if why := not_valid(scenario, quick_load(scenario, _share(progress, at, len(scenarios)))):
+                found.append(f"{suite.origin.file}: cell {name}: {why}")
     if found:
         raise together([ConfigError(text, suite.origin.file) for text in found])
     return scenarios

@@ -12,8 +12,7 @@ import pytest
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli import main, parser
 from loadsim.cli.new import FIRST_TRY, PASSWORD_VARIABLE, QUESTIONS
-from loadsim.dryrun.forecast import not_valid
-from loadsim.dryrun.remedy import scored_in_window
+from loadsim.dryrun.forecast import scored_in_window
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_server import Server
 from loadsim.runs.quick_forecast import quick_load
@@ -222,23 +221,3 @@ def test_ports_are_in_the_scenario() -> None:
     scenario = made("--imap-port", "10143", "--smtp-port", "10025", "--users", UNPLANNED)
     assert isinstance(scenario.server, Server)
     assert (scenario.server.imap.port, scenario.server.smtp.port) == (10143, 10025)
-
-
-@pytest.mark.slow
-def test_remedies_for_too_few_users_work_as_printed(capsys: Capture) -> None:
-    """`new` warns as `plan` does. Its first try can become valid, too, and is shorter than the run."""
-    made("--users", "4", "--no-schema")
-    out, err = capsys.readouterr()
-    (tried,) = re.findall(
-        r"\nA first try of [^,]+, with a provisional score:\n  loadsim run own.yaml (--set .*)\n$", out
-    )
-    warning, _ = (line for line in err.splitlines() if line.startswith("loadsim: "))
-    assert warning.startswith("loadsim: warning: this run cannot become valid: planned in its window are ")
-    remedies = re.findall(r"\((--set [^;)]*)[;)]", warning)
-    assert len(remedies) == 2
-    for options in (tried, *remedies):
-        changed = load_scenario("own.yaml", options.removeprefix("--set ").split(" --set "))
-        load = quick_load(changed)
-        assert load is not None
-        assert not_valid(changed, load) is None
-        assert min(scored_in_window(changed, load).values()) < FEW_HITS  # its score is provisional

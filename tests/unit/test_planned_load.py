@@ -246,7 +246,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path)
 
 def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So whoever has no time before a common start plans beforehand."""
-    scenario = virtual(tmp_path, users=12, weights=dict.fromkeys(TASKS, 0) | {"READ": 1})  # no remedy is planned
+    scenario = virtual(tmp_path, users=12, weights=dict.fromkeys(TASKS, 0) | {"READ": 1})
     assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
     assert cached(scenario, build_fingerprint()) == make_plan(scenario).load()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from timing_samples import done
 
 from loadsim.cli import main, progress
-from loadsim.cli.progress import Lines, shown_share, shown_tries, shown_work
+from loadsim.cli.progress import Lines, shown_share, shown_work
 
 
 @pytest.fixture(autouse=True)
@@ -140,21 +139,6 @@ def test_a_bar_is_gone_once_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None
         with shown_work("Trying"):
             assert screen.drawn.wait(PATIENCE_S)
     assert "Planning" in screen.getvalue()
-
-
-def test_long_tries_of_remedies_are_shown_everywhere(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also by a pipe, in one line, if they last."""
-    shown = Screen("\n")
-    monkeypatch.setattr(sys, "stderr", shown)
-    with shown_tries():
-        pass
-    assert shown.getvalue() == ""
-    monkeypatch.setattr(progress, "SILENT_S", 0.0)
-    with shown_tries():
-        assert shown.drawn.wait(PATIENCE_S)
-    assert shown.getvalue() == "Planning other settings, for advice\n"
 
 
 def test_work_is_not_shown_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
