@@ -55,12 +55,9 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments in (
         ("plan", small, "--engines", "2"),
-        ("topology", "export", small, "--format", "csv"),
         ("run", small, "--out", out, "--no-report"),
-        ("log", "answer", out),
         ("log", "export", "csv", out),
         ("report", out, "--format", "json"),
-        ("cluster", "--help"),
     ):
         done = typed(tmp_path, packages, *arguments)
         assert done.returncode in (0, 1, 3, 4), (arguments, done.stderr)  # all but bad input and faults of ours

@@ -47,17 +47,11 @@ def changed_folders(before: Mailbox, after: Mailbox) -> set[str]:
     return {folder for folder in before.keys() | after.keys() if before.get(folder) != after.get(folder)} - {MANIFESTS}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "users", "day_s"),
-    [
-        pytest.param("embedded", 2, 8, id="embedded-short"),
-        *(pytest.param(name, 5, 25, id=name, marks=pytest.mark.nightly(part="servers")) for name in KINDS),
-    ],
-)
-def test_a_run_from_empty_accounts_and_back(name: str, users: int, day_s: int, tmp_path: Path) -> None:
+@pytest.mark.nightly(part="servers")
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_from_empty_accounts_and_back(name: str, tmp_path: Path) -> None:
     """Every task is done, mailboxes and log agree, only changes are restored, and clean removes only what is ours."""
-    with started(name, tmp_path, users, day_s) as site:
+    with started(name, tmp_path, users=5, day_s=25) as site:
         empty = site.mailboxes()
 
         # Initialise twice: the second time finds nothing to do.

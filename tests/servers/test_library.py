@@ -72,6 +72,7 @@ def test_the_package_is_typed() -> None:
     assert checked | {"__version__"} == set(loadsim.__all__)
 
 
+@pytest.mark.nightly(part="runs")
 def test_the_example_of_the_page_makes_a_run_and_prints_its_score(tmp_path: Path) -> None:
     """In an empty directory: nothing is printed but the example's own line, and no argument parser is loaded."""
     example = PAGE.read_text().split("```python\n")[1].split("```")[0]

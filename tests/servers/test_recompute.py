@@ -1,28 +1,19 @@
-"""Every figure of `score.json` is computed a second time, by code that shares nothing with loadsim's.
-
-`recompute` knows the documentation and the CSV exports only. A new key of `score.json` that it does not compute fails
-here, until it does, or stands in `LEFT_OUT` with a reason.
-"""
+"""Every figure of `score.json` is computed a second time, by code that shares nothing with loadsim's."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from health_samples import write_blind_machine
-from recompute import Exports, recompute
-from recompute_numbers import Figures, rows_of
+from recompute import recompute
+from recomputed import differences, exports_of, printed, status_of
 from virtual_runs import live, scenario_of
 
-from loadsim.cli import main
 from loadsim.engine.clock import LoopClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
@@ -31,155 +22,6 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver, Mail
 from loadsim.runs.log_header import load_of_plan, run_header
 from loadsim.runs.watcher import SILENT
-
-TEXT = "a text"
-FACT = "a fact of the log that no export has"
-LEFT_OUT = {
-    "verdict.reasons": TEXT,
-    "verdict.criteria.*.found": TEXT,
-    "verdict.criteria.*.wanted": TEXT,
-    "warnings": TEXT,
-    "advice": TEXT,
-    "run": TEXT,
-    "name": TEXT,
-    "mode": TEXT,
-    "method": TEXT,
-    "server": TEXT,
-    "submission": TEXT,
-    "plan_digest": TEXT,
-    "no_score_interval": TEXT,
-    "tasks.*.no_interval": TEXT,
-    "by_protocol.*.no_score_interval": TEXT,
-    "by_protocol.*.no_interval": TEXT,
-    "score_interval_ms": "intervals are held by a simulation",
-    "tasks.*.interval_ms": "as the score's",
-    "by_protocol.*.score_interval_ms": "as the score's",
-    "by_protocol.*.interval_ms": "as the score's",
-    "by_protocol.*.spell_s": "as the score's",
-    "embedded": FACT,
-    "start_at": "null but for a start that was agreed on",
-    "slice": "null but for slices",
-    "throughput": "null but in stress mode",
-    "per_client": "empty but for several machines",
-    "by_protocol.*.repeats": "null but for several runs",
-    "preparation.*": "facts of the log of each machine; tests/unit/test_removed_before.py holds them",
-    "machines.*.server_here": FACT,
-    "machines.*.shares_cpus": FACT,
-    "machines.*.generator_cores": FACT,
-    "machines.*.pinned": FACT,
-    "machines.*.unobserved_s": "it takes the samples of the machine's engines, and test_own_faults holds it",
-}
-"""Keys of `score.json` that `recompute` leaves out, as patterns, and why."""
-
-PROFILE_DAY_S = 8 * 3600
-"""The day of all profiles that are used here."""
-
-KINDS = ("tasks", "mails", "commands", "health")
-
-NAMED_BY = ("task", "command", "name")
-"""Elements of lists in `score.json` are told apart by one of these."""
-
-
-def normal(value: Any) -> Any:
-    """Return a value of `score.json` as `recompute` has it: elements of lists by their names, infinity as a number."""
-    if isinstance(value, dict):
-        return {key: normal(each) for key, each in value.items()}
-    if isinstance(value, list):
-        if value and isinstance(value[0], dict):
-            if "outcome" in value[0]:
-                return {f"{each['outcome']} {each['kind']}": each["times"] for each in value}
-            (name,) = [key for key in NAMED_BY if key in value[0]]
-            return {each[name]: normal(each) for each in value}
-        return set(value) if value and isinstance(value[0], str) else value
-    return math.inf if value == "inf" else value
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the figures of nested dictionaries with their paths; what is empty has none."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from leaves(each, f"{path}.{key}" if path else key)
-    elif value not in ([], set()):
-        yield path, value
-
-
-def same(path: str, told: Any, found: Any) -> bool:
-    """Return whether two figures agree: counts exactly, times to a millionth or the microsecond of the exports."""
-    if isinstance(told, bool) or not isinstance(told, int | float) or not isinstance(found, int | float):
-        return bool(told == found)
-    if isinstance(told, int) and isinstance(found, int):
-        return told == found
-    return math.isclose(told, found, rel_tol=1e-6, abs_tol=0.0011 if "lateness" in path else 0)
-
-
-def differences(score: Mapping[str, Any], figures: Figures) -> list[str]:
-    """Return what `score.json` and the recomputation do not agree on."""
-    told, found = dict(leaves(normal(score))), dict(leaves(figures))
-    left_out = {path for path in told if any(fnmatchcase(path, pattern) for pattern in LEFT_OUT)}
-    missing = object()
-    return [
-        f"{path}: score.json has {told.get(path, 'nothing')}, recomputed {found.get(path, 'nothing')}"
-        for path in told.keys() - left_out | found.keys()
-        if not same(path, told.get(path, missing), found.get(path, missing))
-    ]
-
-
-def loadsim(*arguments: str | Path, statuses: Sequence[int] = (0,)) -> str:
-    """Execute a command in this process, and return what it prints."""
-    out = io.StringIO()
-    with redirect_stdout(out):
-        status = main([*map(str, arguments)])
-    assert status in statuses
-    return out.getvalue()
-
-
-def exports_of(log: Path, scenario: Mapping[str, Any], path: Path) -> Exports:
-    """Export a run, and plan its scenario, which is the file at `path`."""
-    tables = {kind: rows_of(loadsim("log", "export", "csv", log, "--kind", kind)) for kind in KINDS}
-    plan = json.loads(loadsim("plan", path, "--json"))
-    return Exports(**tables, scenario=scenario, plan=plan, profile_day_s=PROFILE_DAY_S)
-
-
-def status_of(figures: Figures) -> int:
-    """Return the exit status that the documentation has for a verdict."""
-    verdict = figures["verdict"]
-    return 3 if verdict["validity"] == "invalid" else int(not verdict["passed"])
-
-
-def test_a_run_by_the_command_line(tmp_path: Path) -> None:
-    """Users of all three kinds on the embedded server: all that the run says of itself is what its records come to."""
-    wide = {"response_p95_ms": {"max": 60_000}, "failed_share": {"max": 0.05}, "done_share": {"min": 0.8}}
-    document = {
-        "server": "embedded",
-        "topology": [{"profile": f"loadsim-5.5/{kind}", "users": 2} for kind in ("light", "medium", "heavy")],
-        "run": {"day_length": "24s", "ramp_up": "1s", "warm_up": "6s", "window": "15s"},
-        "criteria": {
-            "score_ms": {"max": 10_000},
-            "response_score_ms": {"max": 30_000},
-            "done_share": {"min": 0.8},
-            "tasks.scored": wide,
-            "tasks.SEND.p99_ms": {"min": 0, "max": 60_000},
-        },
-        "limits": {
-            "window": "15s",
-            "done": 0.8,
-            "load": 0.8,
-            "hits": 1,
-            "generator": {"lag_p99_ms": 50, "lag_share": None},
-        },
-    }
-    path, out = tmp_path / "short.yaml", tmp_path / "run"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    loadsim("run", path, "--out", out, "--no-report", statuses=(0, 1, 3))
-    score = json.loads((out / "score.json").read_text(encoding="utf-8"))
-    resolved = yaml.safe_load((out / "scenario.yaml").read_text(encoding="utf-8"))
-    figures = recompute(exports_of(out, resolved, path))
-    answer = json.loads(loadsim("log", "answer", out, "--commands", "--json", statuses=[status_of(figures)]))
-    assert differences(answer, figures) == []
-    assert {key: value for key, value in answer.items() if key != "commands"} == score
-    assert len(figures["covers"]["scored"]) >= 8
-    assert len(figures["machines"]) == 1
-
 
 # --- a server that does wrong -------------------------------------------------------------------------------------
 
@@ -274,7 +116,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
     resolved = yaml.safe_load(scenario.to_yaml())
     figures = recompute(exports_of(log, resolved, tmp_path / "scenario.yaml"))
     machine = write_blind_machine(tmp_path / "machine.tlog", header)
-    answer = json.loads(loadsim("log", "answer", log, machine, "--commands", "--json", statuses=[status_of(figures)]))
+    answer = json.loads(printed("log", "answer", log, machine, "--commands", "--json", statuses=[status_of(figures)]))
     answer["machines"] = []  # it shows nothing
     assert differences(answer, figures) == []
     # All that recomputation has to get right is there.

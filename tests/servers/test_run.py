@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recomputed
+import yaml
 from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
 from mailservers import StartDovecotPostfix, StartEmbedded
-from patience import PATIENCE_S
+from patience import PATIENCE_S, PATIENT_CRITERIA
+from recompute import recompute
+from recomputed import exports_of, printed, status_of
 from small_runs import AFTER_TEN_S, AT_WORK, await_line, loadsim, on, population_of, written
 
 from loadsim.cli.run_view import Warnings
@@ -29,12 +33,24 @@ from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 
+WIDE = {
+    "response_score_ms": {"max": 600_000},
+    "done_share": {"min": 0},
+    "tasks.scored.response_p95_ms": {"max": 600_000},
+    "tasks.scored.failed_share": {"max": 0.05},
+    "tasks.scored.done_share": {"min": 0},
+    "tasks.SEND.p99_ms": {"min": 0, "max": 60_000},
+}
+"""Criteria of each shape that a busy machine keeps."""
+
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A run of two engines on the embedded server: its directory, and what was printed."""
     place = tmp_path_factory.mktemp("small")
-    return place / "out", loadsim("run", written(place / "small.yaml"), "--out", place / "out", "--engines", "2")
+    hours = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}  # a profile's hour takes 2 s
+    small = written(place / "small.yaml", criteria=PATIENT_CRITERIA | WIDE, run=hours)
+    return place / "out", loadsim("run", small, "--out", place / "out", "--engines", "2")
 
 
 def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -45,6 +61,19 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
     assert f"Run directory: {out}" in run.stdout
     assert f"\nReport: {out / 'report.html'}\n" in run.stdout
     assert "\nThis worked. " in run.stdout
+
+
+def test_every_figure_is_recomputed(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """All that the run says of itself is what its records come to."""
+    out, _ = small_run
+    score = json.loads((out / "score.json").read_text(encoding="utf-8"))
+    resolved = yaml.safe_load((out / "scenario.yaml").read_text(encoding="utf-8"))
+    figures = recompute(exports_of(out, resolved, out / "scenario.yaml"))
+    answer = json.loads(printed("log", "answer", out, "--commands", "--json", statuses=[status_of(figures)]))
+    assert recomputed.differences(answer, figures) == []
+    assert {key: value for key, value in answer.items() if key != "commands"} == score
+    assert len(figures["covers"]["scored"]) >= 8
+    assert len(figures["machines"]) == 1
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

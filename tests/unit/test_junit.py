@@ -158,7 +158,7 @@ def test_whatever_is_said_is_xml(tmp_path_factory: pytest.TempPathFactory, name:
     assert [outcome for outcome, _ in cases_of(file).values()] == ["failure", "skipped"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="runs")
 def test_a_run_as_the_how_to_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,7 +65,7 @@ def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.Compl
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="drivers")
 def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path) -> None:
     """The run is made through it, and none of these tasks is due."""
     (tmp_path / "few.yaml").write_text(yaml.safe_dump(FEW_TASKS))
