@@ -27,7 +27,7 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
     document = {
         "topology": [{"profile": "loadsim-5.5/light", "users": 6}],
         "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
-        "run": {"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
+        "run": {"day_length": "4s", "ramp_up": "1s", "warm_up": "0s", "window": "4s"},
         "criteria": PATIENT_CRITERIA | {"log_ons": {"max": 3}},
     }
     scenario = written(tmp_path / "small.yaml", **document)

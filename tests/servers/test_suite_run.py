@@ -43,7 +43,7 @@ def suite(place: Path, start: StartDovecotPostfix | None = None, repeats: int = 
     document = {
         "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
         "mailbox": {"folders": 1, "messages_per_folder": 1, "inbox": 2, "deleted_items": 0},
-        "run": {"day_length": "6s", "ramp_up": "1s", "warm_up": "1s", "window": "5s"},
+        "run": {"day_length": "4s", "ramp_up": "1s", "warm_up": "0s", "window": "4s"},
         "criteria": PATIENT_CRITERIA,
     }
     scenario = written(place / "small.yaml", **document)

@@ -440,7 +440,7 @@ def test_a_slice_is_compared_with_nothing(tmp_path: Path) -> None:
 # --- for real -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="hosts")
 def test_two_slices_make_the_run_of_one_machine(
     embedded_server: StartEmbedded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
