@@ -55,9 +55,10 @@ class StoredMail:
         return [name for name, each in self._folders.items() if each.looked < len(each.put) and name != INBOX]
 
     def put(self, folder: str, ids: Iterable[str]) -> None:
-        """Note messages that the server has stored in a folder by its own account."""
+        """Note messages that the server has stored in a folder by its own account, outside of the Inbox once each."""
         if self._start is not None:
-            self._folders[folder].put.extend(ids)
+            put = self._folders[folder].put
+            put.extend(each for each in ids if folder == INBOX or each not in put)
 
     def chosen(self, header: Header, folder: str) -> None:
         """Note the folder of a message that the user may remove."""
@@ -67,9 +68,10 @@ class StoredMail:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers:
             place = self._place.pop(header.ref, INBOX)
-            self._folders[place].left += 1
-            if place != INBOX and header.evidence is not None:
-                self._folders[place].gone.add(header.evidence.id)
+            folder, name = self._folders[place], header.evidence.id if header.evidence else ""
+            folder.left += name not in folder.gone
+            if place != INBOX:
+                folder.gone.add(name)
 
     def holds(self, name: str) -> bool:
         """Return whether the folder should have a message, whether the server has lost it or not."""
@@ -99,11 +101,10 @@ class StoredMail:
         unread = 0 if name == INBOX else sum(seen.get(each) is False for each in recent)
         missing: list[str] = []
         if newest is None or len(shown) < newest:
-            wanted, messages = recent, len(shown)
+            seen = _seen(shown)
+            wanted, messages = recent, sum(each.evidence is not None for each in shown) if name == INBOX else len(seen)
             if messages < start + len(folder.put) - folder.left - len(folder.lacking):
                 wanted = [*(initial_id(self._number, name, at) for at in range(start)), *folder.put]
-            if not seen.keys() >= set(wanted):
-                seen = _seen(shown)
             missing = [each for each in dict.fromkeys(wanted) if each not in seen and each not in folder.gone]
         self._lacks(name, missing, messages)
         if unread:

@@ -114,7 +114,7 @@ async def _show(user: UserMail, header: Header, folder: str) -> Structure:
         if structure.text is None or (sent is not None and sent.attached and not structure.attachments):
             raise MailMissing("message without its parts")
         text = await _part(user, header, structure.text)
-        if sent is not None and len(text) < sent.text_bytes:
+        if sent is not None and len(text) < sent.text_bytes - len("\r\n"):  # servers may leave out the last one
             raise MailMissing("FETCH of a truncated text", f"{len(text)} bytes")
     except MailMissing:
         user.stored.lacks(folder, header.evidence.id if header.evidence else "unknown")

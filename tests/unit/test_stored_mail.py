@@ -94,6 +94,29 @@ def test_more_messages_than_known_are_no_fault() -> None:
     assert not stored.missing
 
 
+@pytest.mark.parametrize("others", [[None, None], ["a", "a"], ["initial"]])
+def test_other_mail_does_not_stand_for_what_is_lost(others: Sequence[str | None]) -> None:
+    """Neither others' mail nor a second copy: of a list that has all, loadsim's own messages count once."""
+    stored = Stored(3)
+    stored.mail.put(FOLDER, ["a"])
+    others = [stored.initial[0] if each == "initial" else each for each in others]
+    assert stored.look([*stored.initial[:1], *others, "a"], None) == LACKS
+    assert stored.missing == stored.initial[1:]
+
+
+def test_a_message_that_is_put_twice_is_there_once() -> None:
+    """One that was delivered twice is moved twice, and may be removed twice."""
+    stored = Stored(1)
+    stored.mail.put(FOLDER, ["a"])
+    stored.mail.put(FOLDER, ["a", "b"])
+    assert stored.look([*stored.initial, "a", "b"], None) == ""
+    for copy in (header("a"), header("a")):
+        stored.mail.chosen(copy, FOLDER)
+        stored.mail.leaves([copy])
+    assert stored.look(["b"], None) == LACKS
+    assert stored.missing == stored.initial
+
+
 def test_the_inbox_is_counted() -> None:
     """Delivered mail is there until the user moves it; what a task has found missing is not missed again."""
     missing: list[str] = []
