@@ -113,18 +113,25 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
 
 
 def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[Run]]:
-    """Read the runs, and judge all of them by the criteria of base. Raises as `read_run`."""
-    of_base = [read_run(each) for each in base]
-    criteria = base_criteria(of_base)
-    of_base = [run if run.criteria == criteria else read_run(run.entry.path, criteria) for run in of_base]
-    return {BASE: of_base, NEW: [read_run(each, criteria) for each in new]}
+    """Read the runs, and judge all of them by the same criteria. Raises as `read_run`."""
+    sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
+    criteria = common_criteria(sides)
+    return {
+        side: [run if run.criteria == criteria else read_run(run.entry.path, criteria) for run in runs]
+        for side, runs in sides.items()
+    }
 
 
-def base_criteria(runs: Sequence[Run]) -> dict[str, Limits | None]:
-    """Return the criteria of all runs; limits that differ are those of the first run that does not switch them off."""
+def common_criteria(sides: Sides) -> dict[str, Limits | None]:
+    """Return the criteria of all runs.
+
+    Limits that differ are those of the first run of base that does not switch them off; else of new, if base is silent.
+    """
     found: dict[str, Limits | None] = {}
-    for run in runs:
+    for run in sides[BASE]:
         found |= {name: limits for name, limits in run.criteria.items() if found.get(name) is None}
+    for run in sides[NEW]:
+        found = run.criteria | found
     return found
 
 

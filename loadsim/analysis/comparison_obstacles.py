@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.comparability import SAME, difference
-from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, base_criteria, of_both
+from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, common_criteria, of_both
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.preparation import MANY, SLOW_S
 from loadsim.analysis.run_warnings import shared_warnings
@@ -199,19 +199,16 @@ def warnings_of(runs: Sides) -> list[str]:
 
 
 def _differing_criteria(runs: Sides) -> list[str]:
-    """Return a line for each criterion of a run that differs from the one of base by which all runs are judged."""
-    judged_by = base_criteria(runs[BASE])
+    """Return a line for each criterion of a run that differs from the one by which all runs are judged."""
+    judged_by = common_criteria(runs)
     first: dict[tuple[str, str, str], str] = {}
     for run in of_both(runs):
         for name in judged_by | run.criteria:
             both = (criteria.get(name) for criteria in (run.criteria, judged_by))
-            own, of_base = (OFF if limits is None else Result(name, limits, None).wanted for limits in both)
-            if own != of_base:
-                first.setdefault((name, own, of_base), run.name)
-    return [
-        f"criteria.{name}: {own} in {run}, judged by that of base: {of_base}"
-        for (name, own, of_base), run in first.items()
-    ]
+            own, common = (OFF if limits is None else Result(name, limits, None).wanted for limits in both)
+            if own != common:
+                first.setdefault((name, own, common), run.name)
+    return [f"criteria.{name}: {own} in {run}, judged by: {common}" for (name, own, common), run in first.items()]
 
 
 def _shared(runs: Sides) -> list[str]:

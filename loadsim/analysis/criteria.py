@@ -15,7 +15,6 @@ from typing import Any
 from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
 from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import read_document
-from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
 """Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""
@@ -25,9 +24,6 @@ _DEFAULT: Mapping[str, Limits] = {
     for name, limits in documents(DEFAULT).items()
 }
 """The criteria of logs that state none. Whole limits are integers, as in `score.json`."""
-
-_OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
-"""The criteria that the first logs had by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +84,7 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
 
 def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     """Return the criteria of a log's header by name; None for one that is switched off."""
-    found: Mapping[str, Any] = header.get("criteria") or {}
-    if found.keys() - OLDER_CRITERIA.keys():
-        return dict(found)
-    if not found:
-        return {**_DEFAULT}
-    older: dict[str, Limits | None] = {name: _DEFAULT[name] for name in _OLDER_DEFAULT}
-    for key, most in found.items():
-        name, limit = OLDER_CRITERIA[key]
-        older[name] = None if most is None else {limit: most}
-    return older
+    return dict(header.get("criteria") or _DEFAULT)
 
 
 def default_weights() -> Mapping[str, float]:

@@ -81,27 +81,10 @@ def _window(value: Any) -> str | None:
     return each_of(number(-LONGEST_S, LONGEST_S))(value)
 
 
-OLDER_CRITERIA = {
-    "score_ms_max": ("score_ms", "below"),
-    "failed_max": ("failed_share", "max"),
-    "undelivered_max": ("delivery.undelivered_at_end", "max"),
-}
-"""Keys of the criteria in the first logs, which were numbers: the figure and the limit that each means."""
-
-
-def _criteria(value: Any) -> str | None:
-    figure = number(-1e300, 1e300)
-    if not isinstance(value, dict):
-        return "a mapping"
-    if value.keys() <= OLDER_CRITERIA.keys():
-        return each_in(or_none(figure))(value)
-
-    def limits(found: Any) -> str | None:
-        if not isinstance(found, dict) or not found or not found.keys() <= set(LIMITS):
-            return "limits by min, max and below"
-        return each_in(figure)(found)
-
-    return each_in(or_none(limits))(value)
+def _limits(found: Any) -> str | None:
+    if not isinstance(found, dict) or not found or not found.keys() <= set(LIMITS):
+        return "limits by min, max and below"
+    return each_in(number(-1e300, 1e300))(found)
 
 
 _LIMITS = having(
@@ -253,7 +236,7 @@ _HEADER: Mapping[str, Check] = {
     "compression": or_none(_FACTOR),
     **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
     "weights": or_none(each_in(_AMOUNT)),
-    "criteria": or_none(_criteria),
+    "criteria": or_none(each_in(or_none(_limits))),
     "limits": or_none(_LIMITS),
     "planned_load": or_none(PLANNED_LOAD),
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),

@@ -869,7 +869,7 @@ def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
         (_other(software="loadsim 0.2.0"), ["software: not the same in all runs: loadsim 0.1.0, loadsim 0.2.0"]),
         (
             _other(criteria={"score_ms": {"below": 10}}),
-            ["criteria.score_ms: below 10 ms in n1, judged by that of base: below"],
+            ["criteria.score_ms: below 10 ms in n1, judged by: below"],
         ),
     ],
 )

@@ -15,9 +15,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from paths import ROOT
-from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped
 
-from loadsim.analysis.criteria import Limits, Result, figure, header_criteria, judge_each
+from loadsim.analysis.criteria import Limits, Result, figure, judge_each
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -508,19 +508,11 @@ def test_several_client_modules_are_each_asked() -> None:
                 "tasks.READ.done_share": (0.98, False),
             },
         ),
-        (
-            {"criteria": {"score_ms_max": 10, "failed_max": 0.5, "undelivered_max": 1}},
-            {"score_ms": (10, False), "failed_share": (0.5, True), "delivery.undelivered_at_end": (1, True)},
-        ),
-        (
-            {"criteria": {"score_ms_max": None, "failed_max": 0.1}},
-            {"failed_share": (0.1, True), "delivery.undelivered_at_end": (0, False)},
-        ),
         ({"criteria": {"tasks.READ.p95_ms": {"max": 10}}}, {"tasks.READ.p95_ms": (10, True)}),
         ({"criteria": {"score_ms": None, "failed_share": None}}, {}),
     ],
 )
-def test_logs_written_before_are_judged_as_they_were(
+def test_a_log_is_judged_by_its_header(
     tmp_path: Path, header: dict[str, Any], judged: dict[str, tuple[float, bool]]
 ) -> None:
     """A score of exactly 10 ms was not below 10; one of eleven failed; one message is not delivered."""
@@ -757,13 +749,6 @@ def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
     assert "Criterion" not in full_answer(summary)
     assert (summary.score["verdict"]["criteria"], summary.exit_status) == ([], 0)
-
-
-def test_older_headers_are_read_once(tmp_path: Path) -> None:
-    """The old names are nowhere in what is made of them."""
-    read_as = header_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
-    assert read_as == {"score_ms": {"below": 5}, "failed_share": None, "delivery.undelivered_at_end": {"max": 2}}
-    assert "score_ms_max" not in yaml.safe_dump(summarise([write_two_clients(tmp_path)]).score)
 
 
 def test_the_names_of_tasks_are_sorted() -> None:
