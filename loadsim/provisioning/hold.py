@@ -77,7 +77,7 @@ class Hold:
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
             other = manifest.holder_of(found)
-            if found and other != self._holder:
+            if other != self._holder:
                 self.lost = str(manifest.in_use(account, other or "traces of one"))
             elif holder is not None or any(each.names or each.record for each in found):
                 await _put(account, mailbox, found, holder)

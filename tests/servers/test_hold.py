@@ -124,6 +124,21 @@ def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
     assert b'"host": "elsewhere"' in contents(lab)[0]["LoadSim"][0]
 
 
+def test_a_hold_that_is_wiped_is_noticed(lab: Lab) -> None:
+    """Another loadsim, or anybody, has removed the manifest."""
+
+    async def wipe(account: Account, mailbox: Provisioning) -> None:
+        own = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
+        await mailbox.expunge([each.ref for each in own])
+
+    async def hold() -> str | None:
+        async with held(lab.accounts, lab.services, "run") as holding:
+            all_done(await visit(lab.accounts[:1], lab.services, wipe, lambda *_: None))
+        return holding.lost
+
+    assert asyncio.run(hold()) is not None
+
+
 @pytest.mark.parametrize("crash", ["on this machine", "on another"])
 def test_a_crash_does_not_block_accounts(lab: Lab, crash: str) -> None:
     """A process of this machine is known to have ended; another must renew its hold."""
