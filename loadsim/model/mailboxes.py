@@ -200,7 +200,7 @@ class Mailbox:
 
     inbox: _Messages | None = None
     deleted_items: _Messages | None = None
-    folders: Annotated[int, whole(0, MOST_FOLDERS)] | None = None
+    folders: Annotated[int, whole(1, MOST_FOLDERS)] | None = None
     fan_out: Positive | None = None
     messages_per_folder: _PerFolder | None = None
     sizes: Annotated[Sizes, _ReadSizes()] | None = None

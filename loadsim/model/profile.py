@@ -88,7 +88,7 @@ class StartState:
 
     inbox: Count
     deleted_items: Count
-    folders: Count
+    folders: Positive
     messages_per_folder: Count
 
 

@@ -24,7 +24,7 @@ def part_of_sample(place: Path, text: str, header: dict[str, Any] | None = None,
         "start_at": "2026-01-05T08:00:03Z",
         "start_state_digest": "start",
         "limits": {"hits": 0, "window_s": 0, "done": 0},
-        "criteria": {"score_ms_max": None},
+        "criteria": {"score_ms": None},
     } | (header or {})
     user = next(iter(hand))
     tasks = [done("LOGON", -1000, 5, user=each) for each in hand]

@@ -585,7 +585,7 @@ def test_an_axis_of_an_order_has_places_of_runs_only(runs: int) -> None:
 def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     """A table in the order of users; score and READ with the limit; where users repeat, lines through the medians."""
     for name, users, took_ms in (("c", 20, 40), ("a", 10, 10), ("b", 20, 90), ("d", 20, 60)):
-        header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms_max": 50}}
+        header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms": {"below": 50}}}
         write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / name) for name in "cabd"], {})
     runs, curve, differences, *_ = document.sections
@@ -681,7 +681,7 @@ def test_what_differs_by_the_users_is_one_difference(facts: dict[str, list[str]]
 def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int]], says: str) -> None:
     """Each run's users, and the time of its only task, whose limit is 50 ms."""
     for at, (users, took_ms) in enumerate(runs):
-        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms": {"below": 50}}}
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
     document = document_of([str(tmp_path / str(at)) for at in range(len(runs))], {})
     assert str(document.sections[0].blocks[-1]).startswith(f"What to do next: {says}")
@@ -690,7 +690,7 @@ def test_several_runs_lead_to_the_next(tmp_path: Path, runs: list[tuple[int, int
 def test_several_invalid_runs_have_their_reason_on_the_page(tmp_path: Path) -> None:
     """Once, with the range of its figures, and the advice that all have: nobody must open three reports for it."""
     for at, lag_us in enumerate((7_000, 8_000, 9_800)):
-        header = {"users": 10, "engine_users": 10, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        header = {"users": 10, "engine_users": 10, "run": f"run-{at}", "criteria": {"score_ms": {"below": 50}}}
         health = [sample(second, [lag_us] * 100) for second in range(1, 101)]
         write_sample(tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header, health=health)
     *_, advice = blocks = document_of([str(tmp_path / str(at)) for at in range(3)], {}).sections[0].blocks
@@ -753,7 +753,7 @@ def test_a_server_that_did_not_take_the_load_has_no_capacity_there(
     recorded = []
     for at, (users, changes) in enumerate([(5, runs[0][1]), *runs]):
         header = {"users": users, "engine_users": users, "run": f"run-{at}", "limits": {"hits": 1}}
-        header["criteria"] = {"score_ms_max": 50}
+        header["criteria"] = {"score_ms": {"below": 50}}
         place = tmp_path / str(at)
         write_sample(place / "a.tlog", [LOGGED_ON, done("READ", 500, 10)], DELIVERED, header=header)
         run = read_run(str(place))
@@ -818,7 +818,7 @@ def test_no_reader_is_sent_beyond_an_invalid_run(tmp_path: Path) -> None:
     """With 30 users the run has too few hits; with 5 it does not matter."""
     for users, hits in ((5, 5), (10, 1), (30, 5)):
         header = {"users": users, "engine_users": users, "run": f"run-{users}", "limits": {"hits": hits}}
-        header["criteria"] = {"score_ms_max": 50}
+        header["criteria"] = {"score_ms": {"below": 50}}
         write_sample(tmp_path / str(users) / "a.tlog", [LOGGED_ON, done("READ", 500, 10)], DELIVERED, header=header)
     document = document_of([str(tmp_path / str(users)) for users in (5, 10, 30)], {})
     assert document.sections[0].blocks[-1] == (
@@ -876,7 +876,7 @@ def test_several_runs_on_the_embedded_server_measure_nothing(
     """The banner says why it is amber, and no further run there is advised."""
     for at, here in enumerate(embedded):
         users = 10 + 10 * at
-        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms_max": 50}}
+        header = {"users": users, "engine_users": users, "run": f"run-{at}", "criteria": {"score_ms": {"below": 50}}}
         write_sample(
             tmp_path / str(at) / "logs" / "a.tlog", [done("READ", 500, 10)], header=header | {"embedded": here}
         )
@@ -889,7 +889,7 @@ def test_a_degraded_run_of_several_is_counted(tmp_path: Path) -> None:
     """Of 200 tasks, 1.5 % never began: the amber banner says so."""
     late = [done("READ", 100 * at, 10) for at in range(197)] + [skipped("READ", 50_000 + at) for at in range(3)]
     for name, tasks in (("a", late), ("b", [done("READ", 500, 10)])):
-        header = {"run": name, "criteria": {"score_ms_max": 50}}
+        header = {"run": name, "criteria": {"score_ms": {"below": 50}}}
         write_sample(tmp_path / name / "a.tlog", tasks, header=header)
     document = document_of([str(tmp_path / name) for name in "ab"], {})
     assert (document.verdict, document.tone) == ("2 of 2 runs met their criteria; 1 of the 2 is degraded", "doubtful")
@@ -921,7 +921,13 @@ def test_repeats_are_drawn_in_their_order(tmp_path: Path) -> None:
 def test_runs_of_different_loads_are_no_repeats(tmp_path: Path) -> None:
     """Days of 5 and 2 min with the same users: two series, no median, and a capacity of each day."""
     for name, users, day_s, took_ms in (("a", 20, 300, 10), ("b", 20, 120, 40), ("c", 30, 300, 20), ("d", 20, 300, 14)):
-        header = {"users": users, "engine_users": users, "run": name, "day_s": day_s, "criteria": {"score_ms_max": 50}}
+        header = {
+            "users": users,
+            "engine_users": users,
+            "run": name,
+            "day_s": day_s,
+            "criteria": {"score_ms": {"below": 50}},
+        }
         write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
 
     def described(names: str) -> tuple[tuple[Any, ...], Any, dict[str, Line]]:
@@ -986,7 +992,7 @@ def test_a_capacity_below_all_runs_is_stated_in_whole_sentences(tmp_path: Path) 
     """No run meets its criteria, and an invalid one is not counted."""
     for name, users, hits in (("a", 10, 1), ("b", 20, 5)):
         header = {"users": users, "engine_users": users, "run": name, "limits": {"hits": hits}}
-        header["criteria"] = {"score_ms_max": 50}
+        header["criteria"] = {"score_ms": {"below": 50}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, 90)], DELIVERED, header=header)
     document = document_of([str(tmp_path / name) for name in "ab"], {})
     assert document.verdict == "0 of 1 runs met their criteria; 1 more is invalid and not counted"

@@ -171,6 +171,6 @@ def test_the_first_section_is_coloured(tmp_path: Path) -> None:
     """A criterion that is met, and one that is missed, have classes of their own beside their signs."""
     page = to_html(document_of([str(write_two_clients(tmp_path / "run"))], {}))
     assert re.search(r'<td role="cell" class="missed" data-label="Result">× missed</td>', page)
-    write_sample(tmp_path / "valid.tlog", [done("READ", 500, 10)], header={"criteria": {"score_ms_max": 50}})
+    write_sample(tmp_path / "valid.tlog", [done("READ", 500, 10)], header={"criteria": {"score_ms": {"below": 50}}})
     page = to_html(document_of([str(tmp_path / "valid.tlog")], {}))
     assert re.search(r'<td role="cell" class="met" data-label="Result">✓ met</td>', page)

@@ -114,14 +114,6 @@ def test_users_with_nothing_to_do_do_not_spin(tmp_path: Path) -> None:
     assert {task["task"] for task in lived.tasks()} == {"LOGON", "LOGOFF"}
 
 
-def test_tasks_without_a_command_do_not_spin_either(tmp_path: Path) -> None:
-    """Who has no folder to browse fails without asking the server: he is held up as often as who has no mail."""
-    profile = quiet(browse={"per_day": 40}, start_state={"folders": 0, "messages_per_folder": 0})
-    lived = stressed(tmp_path, (profile, 2), day="10s")
-    assert set(lived.outcomes("BROWSE")) == {"refused"}
-    assert len(lived.outcomes("BROWSE")) <= 2 * 10 * 16 / 0.1 + 32
-
-
 def test_mail_ends_a_pause(tmp_path: Path) -> None:
     """Who waits for something to do reads what comes as soon as it is shown."""
     writer = quiet(new_mail={"per_day": 40, "save_sent": False})

@@ -20,7 +20,6 @@ from loadsim.model.ports import Recorder
 from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.timinglog import container
 from loadsim.timinglog.export_csv import COLUMNS
-from loadsim.timinglog.log_schema import OLDER_CRITERIA
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
@@ -399,5 +398,5 @@ def test_the_reference_has_every_name_that_scripts_rely_on(tmp_path: Path) -> No
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     names = {*COLUMNS, *score, *score["tasks"][0], *score["delivery"], *score["covers"], *score["commands"][0]}
     names |= {*score["by_protocol"]["imap"], *score["lateness_p95_ms"], *score["verdict"]}
-    names |= {f"limits.{name}" for name in Limits().in_header()} | set(OLDER_CRITERIA)
+    names |= {f"limits.{name}" for name in Limits().in_header()}
     assert {name for name in names if f"`{name}`" not in text} == set()
