@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +80,11 @@ class Rates:
 def rates_of(log: TimingLog, window_s: Window) -> Rates:
     """Return the rates of tasks that ended, of messages and copies accepted, and of IMAP commands begun."""
     names = np.array(log.strings)
+    spans = np.isin(names, SPANS)
+    tasks: list[NDArray[np.int64]] = []
+    for piece in log.pieces("tasks"):
+        ok = (piece["outcome"] == OUTCOME["ok"]) & ~spans[piece["task"]]
+        tasks.append(piece["ended_us"][ok])
     data = names == "SMTP DATA"
     imap = np.char.startswith(names, "IMAP ") & ~np.isin(names, NO_COMMANDS)
     messages: list[NDArray[np.int64]] = []
@@ -90,31 +93,7 @@ def rates_of(log: TimingLog, window_s: Window) -> Rates:
         messages.append(piece["started_us"][data[piece["command"]] & (piece["outcome"] == OUTCOME["ok"])])
         commands.append(piece["started_us"][imap[piece["command"]]])
     deliveries = [piece["at_us"][piece["event"] == EVENT["accepted"]] for piece in log.pieces("mails")]
-    each = (task_ends_us(log), _joined(messages), _joined(deliveries), _joined(commands))
-    return Rates(*(block_rates(instants_us, window_s) for instants_us in each))
-
-
-def task_ends_us(log: TimingLog) -> NDArray[np.int64]:
-    """Return the ends of all hits, in microseconds from the common start."""
-    spans = np.isin(np.array(log.strings), SPANS)
-    pieces = log.pieces("tasks")
-    return _joined([each["ended_us"][(each["outcome"] == OUTCOME["ok"]) & ~spans[each["task"]]] for each in pieces])
-
-
-def put_off(samples: Samples, ends_us: NDArray[np.int64], window_s: Window) -> float:
-    """Return by which share the work for a task grows if what the samples have after the window counts, too.
-
-    `ends_us` are those of tasks, also after the window. It is 0 without work or tasks in the window.
-    """
-    work = [(at_s, value * (at_s - before)) for (before, _), (at_s, value) in pairwise(samples)]
-    ends_s = ends_us / 1_000_000
-
-    def for_each_task(until_s: float) -> float:
-        tasks = np.count_nonzero((ends_s >= window_s.begin_s) & (ends_s < until_s))
-        return sum(each for at_s, each in work if window_s.begin_s <= at_s < until_s) / tasks if tasks else 0.0
-
-    measured = for_each_task(window_s.end_s)
-    return for_each_task(math.inf) / measured - 1 if measured else 0.0
+    return Rates(*(block_rates(_joined(each), window_s) for each in (tasks, messages, deliveries, commands)))
 
 
 def _joined(pieces: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

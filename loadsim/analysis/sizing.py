@@ -11,16 +11,9 @@ from dataclasses import dataclass
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.resources import kind_of
-from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of, series_of, task_ends_us
+from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of, series_of
 from loadsim.analysis.sizing_demands import Demand, DiskOperations, demands, disk_operations
-from loadsim.analysis.sizing_resources import (
-    Resource,
-    if_background_grows,
-    left_to_server,
-    named_groups,
-    resources_of,
-    unless_put_off,
-)
+from loadsim.analysis.sizing_resources import Resource, if_background_grows, left_to_server, named_groups, resources_of
 from loadsim.analysis.utilisation import NotKnown
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.terms import STRESS, Window
@@ -109,8 +102,7 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
     host = series[probe]
     rates = rates_of(log, window_s)
     pinned = any(source.facts.get("pinned") for source in log.sources)
-    ends_us, found = task_ends_us(log), resources_of(host, users, window_s, target, pinned)
-    resources = [unless_put_off(each, host, ends_us, window_s) for each in found]
+    resources = resources_of(host, users, window_s, target, pinned)
     equivalent = (figures.load_equivalent_users or 0) / users
     data = _data_set(host, window_s, mailbox_bytes)
     return Sizing(
@@ -137,6 +129,7 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
 
 ASSUMPTIONS = (
     "the load grows in proportion to the users: same mix of tasks, same messages for each user, same mailboxes",
+    "the server does its work within the window, and puts none off",
     "the demand of a task stays the same: no lock, cache or queue costs more under more load",
     "the same machine and configuration, with the load generator on another machine; each of its logical processors has"
     " the speed that it had",

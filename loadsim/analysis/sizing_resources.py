@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadsim.analysis.server_blocks import Series, means, put_off
+from loadsim.analysis.server_blocks import Series, means
 from loadsim.analysis.utilisation import (
     EXACT,
     LEAST_UTILISATION,
@@ -34,9 +33,6 @@ MOST_BY_OTHERS = 0.5
 
 MOST_TWICE = 0.1
 """The most of the server's work that may count twice, as a share of it: the kernel's counts are this exact."""
-
-MOST_PUT_OFF = 0.1
-"""The most work that a server may put off until after the window, as a share of that in it."""
 
 BUSY_SHARE = "busy share"
 """The unit of a resource of which only the share in use is known."""
@@ -84,22 +80,6 @@ def resources_of(host: Series, users: int, window_s: Window, target: float, pinn
         *_disks(host, users, window_s, target),
         *_network(host, users, window_s, target),
     ]
-
-
-def unless_put_off(resource: Resource, host: Series, ends_us: NDArray[np.int64], window_s: Window) -> Resource:
-    """Return a resource, without its number if the server used more of it after the window than tasks explain.
-
-    `ends_us` are the ends of all tasks. The samples end with the run: what a server does later is not seen.
-    """
-    disk = f"disk_{resource.name.removeprefix('disk ')}_busy_share"
-    share = put_off(host.get("server_cpu_cores" if resource.name == "processor" else disk, ()), ends_us, window_s)
-    if resource.users is None or share <= MOST_PUT_OFF:
-        return resource
-    why_not = (
-        f"with what ran on after the window, each task takes {share:.0%} more of it: the server puts work off. Take a"
-        " window that is longer than it does"
-    )
-    return replace(resource, users=None, users_at_target=None, why_not=why_not)
 
 
 def named_groups(host: Series) -> list[str]:

@@ -78,7 +78,7 @@ def size_verdict(sizing: Sizing) -> Iterable[str]:
     yield (
         f"Measure first: {users_words(_lowest(least))} users, who use {use} (loadsim run, loadsim capacity)."
         " The server may take fewer: response times exceed their limits before a resource is full, and work that it"
-        " puts off until after the run is not seen."
+        " puts off until after the window is not counted."
     )
 
 

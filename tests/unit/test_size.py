@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -489,29 +489,3 @@ def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.Capt
     add_probe(busy_run(tmp_path), "postfix", queued_per_s=50.0)
     _, found = sized(tmp_path, capsys)
     assert any(each.startswith("postfix counted 50.0 messages per second, loadsim made 5.") for each in found["doubts"])
-
-
-# --- work that a server puts off -----------------------------------------------------------------------------------
-
-
-def flushing(name: str, later: float) -> dict[str, Callable[[float], float]]:
-    """Return a figure of the server that rises after the window."""
-    return {name: lambda at_s: 0.24 + 0.01 * (at_s % 3) if at_s < 660 else later}
-
-
-@pytest.mark.parametrize(
-    ("figure", "later", "of"),
-    [
-        ("server_cpu_cores", 2.0, "processor"),
-        ("disk_sda_busy_share", 1.0, "disk sda"),
-        ("server_cpu_cores", 0.3, None),
-    ],
-)
-def test_a_resource_that_is_used_after_the_window_has_no_number(
-    figure: str, later: float, of: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In the 40 s to the end of the run: flushes of what the window left."""
-    status, found = sized(busy_run(tmp_path, **flushing(figure, later)), capsys)
-    assert status == (4 if of else 0)
-    without = [each["name"] for each in found["resources"] if each["users"] is None]
-    assert without == ([of] if of else [])
