@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Provisioning
@@ -14,7 +13,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival
-from loadsim.provisioning.findings import Finding, Severity, lacking, refused_domain, refused_recipient
+from loadsim.provisioning.findings import NO_LIST, Finding, Severity, lacking, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
 MOST_LISTS = 50
@@ -88,15 +87,10 @@ async def _list(check: Check) -> None:
     sender = accounts[0] if len(accounts) > 1 or not others else others[0]
     outgoing = check.post.compose(sender, dict.fromkeys(members, address))
     submission = open_driver(DRIVER, check.services).session(sender, NullObserver()).submission
-    missing = (
-        f"create the list {address} (loadsim topology export writes all lists), or set lists.count: 0 to send to none"
-    )
     try:
         await check.post.patiently(lambda: submission.send(sender.address, [address], outgoing.message))
     except TaskFailed as failure:
-        finding = lacking("to a list", failure, sender=sender.address, recipient=address)
-        unknown = refused_recipient(failure) and not refused_domain(failure)
-        check.mail.append(replace(finding, advice=missing) if unknown else finding)
+        check.mail.append(lacking("to a list", failure, sender=sender.address, recipient=address, to_list=True))
         return
     finally:
         await submission.close()
@@ -131,6 +125,7 @@ async def _list(check: Check) -> None:
         await _other_lists(check, sender, index)
     else:
         check.overdue.add(outgoing.id)
+        missing = NO_LIST.format(recipient=address)
         advice = f"make {address} deliver to its members (or {missing})" if times else missing
         check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
 
@@ -147,8 +142,8 @@ async def _other_lists(check: Check, sender: Account, known: int) -> None:
             await probe(check.services, sender).ask(sender.address, address)
         except TaskFailed as failure:
             if refused_recipient(failure):
-                advice = f"create the list {address}, and perhaps others (loadsim topology export writes all lists)"
-                check.mail.append(Finding("other lists", str(failure), Severity.LACKS, advice))
+                finding = lacking("other lists", failure, sender=sender.address, recipient=address, to_list=True)
+                check.mail.append(finding)
                 return
     if named:
         of = "" if len(named) == len(others) else f" of {len(others)}"

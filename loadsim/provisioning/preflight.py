@@ -19,7 +19,7 @@ from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
 from loadsim.provisioning.check_state import probe
-from loadsim.provisioning.findings import Severity, lacking, refused_domain, refused_recipient
+from loadsim.provisioning.findings import Severity, advice_on, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_submission
 from loadsim.provisioning.user_connections import user_connections
 
@@ -65,12 +65,10 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
         except ServerRefused as failure:
             if not refused_recipient(failure):
                 raise
-            advice = "create the lists (loadsim topology export), or set lists.count: 0"
-            if refused_domain(failure):
-                advice = lacking("lists", failure, recipient=address).advice
+            advice = advice_on(failure, account.address, address, to_list=True)
             raise ConfigError(
-                f"lists: expected the server to accept mail for {address}, the server answered: {failure.line};"
-                f" {advice}"
+                f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}"
+                + (f"; {advice}" if advice else "")
             ) from None
 
 
