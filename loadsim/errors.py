@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 LONGEST_SERVER_LINE = 200
 
@@ -68,8 +69,19 @@ def machine_failure(error: BaseException) -> str | None:
         case FileNotFoundError() if not _working_directory():
             return "working directory: expected one that exists, found it removed"
         case OSError(filename=str() as name):
-            return f"{name}: expected a file that can be used, found: {error.strerror}"
+            return f"{name}: expected a file or directory that can be used, found: {error.strerror}"
     return None
+
+
+@contextmanager
+def machine_failures(named: Callable[[str], BaseException]) -> Iterator[None]:
+    """Raise `named` of the line for a shortage or fault of this machine (`machine_failure`) in the block."""
+    try:
+        yield
+    except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
+        if line := machine_failure(error):
+            raise named(line) from None
+        raise
 
 
 def _working_directory() -> bool:
@@ -82,6 +94,11 @@ def _working_directory() -> bool:
 
 class LoadSimError(Exception):
     """The base of all exceptions of loadsim."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return a line for each error."""
+        return (str(self),)
 
 
 class ConfigError(LoadSimError):
@@ -99,11 +116,6 @@ class ConfigError(LoadSimError):
     def problems(self) -> tuple[ConfigError, ...]:
         """Return the single errors."""
         return (self,)
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Return a line for each error."""
-        return (str(self),)
 
 
 MOST_SHOWN = 20

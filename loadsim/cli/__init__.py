@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.signals import ended_by_signals
-from loadsim.errors import ConfigError, LoadSimError, RunInvalid, machine_failure, printable
+from loadsim.errors import ConfigError, LoadSimError, RunInvalid, machine_failures, printable
 from loadsim.passwords import blot_command_line
 from loadsim.version import __version__
 
@@ -193,28 +193,20 @@ def _run(given: Sequence[str]) -> int:
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     try:
-        args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
-        status = args.run(args)
-        sys.stdout.flush()
-    except RunInvalid as error:
-        print_line(f"loadsim: {printable(str(error))}")
-        return INVALID
-    except ConfigError as error:
+        with machine_failures(ConfigError):
+            args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
+            status = args.run(args)
+            sys.stdout.flush()
+    except LoadSimError as error:
         for line in error.lines:
             print_line(f"loadsim: {printable(line)}")
-        return BAD_INPUT
-    except LoadSimError as error:
-        print_line(f"loadsim: {printable(str(error))}")
-        return BAD_INPUT
+        return INVALID if isinstance(error, RunInvalid) else BAD_INPUT
     except BrokenPipeError:  # the reader closed the pipe, as `head` does
         pass
     except KeyboardInterrupt:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  a bug must not look like a verdict
-        if shortage := machine_failure(error):
-            print_line(f"loadsim: {printable(shortage)}")
-            return BAD_INPUT
+    except Exception:  # noqa: BLE001  a bug must not look like a verdict
         traceback.print_exc()
         print("loadsim: this is a bug in loadsim, not a fault of the server", file=sys.stderr)
         return OUR_FAULT

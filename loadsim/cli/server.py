@@ -17,7 +17,6 @@ import yaml
 
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.engine.event_loop import calls_on_signal, run
-from loadsim.errors import ConfigError
 from loadsim.files import locked
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
@@ -156,10 +155,7 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
     The path of the temporary one is short: a Unix socket's path has at most 107 characters.
     """
     if kept is not None:
-        try:
-            kept.mkdir(mode=0o711, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--dir {kept}: expected a directory to write to, found: {error.strerror}") from None
+        kept.mkdir(mode=0o711, parents=True, exist_ok=True)
         with locked(kept, "--dir", "server"):
             yield kept
         return

@@ -42,7 +42,7 @@ from loadsim.engine.event_loop import background_tasks, calls_on_signal
 from loadsim.engine.health import check_proc
 from loadsim.engine.participant import RemoteControl
 from loadsim.engine.rlimits import raise_open_file_limit
-from loadsim.errors import ConfigError, RunInvalid
+from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.model.population import further_connections
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
@@ -183,12 +183,10 @@ async def make_load(
     # Open the logs.
     logs = directory / LOGS_NAME
     begins = assigned.begins(logs)
-    try:
+    with machine_failures(ConfigError):
         logs.mkdir()
         event_file = (directory / EVENTS_NAME).open("x", encoding="utf-8")
         machine_log = open_machine_log(logs, begins[0].header)
-    except OSError as failure:
-        raise ConfigError(f"{directory}: expected a directory to write to, found: {failure}") from None
 
     # Run the engines; watch the machine and the controller meanwhile.
     with closed_at_last(event_file):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_BYTES, Start, encode
-from loadsim.errors import ConfigError, machine_failure
+from loadsim.errors import ConfigError, machine_failures
 
 
 class Channel(Protocol):
@@ -83,7 +83,7 @@ def _ending(status: int) -> str:
 
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
     """Start a member as a process of this machine; it inherits the files `kept`. Raises `ConfigError`."""
-    try:
+    with machine_failures(ConfigError):
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -92,8 +92,6 @@ async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> Pro
             start_new_session=True,  # Ctrl-C is for this process, which stops its members
             pass_fds=kept,
         )
-    except OSError as failure:
-        raise ConfigError(machine_failure(failure) or f"{command[0]}: {failure}") from None
     return ProcessChannel(process)
 
 

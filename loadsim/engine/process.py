@@ -26,7 +26,7 @@ from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
-from loadsim.errors import ConfigError, machine_failure
+from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
@@ -141,10 +141,8 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
         "wall_clock_start": epoch.isoformat(),
     }
     # Open the log.
-    try:
+    with machine_failures(ConfigError):
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
-    except OSError as failure:
-        raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
     # Run.
     run_slice = slice_of(begin.header)
     events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
@@ -191,13 +189,11 @@ def _close(log: TimingLogWriter, events: Events) -> None:
 def main() -> None:
     """Run an engine on the fastest event loop. A shortage of this machine ends it with one line."""
     from_coordinator, to_coordinator = own_pipes()
-    try:
-        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-            runner.run(run(from_coordinator, to_coordinator))
-    except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
-        if shortage := machine_failure(error):
-            sys.exit(f"loadsim: {shortage}")
-        raise
+    with (
+        machine_failures(lambda line: SystemExit(f"loadsim: {line}")),
+        asyncio.Runner(loop_factory=fastest_loop()) as runner,
+    ):
+        runner.run(run(from_coordinator, to_coordinator))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, machine_failures
 from loadsim.model.criteria import expected_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.runs.watcher import Watcher
@@ -121,11 +121,9 @@ def recorded_events(
     They begin with the scenario's warnings. The watcher is told of monitors that criteria need. Raises `ConfigError` if
     the directory takes no files.
     """
-    try:
+    with machine_failures(ConfigError):
         (out / SCENARIO).write_text(scenario.to_yaml(), encoding="utf-8")
         events_file = (out / "events.jsonl").open("w", encoding="utf-8")
-    except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure}") from None
     for name in expected_monitors(scenario.criteria):
         if name in scenario.monitors:
             continue  # the run collects it

@@ -23,7 +23,7 @@ from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.errors import ConfigError, RunInvalid, machine_failure
+from loadsim.errors import ConfigError, RunInvalid, machine_failures
 from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
@@ -223,13 +223,9 @@ class _LocalRun:
     async def _record(self, begins: Sequence[Begin], probes: tuple[OpenedProbe, ...]) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         with recorded_events(self.directory, self.scenario, self.watcher) as events:
-            try:
+            with machine_failures(ConfigError):
                 (self.directory / "logs").mkdir(exist_ok=True)  # a monitor's file may be in it
                 machine_log = open_machine_log(self.directory / "logs", begins[0].header)
-            except OSError as failure:
-                raise ConfigError(
-                    f"--out {self.directory}: expected a directory to write to, found: {failure}"
-                ) from None
             try:
                 await self._make_load(begins, events, machine_log, probes)
             finally:
@@ -275,15 +271,14 @@ class _LocalRun:
         )
         storage = partial(server_storage, self.services)
         watched = watched_machine(machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage)
-        try:
-            with calls_on_signal(coordinator.stop), sampling:
-                async with watched:
-                    await coordinator.run()
-                await hold.release()
-        except (OSError, MemoryError, RuntimeError, ExceptionGroup) as error:
-            if line := machine_failure(error):
-                raise (RunInvalid if coordinator.start_ns else ConfigError)(line) from None
-            raise
+        with (
+            machine_failures(lambda line: RunInvalid(line) if coordinator.start_ns else ConfigError(line)),
+            calls_on_signal(coordinator.stop),
+            sampling,
+        ):
+            async with watched:
+                await coordinator.run()
+            await hold.release()
         if hold.lost:
             machine_log.facts(EarlyEnd(ACCOUNTS_TAKEN, hold.lost).facts)
 

@@ -171,7 +171,4 @@ def set_aside(directory: Path) -> None:
     number = 1
     while (aside := directory.with_name(f"{directory.name}{INCOMPLETE}{number}")).exists():
         number += 1
-    try:
-        directory.rename(aside)
-    except OSError as failure:
-        raise ConfigError(f"{directory}: expected to rename it, found: {failure.strerror}") from None
+    directory.rename(aside)

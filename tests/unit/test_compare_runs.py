@@ -989,4 +989,7 @@ def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capt
     assert main(["compare", "--base", str(tmp_path / "none"), "--new", two]) == 2
     assert "expected a timing log or a run directory" in capsys.readouterr().err
     assert main(["compare", "--base", one, "--new", two, "--junit", str(tmp_path / "no" / "x.xml")]) == 2
-    assert "expected a file to write, found: No such file or directory" in capsys.readouterr().err
+    assert (
+        "x.xml: expected a file or directory that can be used, found: No such file or directory"
+        in capsys.readouterr().err
+    )

@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_run(
     for arguments in (["run", "nothing"], ["log", "answer", "nothing"]):
         assert main([*arguments, "--junit", str(tmp_path / "no" / "x.xml")]) == 2
         said = capsys.readouterr().err
-        assert said.endswith("x.xml: expected a file to write, found: No such file or directory\n")
+        assert said.endswith("x.xml: expected a file or directory that can be used, found: No such file or directory\n")
         assert said.count("\n") == 1
 
 

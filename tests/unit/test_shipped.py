@@ -52,7 +52,7 @@ def test_a_copy_is_a_scenario_that_can_be_changed(said: Callable[..., str], tmp_
         ),
         (
             ("scenarios", "medium", "--copy", str(tmp_path / "no" / "a")),
-            f"{tmp_path}/no/a: expected a file that can be",
+            f"{tmp_path}/no/a: expected a file or directory that can be used",
         ),
         (("scenarios", "medium", "--copy", "/dev/full"), "/dev/full: expected a new file"),
         (("scenarios", "--copy", str(copy)), f"--copy {copy}: expected NAME, too, found none"),
