@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from loadsim.analysis.averages import counted, delivered_per_min
@@ -113,13 +113,12 @@ class MeasuredStep:
 
     An infinite time is "inf". `load_equivalent_users` have a day of 8 h. `resources` are those of the server's machine,
     the nearest to saturation first; none without the probe `host`. `averages` are those of the counters of `COUNTERS`,
-    and `criteria` all that are on. Steps of older versions have no `validity` and nothing after it.
+    and `criteria` all that are on.
 
-    `warnings` are those of the run, None for a step of an older version, which has nothing after them. `load_share` is
-    the load made, of the plan's. `received_share` is the mail that users receive, of the published mail.
-    `taken_share` is the part of the server's cores that others than the server took, other virtual machines included,
-    by the probe `host`. `on_generators_cores`: the generator used the server's cores, too. `stolen`: other virtual
-    machines took much of the server's machine.
+    `warnings` are those of the run. `load_share` is the load made, of the plan's. `received_share` is the mail that
+    users receive, of the published mail. `taken_share` is the part of the server's cores that others than the server
+    took, other virtual machines included, by the probe `host`. `on_generators_cores`: the generator used the server's
+    cores, too. `stolen`: other virtual machines took much of the server's machine.
     """
 
     users: int
@@ -132,11 +131,11 @@ class MeasuredStep:
     load_equivalent_users: int | None
     reasons: tuple[str, ...]
     resources: tuple[Resource, ...]
-    validity: Validity | None = None
-    delivered_per_min: float | None = None
+    validity: Validity
+    delivered_per_min: float
     averages: tuple[Average, ...] = ()
     criteria: tuple[StepCriterion, ...] = ()
-    warnings: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] = ()
     load_share: float | None = None
     received_share: float | None = None
     taken_share: float | None = None
@@ -187,19 +186,10 @@ class MeasuredStep:
             **_sharing(score),
         )
 
-    def completed(self, score: Mapping[str, Any]) -> MeasuredStep:
-        """Return a step of an older version with what it lacks, from the `score.json` of its run."""
-        if self.warnings is not None or self.validity is None:
-            return self
-        found = MeasuredStep.of(self.users, self.run, score)
-        lacking = ("averages", "warnings", "load_share", "received_share", "taken_share", *_sharing(score))
-        return replace(self, **{name: getattr(found, name) for name in lacking})
-
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> MeasuredStep:
         """Return the step with this document. Raises `KeyError`, `TypeError` or `ValueError` for any other."""
-        values = {one.name: document[one.name] for one in fields(cls) if one.default is MISSING or one.name in document}
-        step = _STEP.validate_python(values)
+        step = _STEP.validate_python({one.name: document[one.name] for one in fields(cls)})
         if not RUN.fullmatch(step.run):
             raise ValueError(step.run)
         return replace(
@@ -219,7 +209,7 @@ class MeasuredStep:
                 replace(each, probe=printable(each.probe), figure=printable(each.figure)) for each in step.averages
             ),
             criteria=tuple(replace(each, name=printable(each.name)) for each in step.criteria),
-            warnings=None if step.warnings is None else tuple(map(printable, step.warnings)),
+            warnings=tuple(map(printable, step.warnings)),
         )
 
 

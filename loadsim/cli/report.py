@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
@@ -100,19 +99,17 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
 def capacity_document(capacity: Capacity, notes: Mapping[str, str], out: Path | None) -> Document:
     """Return the report on a search. Its links lead from the file `out`, or else from the search's directory."""
     here = (capacity.directory if out is None else out.parent).resolve()
-    runs = dict(_readable(capacity))
-    steps = (step.completed(runs[step.run].summary.score) if step.run in runs else step for step in capacity.steps)
     return describe_capacity(
-        replace(capacity, steps=tuple(steps)),
-        tuple(runs.values()),
+        capacity,
+        tuple(_readable(capacity)),
         notes,
         place=lambda run: os.path.relpath((capacity.directory / run).resolve(), here),
     )
 
 
-def _readable(capacity: Capacity) -> Iterator[tuple[str, RecordedRun]]:
-    """Yield the place of each run of a search whose logs can be read, and what describes the run."""
+def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
+    """Yield the runs of a search whose logs can be read."""
     for step in capacity.steps:
         with suppress(LogError):
             run = read_run(str(capacity.directory / step.run))
-            yield step.run, without_records(run.place, run.log, run.summary)
+            yield without_records(run.place, run.log, run.summary)

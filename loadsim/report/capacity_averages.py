@@ -21,9 +21,8 @@ JUDGED = (PASSED, FAILED, UNDECIDED)
 
 
 def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Section]:
-    """Yield the section of the averages; none for a search of an older version, which kept none."""
-    known = [step for step in steps if step.validity is not None]
-    if not known:
+    """Yield the section of the averages; none without steps."""
+    if not steps:
         return
     blocks: list[Block] = [
         (
@@ -31,7 +30,7 @@ def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Ite
             " measure it over its whole window. If none is valid, it is that of the runs that judge the server: they"
             " made less load than planned, and have no score here. Messages delivered are copies that users saw."
         ),
-        *_tables(known),
+        *_tables(steps),
     ]
     if hint := unmeasured(capacity):
         blocks.append(hint)

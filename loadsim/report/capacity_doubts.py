@@ -53,7 +53,7 @@ def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
             f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
             f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
         )
-    for one in shared_warnings([step.warnings or () for step in steps]):
+    for one in shared_warnings([step.warnings for step in steps]):
         yield f"In {_of_all(len(one.runs), steps)}: {one.words}"
 
 

@@ -256,11 +256,8 @@ def time_words(step: MeasuredStep, time_ms: Time | None) -> str:
 
 
 def unmeasured(capacity: Capacity) -> str:
-    """Return how to measure the server's machine; "" if a step has figures of it, or if there is no such server.
-
-    Steps of older versions may have had figures that they did not keep.
-    """
-    known = any(step.resources or step.averages or step.validity is None for step in capacity.steps)
+    """Return how to measure the server's machine; "" if a step has figures of it, or if there is no such server."""
+    known = any(step.resources or step.averages for step in capacity.steps)
     if known or capacity.terms.embedded:
         return ""
     return (

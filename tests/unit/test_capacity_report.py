@@ -480,15 +480,6 @@ SCORE: dict[str, Any] = {
 }
 
 
-def test_a_step_of_an_older_version_is_completed_from_its_run() -> None:
-    """Its own figures stay, and a step of this version is as it was."""
-    step = MeasuredStep.of(100, "steps/00100-1", SCORE)
-    assert (step.warnings, step.received_share, step.load_share) == (("too warm",), 0.8, 0.99)
-    older = replace(step, warnings=None, received_share=None, load_share=None, score_ms=11.0)
-    assert older.completed(SCORE) == replace(step, score_ms=11.0)
-    assert step.completed(SCORE | {"received_share": 0.1}) == step
-
-
 # --- what the users are ---
 
 
