@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""
@@ -35,15 +34,6 @@ class MailProgram:
     session: str = KEPT
     connections: int = 1
 
-    def document(self) -> dict[str, Any]:
-        """Return the values that the digest of a scenario contains, without a kept session and a single connection.
-
-        So the digests of logs from before these two keys still match.
-        """
-        return {key: value for key, value in asdict(self).items() if (key, value) not in _LEFT_OUT}
-
-
-_LEFT_OUT = {("session", KEPT), ("connections", 1)}
 
 OUTLOOK_LIKE = MailProgram()
 """The default program."""

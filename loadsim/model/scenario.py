@@ -67,7 +67,7 @@ from loadsim.model.schema import (
     with_nearest_file,
     word,
 )
-from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
+from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
     known,
@@ -309,55 +309,40 @@ class Scenario:
         Plug-ins count with the versions that are installed on this machine. Names, the server's address, accounts, the
         window, probes, monitors, weights, criteria and limits do not change the load.
         """
-        groups: list[dict[str, Any]] = [
+        server = self.server if isinstance(self.server, Server) else None
+        connection = server.smtp.connection if server else None
+        groups = [
             {
-                "profile": {
-                    key: value
-                    for key, value in asdict(group.profile).items()
-                    if key not in ("name", "source", "sources", "calculated")
-                },
+                "profile": _without(asdict(group.profile), "name", "source", "sources", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
-                **({"program": group.program.document()} if group.program != OUTLOOK_LIKE else {}),
-                **({"companions": [each.document() for each in group.companions]} if group.companions else {}),
+                "programs": [asdict(each) for each in group.programs],
+                "smtp_connection": connection or group.program.connection,
             }
             for group in self.topology
         ]
-        for group in groups:
-            if not group["profile"]["night_s"]:  # keeps the digests of versions without nights
-                del group["profile"]["night_s"]
-            if not group["profile"]["tasks"]:  # as above, without plug-ins
-                del group["profile"]["tasks"]
-        apart = ("warm_up_s", "window_s", "night_length_s")  # the night follows from the profiles
-        run = {key: value for key, value in asdict(self.run).items() if key not in apart}
-        if run["mode"] == CANONICAL:  # keeps the digests of versions without modes
-            del run["mode"]
-        if not run["day_shape"]:  # as above, without shapes
-            del run["day_shape"]
         load = {
             "groups": groups,
             "lists": asdict(self.lists),
-            "run": run,
+            # The night follows from the profiles.
+            "run": _without(asdict(self.run), "warm_up_s", "window_s", "night_length_s"),
             "submission": self.submission,
             "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
+            "plugins": self.plugins,
+            "mailbox": self.mailbox.document(),
+            "ignored_capabilities": sorted(server.imap.ignored) if server else [],
+            "log_on": self.log_on,
         }
-        if plugins := self.plugins:
-            load["plugins"] = plugins
-        if self.mailbox != PROFILES:  # keeps the digests of versions without this section
-            load["mailbox"] = self.mailbox.document()
-        if isinstance(self.server, Server) and self.server.imap.ignored:
-            load["ignored_capabilities"] = sorted(self.server.imap.ignored)
-        connection = self.server.smtp.connection if isinstance(self.server, Server) else None
-        if any(group.program.connection != (connection or group.program.connection) for group in self.topology):
-            load["smtp_connection"] = connection
-        if self.log_on is not None:  # keeps the digests of versions without methods
-            load["log_on"] = self.log_on
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
         """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))
+
+
+def _without(document: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in keys}
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:

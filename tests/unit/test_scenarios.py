@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, fields, replace
-from hashlib import sha256
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -1003,31 +1001,10 @@ def test_connections_to_smtp_other_than_the_programs_change_the_digest() -> None
 
 
 def test_a_night_changes_the_digest_and_none_does_not(tmp_path: Path) -> None:
-    """The digest of a scenario without nights is SHA-256 of what it was before profiles could have any."""
-    scenario = load_scenario("medium")
-    (group,) = scenario.topology
-    profile = asdict(group.profile)
-    for key in ("name", "source", "sources", "calculated", "night_s", "tasks"):
-        del profile[key]
-    run = scenario.run
-    load = {
-        "groups": [{"profile": profile, "users": group.users, "protocol": group.protocol}],
-        "lists": asdict(scenario.lists),
-        "run": {
-            "day_length_s": run.day_length_s,
-            "duration_s": run.duration_s,
-            "ramp_up_s": run.ramp_up_s,
-            "seed": run.seed,
-        },
-        "submission": "aiosmtplib",
-        "tls_resumption": True,
-        "empty_start": False,
-    }
-    assert scenario.digest() == sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
     none, night = profile_of(tmp_path, "8h", "0s", "none"), profile_of(tmp_path, "8h", "4h", "night")
-    day = ["run={day_length: 8h, duration: 8h}"]
-    assert load_scenario("medium", [*day, f"topology.0.profile={none}"]).digest() == scenario.digest()
-    assert load_scenario("medium", [*day, f"topology.0.profile={night}"]).digest() != scenario.digest()
+    day, own = ["run={day_length: 8h, duration: 8h}"], load_scenario("medium").digest()
+    assert load_scenario("medium", [*day, f"topology.0.profile={none}"]).digest() == own
+    assert load_scenario("medium", [*day, f"topology.0.profile={night}"]).digest() != own
 
 
 def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) -> None:
