@@ -110,10 +110,7 @@ def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]
 
 
 def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
-    """Return the health of every machine with a log, or with engines that took samples, in the order of names.
-
-    A whole log without any sample is of a system that does not show them; such a machine has no gaps.
-    """
+    """Return the health of every machine with a log, or with engines that took samples, in the order of names."""
     samples = _samples(log, window_s)
     logs = {(source.run, source.client): source for source in log.sources if source.observes}
     engines: dict[tuple[str, str], list[Source]] = {key: [] for key in logs}
@@ -123,9 +120,8 @@ def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ..
     found = {}
     for key, own in sorted(engines.items()):
         machine = logs.get(key)
-        blind = machine is not None and machine.ended and _maker(machine) not in samples
         of_machine = samples[_maker(machine)] if machine else []
-        by_engine = [] if blind else [samples[_maker(engine)] for engine in own]
+        by_engine = [samples[_maker(engine)] for engine in own]
         name, facts = _machine(log, machine or own[0]), machine.facts if machine else {}
         found[key] = _machine_health(name, facts, of_machine, by_engine, window_s)
     return tuple(one for key, one in found.items() if key in logs or one.unobserved_s)
@@ -177,9 +173,8 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
         maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
         sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
         last_s[maker] = at_s
-        own = samples[maker]  # a key also for a maker without a sample in the window
         if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
-            own.append(sample)
+            samples[maker].append(sample)
     return samples
 
 

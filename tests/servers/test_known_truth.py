@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from health_samples import write_blind_machine
+from health_samples import write_observed_machine
 from mailservers import StartEmbedded, logged_on, numbered_accounts
 from timing_samples import HEADER
 from virtual_runs import contents, live, quiet, scenario_of
@@ -58,7 +58,7 @@ def virtual_run(place: Path, name: str, service_s: float, seed: int) -> Path:
     scenario = scenario_of(place / name, (browser, 5), run=run)
     stated = header(name, 5, 200.0)
     live(scenario, place / name, service_s=service_s, header=stated)
-    write_blind_machine(place / name / "machine.tlog", stated)
+    write_observed_machine(place / name / "machine.tlog", stated)
     return place / name
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from health_samples import write_blind_machine
+from health_samples import write_observed_machine
 from recompute import recompute
 from recomputed import differences, exports_of, printed, status_of
 from virtual_runs import live, scenario_of
@@ -115,7 +115,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
     (log,) = tmp_path.glob("*.tlog")
     resolved = yaml.safe_load(scenario.to_yaml())
     figures = recompute(exports_of(log, resolved, tmp_path / "scenario.yaml"))
-    machine = write_blind_machine(tmp_path / "machine.tlog", header)
+    machine = write_observed_machine(tmp_path / "machine.tlog", header)
     answer = json.loads(printed("log", "answer", log, machine, "--commands", "--json", statuses=[status_of(figures)]))
     answer["machines"] = []  # it shows nothing
     assert differences(answer, figures) == []

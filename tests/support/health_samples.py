@@ -30,9 +30,11 @@ def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[s
     return basic | figures
 
 
-def write_blind_machine(path: Path, header: Mapping[str, Any]) -> Path:
-    """The whole log of the engines' machine, whose system shows nothing of itself."""
+def write_observed_machine(path: Path, header: Mapping[str, Any], until_s: float = 1000) -> Path:
+    """The whole log of the engines' machine, without figures: its samples show that it was observed."""
     writer = TimingLogWriter(path, HEADER | dict(header) | {"engine": "machine", "engine_users": 0}, EPOCH_NS)
+    for at_s in range(0, round(until_s), 4):
+        writer.health({"at_ns": ms(at_s * 1000)})
     writer.facts(ENDED)
     writer.close()
     return path

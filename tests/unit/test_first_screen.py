@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from health_samples import sample, write_blind_machine
+from health_samples import sample, write_observed_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log
@@ -251,7 +251,7 @@ def test_the_banner_says_that_the_generator_was_the_reason(tmp_path: Path) -> No
     for name, hits in (("a", 1), ("b", 300)):
         log = tmp_path / name / "a.tlog"
         sample_log(log, work, DELIVERED, header=MET | {"limits": {"hits": hits}}, health=health, facts=ENDED)
-        write_blind_machine(log.with_name("machine.tlog"), MET | {"limits": {"hits": hits}})
+        write_observed_machine(log.with_name("machine.tlog"), MET | {"limits": {"hits": hits}})
         verdicts.append(document_of([str(log.parent)], {}).verdict)
     assert verdicts == [
         "No score can be quoted for 2 users: the run is invalid because of the load generator (invalid, criteria not"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from health_samples import CALM, sample, write_blind_machine
+from health_samples import CALM, sample, write_observed_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
@@ -50,7 +50,9 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
             writer.health(one)
         writer.facts(ENDED)
         writer.close()
-    paths.append(write_blind_machine(place / "blind.tlog", asked | {"users": 2 * len(engines)} | dict(header or {})))
+    paths.append(
+        write_observed_machine(place / "observed.tlog", asked | {"users": 2 * len(engines)} | dict(header or {}))
+    )
     summary = summarise(paths)
     paths[-1].unlink()
     return summary

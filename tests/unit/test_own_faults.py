@@ -437,12 +437,10 @@ def test_the_codes_of_older_outcomes_are_as_they_were() -> None:
 # --- a machine that is not observed ----------------------------------------------------------------------------------
 
 
-def observed(
-    place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[float], ended: bool = True
-) -> dict[str, Any]:
+def observed(place: Path, machine_s: Iterable[float] | None, engine_s: Iterable[float]) -> dict[str, Any]:
     """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s.
 
-    `machine_s` is None without the machine's log; `ended`: it is whole.
+    `machine_s` is None without the machine's log.
     """
     engine = TimingLogWriter(place / "1.tlog", HEADER, EPOCH_NS)
     for record in (LOGGED_ON, *(done("READ", number * 1000, 5) for number in range(100))):
@@ -454,7 +452,7 @@ def observed(
         for at_s in instants_s:
             shares = {"core_shares": [0.1], "cpu_share": 0.1, "stolen_share": 0.0, "memory_available_bytes": 10**9}
             writer.health({"at_ns": ms(at_s * 1000), **shares, "segments_sent": 9, "segments_sent_again": 0})
-        writer.facts(ENDED if ended or writer is engine else {})
+        writer.facts(ENDED)
         writer.close()
     if machine_s is None:
         (place / "2.tlog").unlink()
@@ -478,7 +476,7 @@ def seconds(begin: int, end: int) -> list[float]:
         (seconds(-5, 90), [[89.3, 100.0]], "degraded"),  # it was never woken again
         ([*seconds(-9, -5), *seconds(10, 110)], [[0.0, 10.3]], "degraded"),
         (seconds(8, 110), [[0.0, 8.3]], "degraded"),
-        ([], [], "valid"),  # a system that shows nothing of itself
+        ([], [[0.0, 100.0]], "invalid"),  # its log is whole, and has none
         (None, [[0.0, 100.0]], "invalid"),  # its log is missing
         (seconds(-30, -20), [[0.0, 100.0]], "invalid"),  # observed before the window only
         ([*seconds(-30, -20), *seconds(2, 96)], [], "valid"),  # outside of the window
@@ -498,11 +496,6 @@ def test_a_gap_in_a_machines_samples_is_in_the_verdict(
         begin_s, end_s = gaps[0]
         when = f"for {end_s - begin_s:.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s of the run"
         assert named == [f"c1 was not observed {when}: how busy it was then is not known"]
-
-
-def test_a_log_without_samples_and_end_is_a_gap(tmp_path: Path) -> None:
-    """As one that was cut."""
-    assert observed(tmp_path, [], seconds(-3, 105), ended=False)["verdict"]["validity"] == "invalid"
 
 
 def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from health_samples import write_blind_machine
+from health_samples import write_observed_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import PATIENCE_S
@@ -465,7 +465,7 @@ def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
         "planned_load": make_plan(scenario).tally.load().document(),
     }
     log = live(scenario, place, header=header, **options).log
-    return summarise([log, read_log(write_blind_machine(place / "machine.tlog", header))])
+    return summarise([log, read_log(write_observed_machine(place / "machine.tlog", header))])
 
 
 @pytest.mark.parametrize("seed", [1, 2])
