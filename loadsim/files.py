@@ -64,12 +64,9 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
 def locked(directory: Path, option: str, noun: str) -> Iterator[None]:
     """Keep other processes that lock it out of a directory while the block lasts; `noun` names their work.
 
-    Raises `ConfigError`.
+    Raises `ConfigError` if another process has it, and `OSError`.
     """
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as failure:
-        raise ConfigError(f"{option} {directory}: expected a directory, found: {failure.strerror}") from None
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
