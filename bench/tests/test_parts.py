@@ -32,8 +32,7 @@ def check_part(name: str, place: Path, capsys: pytest.CaptureFixture[str]) -> An
     return measured[name].rows
 
 
-@pytest.mark.slow
-@pytest.mark.system
+@pytest.mark.nightly(part="runs")
 @pytest.mark.parametrize("name", [name for name in PARTS if name not in LONG])
 def test_a_part_prints_its_tables(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As soon as it is measured, by itself; the file has the same results."""

@@ -43,7 +43,7 @@ def errors_of_types(place: Path, *names: str) -> list[str]:
     return [line for line in made.stdout.splitlines() if ": error: " in line]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="runs")
 def test_a_type_checker_holds_plug_ins_to_the_ports(tmp_path: Path) -> None:
     """The example fits. One of each kind that does not fit is an error, at the line of its entry point."""
     shutil.copytree(SOURCE / "loadsim_example", tmp_path / "loadsim_example")

@@ -76,13 +76,14 @@ def test_the_site_is_built_strictly() -> None:
 def test_no_test_file_imports_another() -> None:
     """Helpers that several files need are in tests/support."""
     files = [path for directory in ("tests", "bench/tests") for path in (ROOT / directory).rglob("*.py")]
+    tests = {each.stem for each in files if each.name.startswith("test_")}
     imported = [
         (path.name, module)
         for path in files
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for module in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-        if module.rpartition(".")[2] in {each.stem for each in files if each.name.startswith("test_")}
+        if module.rpartition(".")[2] in tests
     ]
     assert len(files) > 100
     assert imported == []

@@ -85,6 +85,7 @@ def test_each_planned_task_is_done_and_nothing_stays(lab: Lab) -> None:
     assert {each.subject: each.found for each in report.server}["sessions"] == f"{USERS} of {USERS} at once"
 
 
+@pytest.mark.nightly(part="drivers")
 def test_mail_that_is_not_announced_is_noted(lab: Lab) -> None:
     """Waiting users hear of it late, as on Courier: the scenario can run, and makes less load in a short day."""
     lab = lab.with_settings(*NO_LISTS)
@@ -142,6 +143,7 @@ def test_a_missing_list_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -
         asyncio.run(check_server_limits(listed.workload, listed.services))
 
 
+@pytest.mark.nightly(part="drivers")
 def test_tasks_are_done_with_the_mail_program_of_each_group(lab: Lab) -> None:
     """A program's commands may fail where the default ones do not. Others' mail stays as it is."""
     lab.put(1, "INBOX", FOREIGN % 1)

@@ -48,7 +48,7 @@ WIDE = {
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A run of two engines on the embedded server: its directory, and what was printed."""
     place = tmp_path_factory.mktemp("small")
-    hours = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}  # a profile's hour takes 2 s
+    hours = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}  # a profile's hour takes 1 s
     small = written(place / "small.yaml", criteria=PATIENT_CRITERIA | WIDE, run=hours)
     return place / "out", loadsim("run", small, "--out", place / "out", "--engines", "2")
 
@@ -207,9 +207,10 @@ def test_the_mailboxes_agree_with_the_log_on_dovecot(dovecot_postfix: StartDovec
         {"profile": "loadsim-5.5/medium", "users": 4, "protocol": "aioimaplib"},
         {"profile": "loadsim-5.5/heavy", "users": 6, "protocol": "imap"},
     ]
-    path = written(tmp_path / "small.yaml", topology=groups)
+    changes: dict[str, Any] = {"topology": groups, "run": {"day_length": "10s", "ramp_up": "1s", "window": "8s"}}
+    path = written(tmp_path / "small.yaml", **changes)
     server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, client={"submission": "pipelining"}, **on(server.services))
+    written(path, client={"submission": "pipelining"}, **changes, **on(server.services))
     assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_doveadm(accounts, server.doveadm))
     assert server.queue() == []
     assert json.loads((tmp_path / "out" / "score.json").read_text())["submission"] == "pipelining"
@@ -268,6 +269,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
     assert len(log.tasks)
 
 
+@pytest.mark.nightly(part="runs")
 def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
     """After SIGKILL to `loadsim run` nobody makes load any more, and the logs hold what was measured, to their end."""
     path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})

@@ -47,7 +47,7 @@ def test_the_comment_on_the_days_states_what_was_asked_for() -> None:
     assert "200" not in written
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="runs")  # it plans 800 days
 def test_without_options_it_is_a_scenario_on_this_machine(capsys: Capture) -> None:
     """Nothing is asked without a terminal. The next commands are printed, and nothing secret is written."""
     scenario = made()
