@@ -238,6 +238,7 @@ class Journeys:
     the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
     `by_list`: the recipient was addressed only through a list; `states_lists`: this is known of each message.
+    `recipient` is the run's number, shifted by 32 bits, and the user's.
 
     Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
     error of the time between the two; 0 on one machine.
@@ -253,6 +254,7 @@ class Journeys:
     strayed: int
     by_list: NDArray[np.bool_]
     states_lists: bool
+    recipient: NDArray[np.int64]
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
@@ -285,6 +287,7 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
     arrived_us[copies == 0] = NEVER
     letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
     unwatched = _unwatched(log, accepted) & (copies == 0)
+    named = accepted.keys.view(_KEY)
     return Journeys(
         accepted.at_us,
         arrived_us,
@@ -296,6 +299,7 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         strayed,
         accepted.folder == _number(log, BY_LIST),
         bool(np.isin(accepted.folder, [_number(log, BY_LIST), _number(log, INDIVIDUALLY)]).all()),
+        named["run"].astype(np.int64) << 32 | named["user"],
     )
 
 

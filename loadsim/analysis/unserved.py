@@ -1,6 +1,6 @@
-"""Users without usable service: in more of the window than the criteria allow, their own tasks failed or were late.
+"""Users without usable service: in too much of the window, their tasks failed or came late, or their mail did.
 
-The tasks of a user come in bursts, so each sixtieth of the window counts once, with its share of bad tasks. The mean of
+Tasks and mail come in bursts, so each sixtieth of the window counts once, with its share of bad ones. The mean of
 `n` independent shares, each expected to be at most `p`, is `x` or more with a probability of at most exp(-n KL(x, p)):
 theorem 1 of W. Hoeffding, J. Am. Stat. Assoc. 58, 1963. KL is the Kullback-Leibler divergence.
 """
@@ -15,21 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.criteria import Limits
+from loadsim.analysis.delivery import journeys
 from loadsim.model.criteria import SCORED
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import OUTCOME
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 PARTS = 60
 """The parts of the window. A longer stall is within few of them."""
 
 LEAST_PARTS = 3
-"""Users with scored tasks in fewer parts of the window are not judged."""
+"""Users with scored tasks, or mail, in fewer parts of the window are not judged by them."""
 
 LATE_SHARE = 0.05
-"""The share of tasks that may exceed the limit of a 95th percentile."""
+"""The share of tasks or messages that may exceed the limit of a 95th percentile."""
 
 CHANCE = 0.001
 """The most users, as a share, whose tasks are as bad by chance if the server just keeps the limits for each."""
@@ -57,24 +58,36 @@ class Unserved:
 def unserved(
     log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
 ) -> Unserved | None:
-    """Count the users without usable service by their scored tasks in the window; None if no such task was due."""
-    kinds, counts = _counted(_kinds(log, window_s, weights, criteria))
-    if not len(kinds):
+    """Count the users without usable service by their scored tasks and mail in the window; None without such tasks."""
+    judged, bad = _judged(_tasks(log, window_s, weights, criteria), _most(criteria.get("failed_share")))
+    if judged is None:
         return None
-    # Judge each user by the shares of late and failed tasks in each part.
+    receiving, waiting = _judged(_mail(log, window_s, 1000 * _most(criteria.get("delivery.p95_ms"))), math.inf)
+    if receiving is not None:
+        judged, bad = np.union1d(judged, receiving), np.union1d(bad, waiting)
+    found = bad.tolist()
+    several = len(log.runs) > 1
+    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
+    return Unserved(len(found), len(judged), tuple(first[:MOST_NAMED]))
+
+
+def _judged(
+    pieces: Iterable[NDArray[np.int64]], failed_most: float
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Return the users who are judged by pieces of keys (None: there are no keys), and those who are not served."""
+    kinds, counts = _counted(pieces)
+    if not len(kinds):
+        return None, kinds
     parts, planned = _summed(kinds >> 2, counts)
     late, failed = (_summed(kinds >> 2, counts * (kinds >> bit & 1))[1] / planned for bit in (1, 0))
     users, active = _summed(parts >> 6, np.ones(len(parts)))
     late, failed = (_summed(parts >> 6, each)[1] / active for each in (late, failed))
     judged = active >= LEAST_PARTS
-    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, _most(criteria.get("failed_share")))
-    found = users[judged & bad].tolist()
-    several = len(log.runs) > 1
-    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
-    return Unserved(len(found), int(np.count_nonzero(judged)), tuple(first[:MOST_NAMED]))
+    bad = _beyond(late, active, LATE_SHARE) | _beyond(failed, active, failed_most)
+    return users[judged], users[judged & bad]
 
 
-def _kinds(
+def _tasks(
     log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield run, user, part of the window, and two bits for a late and a failed one, of all scored tasks in pieces.
@@ -101,6 +114,16 @@ def _kinds(
         part = (tasks["scheduled_us"] - begin_us) * PARTS // length_us
         user = tasks["run"].astype(np.int64) << 32 | tasks["user"]
         yield (user << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome]
+
+
+def _mail(log: TimingLog, window_s: Window, limit_us: float) -> Iterator[NDArray[np.int64]]:
+    """Yield keys as `_tasks`, of all messages by recipient: late if they took longer than the limit, or never came."""
+    begin_us, length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
+    for mail in journeys(log):
+        counted = in_window(mail.accepted_us, window_s) & ~mail.unwatched
+        is_late = (mail.arrived_us == NEVER) | (mail.arrived_us - mail.accepted_us > limit_us)
+        part = (mail.accepted_us - begin_us) * PARTS // length_us
+        yield ((mail.recipient << 6 | part) << 2 | is_late.astype(np.int64) << 1)[counted]
 
 
 def _most(limits: Limits | None) -> float:

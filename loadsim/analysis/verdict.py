@@ -490,8 +490,8 @@ def _unserved(facts: Facts) -> list[str]:
         return []
     more = f" and {found.users - len(found.first):,} more" if found.users > len(found.first) else ""
     return [
-        f"{found.users:,} of {found.judged:,} users had no usable service, as too many of their scored tasks failed or"
-        f" were later than the criteria allow: user {', '.join(found.first)}{more}"
+        f"{found.users:,} of {found.judged:,} users had no usable service, as too many of their scored tasks failed, or"
+        f" their tasks or mail were later than the criteria allow: user {', '.join(found.first)}{more}"
     ]
 
 

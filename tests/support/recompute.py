@@ -37,6 +37,9 @@ SPANS = ("PROCESS INBOX", "NO SESSION")
 WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
 FAILED = ("refused", "lost", "timeout")
+
+Key = tuple[str, str]
+"""A message and its recipient."""
 OWN_FAULT = "generator"
 PUBLISHED_DAY_S = 8 * 3600
 
@@ -104,8 +107,15 @@ def weighted(tasks: Iterable[Figures], figure: str) -> float | None:
     return sum(weight * time for weight, time in parts) / sum(weight for weight, _ in parts) if parts else None
 
 
-def unserved_figures(rows: Iterable[Row], criteria: Mapping[str, Any], begin_us: int, end_us: int) -> Figures:
-    """Return the users whose scored tasks, which these are, came late or failed beyond chance."""
+def unserved_figures(
+    rows: Iterable[Row],
+    took_us: Mapping[Key, float],
+    at_us: Mapping[Key, int],
+    criteria: Mapping[str, Any],
+    begin_us: int,
+    end_us: int,
+) -> Figures:
+    """Return the users whose scored tasks, which `rows` are, or mail, came late or failed beyond chance."""
 
     def most(limits: Mapping[str, float] | None) -> float:
         return min((limits[name] for name in ("max", "below") if name in (limits or {})), default=INF)
@@ -123,17 +133,23 @@ def unserved_figures(rows: Iterable[Row], criteria: Mapping[str, Any], begin_us:
         limit_ms = most(criteria.get(f"tasks.{row['task']}.response_p95_ms", scored))
         return (us_of_ms(row["response_ms"]) if row["outcome"] == "ok" else INF) > 1000 * limit_ms
 
-    by_user: defaultdict[str, defaultdict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["outcome"] != OWN_FAULT:
-            by_user[row["user"]][(us(row["scheduled_s"]) - begin_us) * 60 // (end_us - begin_us)].append(row)
-    judged = [[*own.values()] for own in by_user.values() if len(own) >= 3]
-    bad = [
-        own
-        for own in judged
-        if beyond([[late(row) for row in part] for part in own], 0.05)
-        or beyond([[row["outcome"] in FAILED for row in part] for part in own], most(criteria.get("failed_share")))
-    ]
+    def by_user(each: Iterable[tuple[str, int, Any]]) -> dict[str, list[list[Any]]]:
+        found: defaultdict[str, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        for user, at, what in each:
+            found[user][(at - begin_us) * 60 // (end_us - begin_us)].append(what)
+        return {user: [*parts.values()] for user, parts in found.items() if len(parts) >= 3}
+
+    tasks = by_user((row["user"], us(row["scheduled_s"]), row) for row in rows if row["outcome"] != OWN_FAULT)
+    mail = by_user((key[1], at_us[key], took) for key, took in took_us.items())
+    bad = {
+        user
+        for user, parts in tasks.items()
+        if beyond([[late(row) for row in part] for part in parts], 0.05)
+        or beyond([[row["outcome"] in FAILED for row in part] for part in parts], most(criteria.get("failed_share")))
+    }
+    most_us = 1000 * most(criteria.get("delivery.p95_ms"))
+    bad |= {user for user, parts in mail.items() if beyond([[took > most_us for took in part] for part in parts], 0.05)}
+    judged = tasks.keys() | mail.keys()
     return {"unserved_users": len(bad), "unserved_share": len(bad) / len(judged) if judged else 0}
 
 
@@ -235,12 +251,17 @@ def load_figures(
 # --- delivery -----------------------------------------------------------------------------------------------------
 
 
-def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figures:
-    """Return what became of the messages that were accepted, each counted once per recipient."""
-    accepted_us: dict[tuple[str, str], int] = {}
-    addressed: dict[tuple[str, str], str] = {}
-    sights: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-    senders: dict[tuple[str, str], str] = {}
+def delivery_figures(
+    mails: Sequence[Row], begin_us: int, end_us: int
+) -> tuple[Figures, Mapping[Key, float], Mapping[Key, int]]:
+    """Return what became of the messages that were accepted, each counted once per recipient.
+
+    Then those of the window: how long each took, infinite if it never came, and when it was accepted.
+    """
+    accepted_us: dict[Key, int] = {}
+    addressed: dict[Key, str] = {}
+    sights: defaultdict[Key, list[tuple[int, str]]] = defaultdict(list)
+    senders: dict[Key, str] = {}
     got_own = any(row["event"] in ("seen", "found") and row["user"] == row["sender"] for row in mails)
     for row in mails:
         key = (row["message"], row["user"])
@@ -267,12 +288,13 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
 
     known = set(addressed.values()) <= {"individual", "list"}
 
-    def by_list(keys: Iterable[tuple[str, str]]) -> int | None:
+    def by_list(keys: Iterable[Key]) -> int | None:
         return sum(addressed[key] == "list" for key in keys) if known else None
 
     lost = [key for key in accepted_us if key not in first]
     looks = [under_way(at_us) for at_us in (*range(begin_us, end_us, 1_000_000), end_us)]
-    return {
+    took_us = {key: max(came.get(key, INF), 0) for key in asked}
+    figures = {
         "accepted": len(asked),
         "delivered": len(came),
         "timed": len(came),
@@ -291,8 +313,9 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
         "early": len(early),
         "earliest_ms": max(early) / 1000 if early else None,
         "clock_error_ms": 0,
-        **times_of([max(came.get(key, INF), 0) for key in asked]),
+        **times_of([*took_us.values()]),
     }
+    return figures, took_us, asked
 
 
 # --- generator, machines, commands --------------------------------------------------------------------------------
@@ -491,12 +514,17 @@ def recompute(run: Exports) -> Figures:
             machines[row["client"]].append(row)
     counts = counts_of(counted)
     achieved_per_s = sum(row["outcome"] == "ok" for row in counted) / window_s
+    delivered, *mail = delivery_figures(run.mails, begin_us, end_us)
     figures = {
         **score,
         **counts,
         **session_figures(run.tasks, users, begin_us, end_us, round(duration_of(own) * 1e6)),
         **unserved_figures(
-            (row for row in counted if weights.get(row["task"], 0)), scenario["criteria"], begin_us, end_us
+            (row for row in counted if weights.get(row["task"], 0)),
+            *mail,
+            scenario["criteria"],
+            begin_us,
+            end_us,
         ),
         "runs": 1,
         "users": users,
@@ -519,7 +547,7 @@ def recompute(run: Exports) -> Figures:
         "tasks": tasks,
         "inbox": inbox,
         "by_protocol": {module: {**score, "inbox": inbox, "users": users, "tasks": tasks}},
-        "delivery": delivery_figures(run.mails, begin_us, end_us),
+        "delivery": delivered,
         "lateness_p95_ms": lateness_figures(counted),
         "generator": generator_figures(
             run.health,

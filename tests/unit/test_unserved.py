@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from timing_samples import LOGGED_ON, done, sample_log, skipped
+from timing_samples import LOGGED_ON, done, event, sample_log, skipped
 
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.analysis.unserved import PARTS
@@ -32,10 +33,12 @@ def reads(user: int, good: int, **bad: int) -> list[dict[str, Any]]:
     return records
 
 
-def log_of(path: Path, *users: list[dict[str, Any]], **header: Any) -> TimingLog:
+def log_of(path: Path, *users: list[dict[str, Any]], mails: Sequence[dict[str, Any]] = (), **header: Any) -> TimingLog:
     count = {"users": len(users), "engine_users": len(users)}
     about = {"criteria": ON, "limits": {"hits": 1, "done": 0, "load": 0}} | count
-    return sample_log(path, [LOGGED_ON, *(task for user in users for task in user)], header=about | header)
+    return sample_log(
+        path, [LOGGED_ON, *(task for user in users for task in user)], mails=[*mails], header=about | header
+    )
 
 
 def result(summary: Summary) -> tuple[float | None, bool]:
@@ -90,6 +93,22 @@ def test_a_user_counts_beyond_chance(tmp_path: Path, good: int, bad: dict[str, i
     """By Chernoff's bound, at a probability of one in a thousand."""
     summary = summarise([log_of(tmp_path / "a.tlog", reads(1, good, **bad), reads(2, 20))])
     assert summary.figures.unserved_users == counts
+
+
+@pytest.mark.parametrize(("took_ms", "bad"), [(61_000, 1), (59_000, 0), (None, 1)])
+def test_a_user_without_mail_is_not_served(tmp_path: Path, took_ms: int | None, bad: int) -> None:
+    """One of eighty, whose mail comes an hour late or never, which no percentile over all mail shows."""
+    mails = []
+    for user in range(1, 81):
+        for part in range(10):
+            at_ms = PART_MS * (part + 0.5)
+            mails.append(event("accepted", f"n{user}.{part}", user, at_ms))
+            if user != 7 or took_ms is not None:
+                mails.append(event("seen", f"n{user}.{part}", user, at_ms + (took_ms or 0 if user == 7 else 5)))
+    users = [reads(user, 10) for user in range(1, 81)]
+    log = log_of(tmp_path / "a.tlog", *users, mails=mails, criteria=ON | {"delivery.p95_ms": {"below": 60_000}})
+    figures = summarise([log]).figures
+    assert (figures.unserved_users, figures.unserved_share) == (bad, bad / 80)
 
 
 def test_a_burst_counts_once(tmp_path: Path) -> None:
