@@ -27,10 +27,10 @@ SAMPLES: dict[str, set[str]] = {}
 for each in METRICS:
     labels = {*each.labels} | TARGET
     if each.kind == "histogram":
-        SAMPLES |= {f"{each.prometheus_name}_{part}": labels for part in ("count", "sum")}
-        SAMPLES[f"{each.prometheus_name}_bucket"] = labels | {"le"}
+        SAMPLES |= {f"{each.name}_{part}": labels for part in ("count", "sum")}
+        SAMPLES[f"{each.name}_bucket"] = labels | {"le"}
     else:
-        SAMPLES[each.prometheus_name + ("_total" if each.kind == "counter" else "")] = labels
+        SAMPLES[each.name + ("_total" if each.kind == "counter" else "")] = labels
 
 
 def panels() -> Iterator[dict[str, Any]]:

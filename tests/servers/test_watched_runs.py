@@ -96,14 +96,12 @@ def test_a_quiet_run_says_the_answer_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly(part="runs")
-def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
+def test_prometheus_reads_a_run(tmp_path: Path) -> None:
     """All users have logged on, tasks are counted alike in histograms and counters, and counts grow.
 
-    After the run, ended by Ctrl-C, its files are whole and the verdict is read, until there is another Ctrl-C. The
-    collector has seen the beginning, and the verdict.
+    After the run, ended by Ctrl-C, its files are whole and the verdict is read, until there is another Ctrl-C.
     """
     from metrics_pages import fetched, samples, value
-    from otlp_receiver import number, otlp_receiver, points
 
     path = written(tmp_path / "small.yaml", run=LONG)
     command = [
@@ -118,15 +116,12 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
         "--engines",
         "2",
     ]
-    with (
-        otlp_receiver() as receiver,
-        subprocess.Popen(
-            [*command, "--metrics", "127.0.0.1:0", "--metrics-linger", "24h", "--otel", receiver.url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
+    with subprocess.Popen(
+        [*command, "--metrics", "127.0.0.1:0", "--metrics-linger", "24h"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stderr is not None
         told = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", process.stderr.readline())
         assert told is not None
@@ -143,12 +138,6 @@ def test_prometheus_and_a_collector_read_a_run(tmp_path: Path) -> None:
     assert process.returncode == 3
     assert value(last, "phase", phase="done") == value(last, "validity", validity="invalid") == 1
     assert value(last, "exit_status") == 3
-    sent = [receiver.metrics() for _ in range(receiver.requests.qsize())]
-    phases = [
-        dict(labels)["phase"] for one in sent for labels, at in points(one["loadsim.phase"]).items() if number(at)
-    ]
-    assert (phases[0], phases[-1]) == ("plan", "done")
-    assert number(points(sent[-1]["loadsim.validity"])[frozenset({("validity", "invalid")})]) == 1
     assert files >= {"score.json", "answer.txt"}
     assert "the run was ended early" in printed
     assert value(first, "users") == value(first, "users_on") == 6

@@ -95,8 +95,6 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
         "loadsim capacity ": "takes a day: tests/servers/test_capacity_run.py",
         ".venv/bin/loadsim capacity ": "takes half an hour: tests/servers/test_capacity_run.py",
         "loadsim cluster collect ": "needs a cluster that has lost a client: tests/cluster/test_cluster_losses.py",
-        "loadsim run quickstart --otel ": "needs a collector: tests/servers/test_watched_runs.py",
-        "loadsim run medium --otel ": "needs a collector: tests/servers/test_watched_runs.py",
         "loadsim run quickstart --metrics ": "lingers for a minute: tests/servers/test_watched_runs.py",
         "loadsim run medium --metrics ": "lingers for minutes: tests/servers/test_watched_runs.py",
         "loadsim run quickstart --web ": "the port may be in use: tests/servers/test_web_runs.py",

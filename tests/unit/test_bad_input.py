@@ -741,7 +741,6 @@ def test_a_missing_dependency(capsys: Capture, monkeypatch: pytest.MonkeyPatch, 
     ("package", "option", "distribution"),
     [
         ("prometheus_client", "--metrics=0", "prometheus-client"),
-        ("opentelemetry", "--otel=http://127.0.0.1:1", "opentelemetry-exporter-otlp-proto-http"),
     ],
 )
 def test_a_missing_extra_of_metrics(

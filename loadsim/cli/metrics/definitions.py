@@ -1,4 +1,4 @@
-"""The metrics of a run: the one list that every exporter reads."""
+"""The metrics of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ BOUNDS_S = tuple(float(f"{float(label) / 1000:.3g}") for label in LABELS[:-1])
 
 VALIDITIES = ("valid", "degraded", "invalid")
 
-WORDS_OF_UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
-"""Prometheus' words for units of UCUM, which OpenTelemetry uses. Units in braces are annotations without a word."""
-
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -35,24 +32,13 @@ Point = tuple[tuple[str, ...], float | Times]
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """A metric: `name` and `unit` as in OpenTelemetry, `read` returns its points; none if they are not known yet."""
+    """A metric: `name` with its unit, without the `_total` of counters; `read` returns the points that are known."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
-    unit: str
     help: str
     read: Callable[[RunState], Iterable[Point]]
     labels: tuple[str, ...] = ()
-
-    @property
-    def unit_word(self) -> str:
-        """Prometheus' word for the unit, which ends the name; empty for counts."""
-        return WORDS_OF_UNITS.get(self.unit, "")
-
-    @property
-    def prometheus_name(self) -> str:
-        """The name in Prometheus, as its OpenTelemetry receiver makes it, but without the `_total` of counters."""
-        return "_".join(filter(None, (self.name.replace(".", "_"), self.unit_word)))
 
 
 # --- how values are read ------------------------------------------------------------------------------------------
@@ -131,137 +117,122 @@ def _s(value_ms: float | None) -> float | None:
 METRICS = (
     # The run: from the first second.
     MetricDefinition(
-        "loadsim.run_info",
+        "loadsim_run_info",
         "gauge",
-        "",
         "Always 1; the labels describe the run.",
         lambda state: [((state.scenario, __version__), 1)],
         ("scenario", "version"),
     ),
     MetricDefinition(
-        "loadsim.phase",
+        "loadsim_phase",
         "gauge",
-        "",
         "1 for the current phase of the run.",
         lambda state: [((phase,), int(phase == state.phase)) for phase in RUN_PHASES],
         ("phase",),
     ),
     MetricDefinition(
-        "loadsim.planned",
+        "loadsim_planned_seconds",
         "gauge",
-        "s",
         "Length of the run from the common start, as planned.",
         lambda state: [((), state.times.duration_s)],
     ),
     MetricDefinition(
-        "loadsim.accounts_prepared",
+        "loadsim_accounts_prepared",
         "gauge",
-        "{account}",
         "Accounts that have passed a step of the preparation.",
         lambda state: [((step,), done) for step, (done, _) in state.prepared.items()],
         ("step",),
     ),
     MetricDefinition(
-        "loadsim.accounts_to_prepare",
+        "loadsim_accounts_to_prepare",
         "gauge",
-        "{account}",
         "Accounts that a step of the preparation is for.",
         lambda state: [((step,), total) for step, (_, total) in state.prepared.items()],
         ("step",),
     ),
     # The load: from the first snapshot.
     MetricDefinition(
-        "loadsim.task", "histogram", "s", "Service times of tasks that succeeded.", _service_times, ("task",)
+        "loadsim_task_seconds", "histogram", "Service times of tasks that succeeded.", _service_times, ("task",)
     ),
     MetricDefinition(
-        "loadsim.tasks", "counter", "{task}", "Tasks that ended, by outcome.", _tasks, ("task", "outcome")
+        "loadsim_tasks", "counter", "Tasks that ended, by outcome.", _tasks, ("task", "outcome")
     ),
     MetricDefinition(
-        "loadsim.failures", "counter", "{failure}", "Failed tasks, by kind of failure.", _failures, ("task", "kind")
+        "loadsim_failures", "counter", "Failed tasks, by kind of failure.", _failures, ("task", "kind")
     ),
     MetricDefinition(
-        "loadsim.late", "counter", "s", "Sum of the lateness of all task starts, by cause.", _lateness, ("cause",)
+        "loadsim_late_seconds", "counter", "Sum of the lateness of all task starts, by cause.", _lateness, ("cause",)
     ),
     MetricDefinition(
-        "loadsim.sessions_lost", "counter", "{session}", "Sessions that broke.", _live(lambda live: live.sessions_lost)
+        "loadsim_sessions_lost", "counter", "Sessions that broke.", _live(lambda live: live.sessions_lost)
     ),
-    MetricDefinition("loadsim.run", "gauge", "s", "Time since the common start.", _live(lambda live: live.at_s)),
-    MetricDefinition("loadsim.users", "gauge", "{user}", "Simulated users.", _live(lambda live: live.users)),
-    MetricDefinition("loadsim.users_on", "gauge", "{user}", "Users with a session.", _live(lambda live: live.users_on)),
+    MetricDefinition("loadsim_run_seconds", "gauge", "Time since the common start.", _live(lambda live: live.at_s)),
+    MetricDefinition("loadsim_users", "gauge", "Simulated users.", _live(lambda live: live.users)),
+    MetricDefinition("loadsim_users_on", "gauge", "Users with a session.", _live(lambda live: live.users_on)),
     MetricDefinition(
-        "loadsim.mail_under_way",
+        "loadsim_mail_under_way",
         "gauge",
-        "{message}",
         "Messages accepted and not yet seen by the recipient.",
         _live(lambda live: live.accepted_undelivered),
     ),
     MetricDefinition(
-        "loadsim.late_most",
+        "loadsim_late_most_seconds",
         "gauge",
-        "s",
         "The largest lateness that loadsim itself caused for one task.",
         _live(lambda live: live.generator_late_most_s),
     ),
     MetricDefinition(
-        "loadsim.lag_p99",
+        "loadsim_lag_p99_seconds",
         "gauge",
-        "s",
         "The 99th percentile of the event loop's lag in the last second, of the worst engine.",
         _live(lambda live: _s(live.lag_p99_ms)),
     ),
     MetricDefinition(
-        "loadsim.lag_max",
+        "loadsim_lag_max_seconds",
         "gauge",
-        "s",
         "The largest lag in the last second, of the worst engine.",
         _live(lambda live: _s(live.lag_max_ms)),
     ),
     MetricDefinition(
-        "loadsim.cpu", "gauge", "1", "Share of a core used by the busiest engine.", _live(lambda live: live.cpu_share)
+        "loadsim_cpu_ratio", "gauge", "Share of a core used by the busiest engine.", _live(lambda live: live.cpu_share)
     ),
-    MetricDefinition("loadsim.resident", "gauge", "By", "Memory of all engines.", _live(lambda live: live.rss_bytes)),
+    MetricDefinition("loadsim_resident_bytes", "gauge", "Memory of all engines.", _live(lambda live: live.rss_bytes)),
     # The verdict: after the end.
     MetricDefinition(
-        "loadsim.validity",
+        "loadsim_validity",
         "gauge",
-        "",
         "1 for the validity of the run, after its end.",
         _validity,
         ("validity",),
     ),
     MetricDefinition(
-        "loadsim.passed",
+        "loadsim_passed",
         "gauge",
-        "",
         "1 if all criteria were met, 0 if not, after the end of the run.",
         _final(lambda summary: summary.verdict.passed),
     ),
     MetricDefinition(
-        "loadsim.criterion_passed",
+        "loadsim_criterion_passed",
         "gauge",
-        "",
         "1 if a criterion was met, 0 if not, after the end of the run.",
         _criteria,
         ("criterion",),
     ),
     MetricDefinition(
-        "loadsim.exit_status",
+        "loadsim_exit_status",
         "gauge",
-        "",
         "The exit status of the run, after its end.",
         _final(lambda summary: summary.exit_status),
     ),
     MetricDefinition(
-        "loadsim.score",
+        "loadsim_score_seconds",
         "gauge",
-        "s",
         "The score of the run, after its end.",
         _final(lambda summary: _s(summary.figures.score_ms)),
     ),
     MetricDefinition(
-        "loadsim.task_p95",
+        "loadsim_task_p95_seconds",
         "gauge",
-        "s",
         "The exact 95th percentile of service times in the window, after the end of the run.",
         _exact_p95,
         ("task",),

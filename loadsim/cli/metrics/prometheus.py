@@ -72,9 +72,7 @@ class Exposition:
 
 
 def _family(metric: MetricDefinition, state: RunState) -> Metric:
-    family: Any = FAMILIES[metric.kind](
-        metric.prometheus_name, metric.help, labels=metric.labels, unit=metric.unit_word
-    )
+    family: Any = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     for labels, value in metric.read(state):
         if isinstance(value, Times):
             buckets = [(bound, float(count)) for bound, count in zip(BUCKETS, accumulate(value.counts), strict=True)]

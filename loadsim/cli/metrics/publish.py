@@ -1,11 +1,11 @@
-"""Export the metrics of a run as its options say."""
+"""Serve the metrics of a run as its options say."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 from loadsim.cli.metrics.state import RunMetrics
@@ -23,9 +23,6 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
         type=_linger,
         help="with --metrics: keep them for this time after the run, such as 2m; Ctrl-C ends this",
     )
-    parser.add_argument(
-        "--otel", metavar="URL", help="send the metrics to this OpenTelemetry collector (OTLP over HTTP)"
-    )
 
 
 LONGEST_LINGER_S = 24 * 3600.0
@@ -40,21 +37,20 @@ def _linger(text: str) -> float:
 
 @contextmanager
 def published_metrics(args: argparse.Namespace, scenario: Scenario) -> Iterator[RunMetrics]:
-    """Yield a watcher, and export what it sees. Raises `ConfigError` if an address cannot be used."""
+    """Yield a watcher, and serve what it sees. Raises `ConfigError` if an address cannot be used."""
     if args.metrics_linger is not None and args.metrics is None:
         raise ConfigError("--metrics-linger: expected --metrics, too, found none")
     metrics = RunMetrics(scenario)
-    with ExitStack() as exporters:
-        if args.metrics is not None:
-            _needs("prometheus_client", "prometheus-client", "--metrics")
-            from loadsim.cli.metrics.prometheus import served_metrics
+    if args.metrics is None:
+        yield metrics
+        return
+    if find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'"
+        )
+    from loadsim.cli.metrics.prometheus import served_metrics
 
-            exporters.enter_context(served_metrics(args.metrics, lambda: metrics.state, quiet=args.quiet))
-        if args.otel is not None:
-            _needs("opentelemetry.exporter.otlp.proto.http", "opentelemetry-exporter-otlp-proto-http", "--otel")
-            from loadsim.cli.metrics.open_telemetry import sent_metrics
-
-            exporters.enter_context(sent_metrics(args.otel, lambda: metrics.state))
+    with served_metrics(args.metrics, lambda: metrics.state, quiet=args.quiet):
         yield metrics
 
 
@@ -68,14 +64,3 @@ def linger(args: argparse.Namespace) -> None:
                 stay = f"Metrics stay for {args.metrics_linger:g} s; Ctrl-C ends this at once."
                 print(stay, file=sys.stderr, flush=True)
         wait(args.metrics_linger)
-
-
-def _needs(package: str, distribution: str, option: str) -> None:
-    """Check that a package of an option's extra is installed. Raises `ConfigError`."""
-    try:
-        found = find_spec(package)
-    except ModuleNotFoundError:  # a package above it
-        found = None
-    if found is None:
-        extra = option.strip("-")
-        raise ConfigError(f"{option}: expected {distribution} to be installed: pip install 'loadsim[{extra}]'")
