@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
 from loadsim.cli.stderr_lines import print_line
@@ -23,7 +22,6 @@ KEPT = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
-    add_accept_unsigned(parser)
     parser.set_defaults(run=run_clean)
 
 
@@ -37,7 +35,7 @@ def run_clean(args: argparse.Namespace) -> int:
     services = services_of(scenario)
     check_sources(scenario)
     with shown_progress() as progress:
-        cleaned = run(clean(scenario, services, args.dry_run, progress, args.accept_unsigned))
+        cleaned = run(clean(scenario, services, args.dry_run, progress))
     failures = [one.failure for one in cleaned if one.failure]
     for one in cleaned:
         if one or one.foreign or one.kept or one.failure:

@@ -20,20 +20,13 @@ from loadsim.provisioning.sessions import Progress, accounts_on_server, services
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
-    add_accept_unsigned(parser)
     parser.set_defaults(run=run_init)
 
 
-def add_accept_unsigned(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--accept-unsigned", action="store_true", help="accept the unsigned manifests of older versions"
-    )
-
-
-async def _initialise(workload: Workload, services: Services, progress: Progress, accept_unsigned: bool) -> Initialised:
+async def _initialise(workload: Workload, services: Services, progress: Progress) -> Initialised:
     scenario = workload.scenario
     async with held(accounts_on_server(scenario), services, "init"):
-        return await initialise(workload, services, scenario.initialise, progress, accept_unsigned=accept_unsigned)
+        return await initialise(workload, services, scenario.initialise, progress)
 
 
 def run_init(args: argparse.Namespace) -> int:
@@ -44,7 +37,7 @@ def run_init(args: argparse.Namespace) -> int:
     check_sources(scenario)
     workload = Workload(scenario)
     with shown_progress() as progress:
-        done = run(_initialise(workload, services, progress, args.accept_unsigned))
+        done = run(_initialise(workload, services, progress))
     print_line(done.describe(), sys.stdout)
     if done.start_state is not None:
         print(f"Start state: {done.start_state}")

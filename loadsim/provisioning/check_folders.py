@@ -56,7 +56,7 @@ async def make_folders(places: list[Place], account: Account, mailbox: Provision
 
 async def _accepted(account: Account, mailbox: Provisioning) -> Sequence[manifest.Manifest]:
     own = await list_own(account, mailbox, manifest.FOLDER)
-    return (await manifest.read(mailbox, account, own, accept_unsigned=False))[0]
+    return (await manifest.read(mailbox, account, own))[0]
 
 
 async def _names_and_record(account: Account, mailbox: Provisioning) -> Before | None:

@@ -41,16 +41,14 @@ class Cleaned:
         return bool(self.messages or self.folders)
 
 
-async def clean(
-    scenario: Scenario, services: Services, dry_run: bool, progress: Progress, accept_unsigned: bool = False
-) -> list[Cleaned]:
+async def clean(scenario: Scenario, services: Services, dry_run: bool, progress: Progress) -> list[Cleaned]:
     """Clean every account of the scenario; with `dry_run`, change nothing. Return the results, account by account.
 
     A visit that fails ends with that account's `failure`, and the others go on. Raises `ConfigError` if all fail.
     """
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
-        return await clean_mailbox(account, mailbox, dry_run, accept_unsigned)
+        return await clean_mailbox(account, mailbox, dry_run)
 
     accounts = accounts_on_server(scenario)
     async with held([] if dry_run else accounts, services, "clean", create=False):
@@ -63,15 +61,13 @@ async def clean(
     ]
 
 
-async def clean_mailbox(
-    account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
-) -> Cleaned:
+async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:
     """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it.
 
     Folders that loadsim created are not listed if they are unchanged since it recorded their state. Those that hold
     only our messages are deleted with them.
     """
-    state = await inspect_mailbox(account, mailbox, accept_unsigned, trusted=lambda record: True)
+    state = await inspect_mailbox(account, mailbox, trusted=lambda record: True)
     messages = {name: folder.ours for name, folder in state.folders.items() if folder.ours}
     deletable = _deletable(state)
     if dry_run:

@@ -94,7 +94,7 @@ async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.M
     if manifest.FOLDER not in await mailbox.folders():
         return []
     own = await list_own(account, mailbox, manifest.FOLDER)
-    return (await manifest.read(mailbox, account, own, accept_unsigned=False))[0]
+    return (await manifest.read(mailbox, account, own))[0]
 
 
 async def _put(

@@ -214,18 +214,16 @@ def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -
 class MailboxChange:
     """The changes that bring a mailbox to its start state: folders to create, to delete once empty, and to change.
 
-    `forget`: folders to remove from the manifest, since they are gone: others may create one of the same name. `sign`:
-    an accepted manifest is not signed yet.
+    `forget`: folders to remove from the manifest, since they are gone: others may create one of the same name.
     """
 
     create: tuple[str, ...]
     delete: tuple[str, ...]
     forget: frozenset[str]
     folders: dict[str, FolderChange]
-    sign: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.create or self.delete or self.forget or self.folders or self.sign)
+        return bool(self.create or self.delete or self.forget or self.folders)
 
 
 def change_mailbox(state: MailboxState, start: StartState, user: int, from_scratch: bool) -> MailboxChange:
@@ -250,7 +248,6 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
         delete=tuple(deepest_first(name for name in state.created if name in state.folders and name not in wanted)),
         forget=state.created - state.folders.keys() - wanted.keys(),
         folders=changes,
-        sign=not all(each.signed for each in state.manifests),
     )
 
 
@@ -272,7 +269,6 @@ async def inspect(
     progress: Progress,
     users: Iterable[int] | None = None,
     at_once: int | None = None,
-    accept_unsigned: bool = False,
 ) -> Inspected:
     """Inspect the mailboxes of these users (None: of all), `at_once` at a time at most; nothing is changed.
 
@@ -286,7 +282,7 @@ async def inspect(
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
         digest = start.digest(account.number, mailbox.path)
-        state = await inspect_mailbox(account, mailbox, accept_unsigned, lambda record: record.start_state == digest)
+        state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest)
         if state.foreign or mode not in ("auto", TRUST):
             return state, mode == "always"
         return state, not state.holds(digest) or bool(change_mailbox(state, start, account.number, from_scratch=False))
@@ -344,7 +340,6 @@ async def restore(
     inspected: Inspected,
     progress: Progress,
     at_once: int | None = None,
-    accept_unsigned: bool = False,
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
@@ -353,7 +348,7 @@ async def restore(
     start = StartState(workload)
 
     async def change(account: Account, mailbox: Provisioning) -> Initialised:
-        return await restore_mailbox(account, mailbox, start, mode == "always", accept_unsigned)
+        return await restore_mailbox(account, mailbox, start, mode == "always")
 
     done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once))
     return replace(
@@ -372,7 +367,6 @@ async def initialise(
     mode: str,
     progress: Progress,
     users: Iterable[int] | None = None,
-    accept_unsigned: bool = False,
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
@@ -384,8 +378,8 @@ async def initialise(
     folders that users need. A later `ConfigError`
     names an account that could not be finished.
     """
-    inspected = await inspect(workload, services, mode, progress, users, accept_unsigned=accept_unsigned)
-    return await restore(workload, services, mode, inspected, progress, accept_unsigned=accept_unsigned)
+    inspected = await inspect(workload, services, mode, progress, users)
+    return await restore(workload, services, mode, inspected, progress)
 
 
 def start_state_after(workload: Workload, mode: str) -> str | None:
@@ -415,7 +409,7 @@ def total(done: Sequence[Initialised]) -> Initialised:
 
 
 async def restore_mailbox(
-    account: Account, mailbox: Provisioning, start: StartState, from_scratch: bool, accept_unsigned: bool = False
+    account: Account, mailbox: Provisioning, start: StartState, from_scratch: bool
 ) -> Initialised:
     """Bring one mailbox, which is logged on, to its start state. Return the counts of changes.
 
@@ -425,17 +419,17 @@ async def restore_mailbox(
     # Find the changes.
     digest = start.digest(account.number, mailbox.path)
     state = await inspect_mailbox(
-        account, mailbox, accept_unsigned, lambda record: record.start_state == digest and not from_scratch
+        account, mailbox, lambda record: record.start_state == digest and not from_scratch
     )
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, from_scratch)
 
     # Write the manifest before the folders that it names are created.
     created = state.created - change.forget | frozenset(change.create) - {INBOX}
-    if created != state.created or change.sign:
+    if created != state.created:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
-        await manifest.write(mailbox, account, created, accept_unsigned=accept_unsigned)
+        await manifest.write(mailbox, account, created)
     for name in change.create:
         await mailbox.create(name)
 
@@ -456,7 +450,7 @@ async def restore_mailbox(
         status = await mailbox.status()
         record = await _record(account, mailbox, start, status, digest)
         if manifest.FOLDER in status and not state.kept:
-            await manifest.write(mailbox, account, created - frozenset(deleted), record, accept_unsigned)
+            await manifest.write(mailbox, account, created - frozenset(deleted), record)
     return Initialised(
         accounts=1,
         changed=int(bool(change)),

@@ -90,7 +90,6 @@ class MailboxState:
 async def inspect_mailbox(
     account: Account,
     mailbox: Provisioning,
-    accept_unsigned: bool = False,
     trusted: Callable[[Record], bool] = lambda record: False,
 ) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen.
@@ -106,7 +105,7 @@ async def inspect_mailbox(
     if manifest.FOLDER in status:
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         state = await _folder_state(account, mailbox, stored)
-        accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
+        accepted, kept = await manifest.read(mailbox, account, state.own)
         if refusal := manifest.refusal(account, accepted):
             raise refusal
         ours = {each.message.ref for each in accepted}

@@ -4,7 +4,7 @@ It is a message in a folder of its own, written before the folders that it names
 leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
 
 A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
-of another account, can name folders for deletion. Those of older versions have none.
+of another account, can name folders for deletion.
 
 The manifest of the first account of a run also has its holder: the process at work on the accounts (`hold`).
 
@@ -70,10 +70,9 @@ class Record:
 
 
 class Body(NamedTuple):
-    """The parsed body of a manifest: folders, whether it is signed, its record, and its holder."""
+    """The parsed body of a manifest: folders, its record, and its holder."""
 
     names: frozenset[str]
-    signed: bool
     record: Record | None
     holder: Holder | None = None
 
@@ -84,7 +83,6 @@ class Manifest:
 
     message: Stored
     names: frozenset[str]
-    signed: bool
     record: Record | None = None
     holder: Holder | None = None
 
@@ -111,7 +109,7 @@ def is_manifest(message: Stored) -> bool:
 
 
 async def read(
-    mailbox: Provisioning, account: Account, own: Sequence[Stored], accept_unsigned: bool
+    mailbox: Provisioning, account: Account, own: Sequence[Stored]
 ) -> tuple[list[Manifest], list[str]]:
     """Return the manifests among these messages, and the reasons why others are not accepted."""
     accepted: list[Manifest] = []
@@ -119,10 +117,6 @@ async def read(
     for message in filter(is_manifest, own):
         try:
             body = parse(await _body(mailbox, message), account, mailbox.folder_at)
-            if not body.signed and not accept_unsigned:
-                raise RejectedManifest(
-                    "not signed, as in older versions (init and clean accept it with --accept-unsigned)"
-                )
         except RejectedManifest as reason:
             reasons.append(str(reason))
         else:
@@ -167,8 +161,6 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
             "expected names of folders that profiles have, or the scenario's `folders`, found another"
         )
     names = frozenset(map(folder_at, paths))
-    if "signature" not in document:
-        return Body(names, signed=False, record=None)
     signature, content = document.pop("signature"), document
     if (
         document["account"] != account.address.lower()
@@ -178,11 +170,10 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    return Body(names, True, _record(document.get("start_state"), folder_at), _holder(document.get("holder")))
+    return Body(names, _record(document.get("start_state"), folder_at), _holder(document.get("holder")))
 
 
 _KEYS = (
-    {"folders"},
     {"account", "folders", "signature"},
     {"account", "folders", "signature", "start_state"},
 )
@@ -217,10 +208,9 @@ async def write(
     account: Account,
     names: Iterable[str],
     record: Record | None = None,
-    accept_unsigned: bool = False,
 ) -> None:
     """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist."""
-    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
+    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
     await replace(mailbox, account, accepted, names, record, holder_of(accepted))
 
 

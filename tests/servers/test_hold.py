@@ -51,7 +51,7 @@ def given_to(lab: Lab, holder: Holder) -> None:
 
     async def work(account: Account, mailbox: Provisioning) -> None:
         own = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
-        ((found,), _) = await manifest.read(mailbox, account, own, accept_unsigned=False)
+        ((found,), _) = await manifest.read(mailbox, account, own)
         await manifest.replace(mailbox, account, [found], found.names, found.record, holder)
 
     all_done(asyncio.run(visit(lab.accounts[:1], lab.services, work, lambda *_: None)))

@@ -48,7 +48,7 @@ def claiming(body: bytes, account: Account = OWNER, digest: str | None = None) -
 
 
 def unsigned(*names: str) -> bytes:
-    """The body of a manifest as versions without signatures wrote it."""
+    """The body of a manifest without a signature."""
     return (json.dumps({"folders": sorted(names)}, indent=0) + "\n").replace("\n", "\r\n").encode()
 
 
@@ -60,7 +60,7 @@ def test_what_is_composed_is_accepted() -> None:
     evidence, message = manifest.compose(OWNER, OURS)
     assert evidence.body == body_digest(body_of(message))
     for body in (body_of(message), body_of(message).rstrip(), body_of(message) + b"\r\n\r\n"):
-        assert manifest.parse(body, OWNER) == (OURS, True, None, None)
+        assert manifest.parse(body, OWNER) == (OURS, None, None)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,8 @@ FOREIGN_NAMES = (*FOREIGN_NAMES, "Folder 01/x", "Folder 01\r\n", "Folder \u0661\
 
 @pytest.mark.parametrize("name", FOREIGN_NAMES)
 def test_names_that_no_profile_has_are_not_accepted(name: str) -> None:
-    """Signed or not."""
-    for body in (unsigned("Folder 01", name), body_of(manifest.compose(OWNER, ["Folder 01", name])[1])):
-        with pytest.raises(manifest.RejectedManifest, match="that profiles have"):
-            manifest.parse(body, OWNER)
+    with pytest.raises(manifest.RejectedManifest, match="that profiles have"):
+        manifest.parse(body_of(manifest.compose(OWNER, ["Folder 01", name])[1]), OWNER)
 
 
 ODD = {
@@ -204,38 +202,6 @@ def test_a_signed_manifest_lets_all_folders_go(lab: Lab, capsys: pytest.CaptureF
     assert folders(lab) == {INBOX}
 
 
-def test_unsigned_manifests_are_kept_and_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is deleted on their word, by neither command, until they are accepted."""
-    old = claiming(unsigned(*OURS), lab.accounts[0])
-    create(lab, *OURS, "LoadSim")
-    lab.put(1, "LoadSim", old)
-    login = lab.accounts[0].login
-    why = "not signed, as in older versions (init and clean accept it with --accept-unsigned)"
-    for verb in ("init", "clean", "clean"):
-        assert main([verb, str(lab.path)]) == (verb == "clean")
-        said = capsys.readouterr().out
-        assert f"kept a manifest in LoadSim: {why}" in said if verb == "clean" else f"LoadSim: {why}" in said
-        assert login in said
-        first = lab.snapshots()[0]
-        assert set(first) == OURS | {INBOX, "LoadSim"}
-        assert [each.message for each in first["LoadSim"]] == [old]
-    assert main(["clean", str(lab.path), "--dry-run"]) == 1
-    assert main(["clean", str(lab.path), "--accept-unsigned"]) == 0
-    assert folders(lab) == {INBOX}
-
-
-def test_init_signs_what_it_is_told_to_accept(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """Once; from then on it is a manifest as any other."""
-    create(lab, *OURS, "LoadSim")
-    lab.put(1, "LoadSim", claiming(unsigned(*OURS), lab.accounts[0]))
-    assert main(["init", str(lab.path), "--accept-unsigned"]) == 0
-    assert "not accepted" not in capsys.readouterr().out
-    (only,) = lab.snapshots()[0]["LoadSim"]
-    assert manifest.parse(body_of(only.message), lab.accounts[0])[:2] == (OURS, True)
-    assert main(["clean", str(lab.path)]) == 0
-    assert folders(lab) == {INBOX}
-
-
 def forged(account: Account, other: Account) -> dict[str, bytes]:
     """Return forged manifests that name an empty Sent Items for deletion."""
     signed = body_of(manifest.compose(other, ["Sent Items"])[1])
@@ -270,19 +236,11 @@ def test_forged_manifests_name_nothing(lab: Lab, capsys: pytest.CaptureFixture[s
     assert len(first["LoadSim"]) == len(bodies) + 1
 
 
-def test_accepted_manifests_name_only_folders_of_profiles(lab: Lab) -> None:
-    """Even accepted, an unsigned manifest can name no folder but such as profiles have."""
-    create(lab, "Archive", "LoadSim")
-    lab.put(1, "LoadSim", claiming(unsigned("Folder 01", "Archive"), lab.accounts[0]))
-    assert main(["clean", str(lab.path), "--accept-unsigned"]) == 1
-    assert folders(lab) == {INBOX, "Archive", "LoadSim"}
-
-
 def test_a_manifest_that_does_not_match_is_kept(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """So are the folders that it names, and the output says so."""
     create(lab, "Folder 01", "LoadSim")
     lab.put(1, "LoadSim", claiming(unsigned("Folder 01"), lab.accounts[0], digest="0" * 16))
-    assert main(["clean", str(lab.path), "--accept-unsigned"]) == 1
+    assert main(["clean", str(lab.path)]) == 1
     assert "kept a manifest in LoadSim: its body does not match its evidence" in capsys.readouterr().out
     assert folders(lab) == {INBOX, "Folder 01", "LoadSim"}
 
