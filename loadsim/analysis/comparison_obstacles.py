@@ -10,7 +10,6 @@ from typing import Any
 from loadsim.analysis.comparability import SAME, difference
 from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, common_criteria, of_both
 from loadsim.analysis.criteria import Result
-from loadsim.analysis.preparation import MANY, SLOW_S
 from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
@@ -228,7 +227,6 @@ def unequal_conditions(runs: Sides) -> list[str]:
     Conditions are the machines, the time, and what the preparation of the mailboxes removed.
     """
     warnings = unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
-    warnings += _unequal_preparation(runs)
     began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(of_both(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
@@ -238,26 +236,6 @@ def unequal_conditions(runs: Sides) -> list[str]:
                 " like a difference of the servers; take turns where you can"
             )
     return warnings
-
-
-def _unequal_preparation(runs: Sides) -> list[str]:
-    """Return a line if servers suffer from removals before a larger share of the runs of one side.
-
-    Nothing is said if some runs do not state what their preparation removed.
-    """
-    if any(run.figures.embedded or run.figures.preparation is None for run in of_both(runs)):
-        return []
-    suffer = {
-        side: sum(run.figures.preparation is not None and run.figures.preparation.suffers for run in of_side)
-        for side, of_side in runs.items()
-    }
-    if suffer[BASE] * len(runs[NEW]) == suffer[NEW] * len(runs[BASE]):
-        return []
-    found = " and ".join(f"{suffer[side]} of {len(runs[side])} runs of {side}" for side in (BASE, NEW))
-    return [
-        f"the preparation removed {MANY:,} messages or more within {SLOW_S / 60:.0f} min before the window in {found}:"
-        " a server with its files on ext4 without a journal may be slower then; let all runs begin alike"
-    ]
 
 
 def missed_warning(path: str, verdict: Verdict) -> list[str]:

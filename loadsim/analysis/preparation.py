@@ -71,10 +71,6 @@ def _before_start_s(source: Source) -> float:
     return (int(source.facts["start_ns"]) - int(source.facts[PREPARED]["ended_ns"])) / 1e9
 
 
-RESTED = f"a pause of {SLOW_S / 60:.0f} min after loadsim init"
-"""The remedy for runs whose preparation slows a server."""
-
-
 def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> list[str]:
     """Return the warning of a run on a server that suffers from removals, if there is one."""
     if found is None or embedded or not found.suffers:
@@ -82,6 +78,5 @@ def preparation_warnings(found: PreparationFigures | None, embedded: bool) -> li
     return [
         f"the preparation removed {found.removed:,} messages until {found.ended_before_window_s:.0f} s before the"
         " window, and the server's files are on ext4 without a journal: the server may be slower for"
-        f" {SLOW_S / 60:.0f} min after the removal, by different amounts from run to run. To avoid it, remove the mail"
-        f" with loadsim init, and begin the run {SLOW_S / 60:.0f} min after it (loadsim cannot check that)"
+        f" {SLOW_S / 60:.0f} min after the removal; a run that begins so long after loadsim init is not"
     ]

@@ -18,7 +18,6 @@ from math import ceil
 from pathlib import Path
 
 from loadsim.analysis.compare import FIRST_LOOK
-from loadsim.analysis.preparation import MANY, RESTED, SLOW_S, PreparationFigures
 from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
@@ -97,7 +96,7 @@ def run_scenario(args: argparse.Namespace) -> int:
                 metrics.done(result.summary)
                 page.done(result.summary, result.directory)
                 try:
-                    _show(result, args, page, scenario.initialise)
+                    _show(result, args, page)
                 finally:
                     hand_over(result.directory)
             linger(args)  # the run directory is complete
@@ -144,7 +143,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
     return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
 
 
-def _show(result: RunResult, args: argparse.Namespace, page: Page, initialise: str) -> None:
+def _show(result: RunResult, args: argparse.Namespace, page: Page) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
     shown = text.splitlines()
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
@@ -160,17 +159,16 @@ def _show(result: RunResult, args: argparse.Namespace, page: Page, initialise: s
             if not (made and args.quiet):
                 print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
-        further = next_steps(result, repeating(args, result, initialise))
+        further = next_steps(result, repeating(args, result))
         further += scrolled_away(result.summary, [*shown, *further])
         with suppress(BrokenPipeError):
             print("\n".join(further))
 
 
-def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "auto") -> list[str]:
+def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
     """Return lines with the commands that repeat a run, until there are enough repeats, and that of their report.
 
-    There are none for a run with a part on other machines, or with a setting that no terminal should show. A run that
-    removed mail has slowed is no repeat of the next ones, before which the mail is removed in time.
+    There are none for a run with a part on other machines, or with a setting that no terminal should show.
     """
     secret = any(SECRET_SETTING.search(setting.encode()) for setting in args.overrides)
     if secret or args.cluster is not None or args.slice is not None or args.start_at is not None:
@@ -178,22 +176,18 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     # The commands name the directories: other runs of the scenario may have another day, and differ for that reason.
     this = str(result.directory if args.out is None else args.out)
     this = f"./{this}" if this.startswith("-") else this  # else it would be an option
-    prepared = result.summary.figures.preparation
-    slowed = prepared is not None and prepared.suffers
-    repeats = [*_before(this, result.directory, slowed), this]
+    repeats = [*_before(this, result.directory), this]
     changes = [one for one in changes_for_repeats(result.summary) if not (args.pin and one.startswith("--pin"))]
     before = f"Before you quote a score, take {', '.join(changes)}: mere repeats may have the warnings of this run."
     before = before if changes else ""
     if len(repeats) >= FIRST_LOOK:
         return _next_lines("look at these repeats", [_report_on(repeats)], before)
-    if set(changes) - {RESTED}:  # the commands of mere repeats would not have them
+    if changes:  # the commands of mere repeats would not have them
         return _wrapped(before)
     further = [f"{this}-2" if args.out is None else _next_name(this)]
-    repeats = [] if slowed and initialise == "auto" else repeats
     while len(repeats) + len(further) < FIRST_LOOK:
         further.append(_next_name(further[-1]))
     again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
-    prepare = f"{program_name()} init {shlex.join(again)}"
     again += ["--pin"] if args.pin else []
     again += [] if args.engines is None else ["--engines", str(args.engines)]
     under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
@@ -201,13 +195,7 @@ def repeating(args: argparse.Namespace, result: RunResult, initialise: str = "au
     runs = [f"{program} run {shlex.join([*again, '--out', name])}" for name in further]
     report = _report_on([*repeats, *further])
     times = ("once", "twice", "three times")[len(runs) - 1]
-    # Will the next run be slowed, too?
-    leaves_much = slowed or result.summary.figures.delivery.accepted >= MANY
-    if prepared is None or not (prepared.without_journal and leaves_much and initialise == "auto"):
-        return _next_lines(f"repeat this at least {times}", [*runs, report])
-    wait = f"Removing mail slows the server: each run begins {SLOW_S / 60:.0f} min after an init."
-    rested = [f"{prepare} && sleep {SLOW_S:.0f} && {run}" for run in runs]
-    return _next_lines(f"repeat this at least {times}", [*rested, report], wait)
+    return _next_lines(f"repeat this at least {times}", [*runs, report])
 
 
 def _report_on(repeats: Sequence[str]) -> str:
@@ -227,25 +215,22 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
-def _before(name: str, directory: Path, slowed: bool) -> list[str]:
+def _before(name: str, directory: Path) -> list[str]:
     """Return the directories of the repeats before one with such a name: base or base-1, and base-2, of base-3.
 
-    `directory` is that of the run itself, which removed mail has `slowed` or not. Its repeats are of the same scenario,
-    not invalid, and as slowed.
+    `directory` is that of the run itself. Its repeats are of the same scenario, and not invalid.
     """
     stem, _, number = name.rpartition("-")
     if not (stem and number.isdecimal() and len(number) < 4):  # a year, or a time, counts no repeats
         return []
     names = (stem, *(f"{stem}-{one}" for one in range(1, int(number))))
-    return [each for each in names if _is_repeat(Path(each), directory, slowed)]
+    return [each for each in names if _is_repeat(Path(each), directory)]
 
 
-def _is_repeat(one: Path, of: Path, slowed: bool) -> bool:
+def _is_repeat(one: Path, of: Path) -> bool:
     with suppress(OSError, ValueError, KeyError, TypeError):
         score = json.loads((one / "score.json").read_bytes())
         same = (one / SCENARIO).read_bytes() == (of / SCENARIO).read_bytes()
-        prepared = score.get("preparation")
-        same = same and (prepared is not None and PreparationFigures(**prepared).suffers) == slowed
         return same and score["verdict"]["validity"] != "invalid"
     return False
 

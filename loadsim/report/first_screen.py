@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.generator_limits import PIN_APART
-from loadsim.analysis.preparation import RESTED
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.stationarity import LONGER_WARM_UP
@@ -214,16 +213,11 @@ def _next(run: RecordedRun) -> str:
 
 
 def changes_for_repeats(summary: Summary) -> list[str]:
-    """Return what to change before a run is repeated, as its repeats may have the same warnings; more hits come first.
-
-    The pause after `loadsim init` is `RESTED`.
-    """
+    """Return what to change before a run is repeated, as its repeats may have the same warnings; more hits come first."""
     figures, warnings, changes = summary.figures, summary.verdict.warnings, []
     if any(module.provisional for module in figures.by_protocol.values()):
         changes.append(more_hits(figures))
-    if figures.preparation is not None and figures.preparation.suffers:
-        changes.append(RESTED)
-    elif any(warning.endswith(LONGER_WARM_UP) for warning in warnings):
+    if any(warning.endswith(LONGER_WARM_UP) for warning in warnings):
         changes.append("a longer warm-up (run.warm_up)")
     if any(PIN_APART in warning for warning in warnings):
         changes.append("--pin (as root)")

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.generator_limits import START_AGAIN
-from loadsim.analysis.preparation import RESTED
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.verdict import server_failed
 from loadsim.report.first_screen import YOUR_OWN
@@ -48,12 +47,6 @@ def next_step(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
         counted = [run for run in runs if meets(run)]
         if not are_repeats(counted):
             return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
-        slowed = [run for run in counted if run.figures.preparation is not None and run.figures.preparation.suffers]
-        if slowed:
-            return (
-                f"before you quote a score, make {len(slowed)} of these runs again, with {RESTED}: removed mail may"
-                " have slowed the server."
-            )
         if any(only_one_way([module.score_ms or 0.0 for module in each]) for each in _by_driver(counted)):
             if len(counted) < SHOW_A_DRIFT:
                 return "make more runs: so far, a change of the server from run to run is not to be told from chance."

@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from timing_samples import ENDED, done, event, sample_log, skipped, write_two_cl
 from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.generator_limits import Generator, suspicious
 from loadsim.analysis.per_run import in_tenths
-from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.score import FEW_HITS, CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
@@ -278,13 +277,13 @@ def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert third.endswith(" --out runs/20260105T140001-users-500-3")
 
 
-def written_run(name: str, users: int = 10, validity: str = "valid", removed: int = 0) -> Path:
+def written_run(name: str, users: int = 10, validity: str = "valid") -> Path:
     """The files of a run by which it is known as a repeat."""
     directory = Path(name)
     directory.mkdir()
     (directory / "scenario.yaml").write_text(f"users: {users}")
     (directory / "score.json").write_text(
-        json.dumps({"verdict": {"validity": validity}, "preparation": asdict(prepared(removed))})
+        json.dumps({"verdict": {"validity": validity}})
     )
     return directory
 
@@ -343,57 +342,6 @@ def test_only_runs_of_the_same_scenario_are_repeats(tmp_path: Path, monkeypatch:
     first, *_, report = repeating(options_of("own.yaml", "--out=base-6"), result)
     assert first.startswith("Next, repeat this at least twice: ")
     assert shlex.split(report)[-6:] == ["report", "base-6", "base-7", "base-8", "-o", "repeats.html"]
-
-
-def prepared(removed: int) -> PreparationFigures:
-    """A run whose preparation removed mail, on a file system on which that slows the server."""
-    return PreparationFigures(0, removed, 51.0, without_journal=True)
-
-
-@pytest.mark.parametrize(
-    ("removed", "accepted", "initialise", "says", "more"),
-    [
-        (11_686, 5000, "auto", True, ("2", "3", "4")),  # slowed: three others are repeats of one another
-        (0, 5000, "auto", True, ("2", "3")),  # the first run: the next one removes its mail
-        (0, 10, "auto", False, ("2", "3")),
-        (11_686, 5000, "always", False, ("2", "3")),  # each run removes all mail, also after init
-        (None, 5000, "auto", False, ("2", "3")),
-    ],
-)
-def test_runs_are_repeated_after_a_pause_where_removed_mail_slows_the_server(
-    tmp_path: Path, removed: int | None, accepted: int, initialise: str, says: bool, more: tuple[str, ...]
-) -> None:
-    """The command that removes the mail works as it is printed. A slowed run is not in the report with the others."""
-    one = of_enough_hits(tmp_path)
-    figures = replace(
-        one.figures,
-        preparation=None if removed is None else prepared(removed),
-        delivery=replace(one.figures.delivery, accepted=accepted),
-    )
-    result = RunResult(tmp_path, replace(one, figures=figures))
-    lines = repeating(options_of("own.yaml", "--set", "name=a b", "--pin", "--out=base-1"), result, initialise)
-    *commands, report = [shlex.split(line) for line in lines if line.startswith("  ")]
-    runs = []
-    for command in commands:
-        *before, run = " ".join(command).split(" && ")
-        assert before[1:] == ["sleep 360"] * says
-        assert [each[-25:] for each in before[:1]] == ["init own.yaml --set name=a b"[-25:]] * says
-        runs.append(run.split())
-    assert [run[-3:] for run in runs] == [["--pin", "--out", f"base-{number}"] for number in more]
-    slowed = says and bool(removed)
-    assert report[report.index("report") + 1 : -2] == [*([] if slowed else ["base-1"]), *(f"base-{n}" for n in more)]
-
-
-def test_slowed_runs_are_repeats_of_slowed_ones_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After three slowed runs, the next command is the report on them, without the run that was not slowed."""
-    monkeypatch.chdir(tmp_path)
-    for number, removed in enumerate((0, 5000, 5000, 5000), 1):
-        written_run(f"base-{number}", removed=removed)
-    one = of_enough_hits(tmp_path)
-    slowed = replace(one, figures=replace(one.figures, preparation=prepared(5000)))
-    *words, report = repeating(options_of("own.yaml", "--out=base-4"), RunResult(Path("base-4"), slowed))
-    assert "Before you quote a score, take a pause of 6 min after loadsim init: " in " ".join(words)
-    assert shlex.split(report)[-6:] == ["report", "base-2", "base-3", "base-4", "-o", "repeats.html"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Mail that was removed shortly before a run, and where it makes a server slower.
 
 Without a journal, ext4 needs processor time for minutes after many removals: of equal runs, the first one is then the
-fastest. Seen from outside, this could be wrong so: nothing is said, and an upgrade between the first run and the next
-ones is called slower; or it is said of servers that do not suffer, of machines that removed nothing, of old logs.
+fastest.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from typing import Any
 
 import pytest
 from compared_runs import HEADER, write_run
-from timing_samples import ENDED, START_NS, done, write_sample
+from timing_samples import ENDED, START_NS, write_sample
 
-from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli.report import document_of
 from loadsim.provisioning.initialise import Initialised
-from loadsim.report.compare_words import RESERVATION, verdict_line
 
 MANY = 1000
 
@@ -73,19 +69,6 @@ def test_a_run_after_many_removals_says_so(tmp_path: Path, removed: int, before_
     assert [line.startswith(text) for line in warnings(found)] == [True] * warns
 
 
-def test_no_report_calls_scores_after_removals_fit_to_be_quoted(tmp_path: Path) -> None:
-    """Neither that on one run nor that on three of them: who reads nothing else would quote them."""
-    tasks = [done("READ", 10 * at, 5) for at in range(300)]
-    runs = [prepared_run(tmp_path, name, MANY, 40, tasks=tasks) for name in ("a", "b", "c")]
-    rested = [prepared_run(tmp_path, name, 0, 40, tasks=tasks) for name in ("d", "e", "f")]
-    for given, slowed in ((runs, True), (rested, False)):
-        (several, *_) = document_of(list(map(str, given)), {}).sections
-        (one, *_) = document_of([str(given[0])], {}).sections
-        assert ("before you quote a score, make 3 of these runs again" in str(several.blocks)) is slowed
-        for text in (str(several.blocks), str(one.blocks)):
-            assert ("a pause of 6 min after loadsim init" in text) is slowed
-
-
 @pytest.mark.parametrize("journal", [True, None])
 def test_other_file_systems_do_not_suffer(tmp_path: Path, journal: bool | None) -> None:
     """An ext4 with a journal, and what is not known to be one without."""
@@ -118,28 +101,3 @@ def test_machines_count_together(tmp_path: Path) -> None:
     expected = {"put": 21, "removed": 1000, "ended_before_window_s": pytest.approx(50), "without_journal": True}
     assert found.score["preparation"] == expected
     assert len(warnings(found)) == 1
-
-
-def test_a_comparison_of_runs_that_began_differently_is_in_doubt(tmp_path: Path) -> None:
-    """If the sides differ in it; if all runs of both began after removals, they are alike."""
-
-    def conditions(*removed: int | None) -> list[str]:
-        names = ["b1", "n1", "b2", "n2"]  # taking turns
-        runs = []
-        for at, (name, count) in enumerate(zip(names, removed, strict=True), 1):
-            times: dict[str, Any] = {"read_ms": 100 + at % 3, "hour": at}
-            place = tmp_path / str(removed)
-            runs.append(
-                write_run(place, name, **times) if count is None else prepared_run(place, name, count, 40, **times)
-            )
-        found = compare_runs(runs[::2], runs[1::2]).figures
-        assert verdict_line(found).endswith(RESERVATION) == bool(found.unequal_conditions)
-        return list(found.unequal_conditions)
-
-    (warning,) = conditions(0, MANY, MANY, MANY)
-    assert warning.startswith(
-        "the preparation removed 1,000 messages or more within 6 min before the window in 1 of 2 runs of base and 2 of"
-        " 2 runs of new:"
-    )
-    assert conditions(MANY, MANY, MANY, MANY) == conditions(0, 0, 0, 0) == []
-    assert conditions(None, MANY, None, MANY) == []  # logs of earlier versions do not state it
