@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
@@ -89,9 +87,7 @@ class _Parser(argparse.ArgumentParser):
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
             near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
-            if "--set" in self._option_string_actions and (set_hint := _hint_at_set(unknown, self.prog)):
-                hint = set_hint
-            elif self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
+            if self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
                 hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
             self.error(f"unrecognized arguments: {words}{hint}")
         return found, unknown
@@ -109,25 +105,6 @@ class _Parser(argparse.ArgumentParser):
             elif near:
                 text = text.replace("(choose from", f"(perhaps {near[0]}; choose from", 1)
             raise argparse.ArgumentError(action, text) from None
-
-
-def _hint_at_set(unknown: Sequence[str], program: str) -> str:
-    """Return the `--set` for an unknown option that is a key of a scenario: one of `run`, or the number of users."""
-    from loadsim.model.scenario_sections import RunSection  # not for `--help`
-
-    keys = {each.name.removesuffix("_s"): "run" for each in fields(RunSection)} | {"users": "topology.0"}
-    for word, following in zip(unknown, [*unknown[1:], ""], strict=True):
-        option, equals, value = word.partition("=")
-        key = option.lstrip("-").replace("-", "_")
-        near = get_close_matches(key, keys, n=1, cutoff=0.85) if word.startswith("-") else []
-        if not near:
-            continue
-        if near[0] == "users" and program.endswith(" capacity"):
-            return "; use --from and --most"
-        value = value if equals else following
-        value = value if re.fullmatch(r"\d[\w.]*", value) else "VALUE"  # it may be the name of the scenario
-        return f"; {'use' if near[0] == key else 'perhaps'} --set {keys[near[0]]}.{near[0]}={value}"
-    return ""
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]

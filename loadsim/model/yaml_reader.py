@@ -330,9 +330,7 @@ def _set(document: Any, setting: str) -> Key:
         if isinstance(container, list):
             if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(container):
                 indices = f"an index from 0 to {len(container) - 1}" if container else "no index into an empty list"
-                meant = _meant(container, parts, at)
-                found = f"{show(part)} (perhaps {meant})" if meant else show(part)
-                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {found}")
+                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
             step = int(part)
         elif not isinstance(container, dict):
             raise ConfigError(f"{name}: expected a mapping or a list at {path_text(key)}, found a single value")
@@ -344,18 +342,6 @@ def _set(document: Any, setting: str) -> Key:
                 container[step] = {}
             container = container[step]
     return key
-
-
-def _meant(container: list[Any], parts: list[str], at: int) -> str:
-    """Return the path that may be meant if `parts[at]` is no index of a list; "" if there is no guess.
-
-    It has the last index for a number, and the first one for a key of the first value.
-    """
-    if container and re.fullmatch(r"-?\d{1,9}", parts[at], re.ASCII):
-        return ".".join((*parts[:at], str(len(container) - 1), *parts[at + 1 :]))
-    if container and isinstance(container[0], dict) and parts[at] in container[0]:
-        return ".".join((*parts[:at], "0", *parts[at:]))
-    return ""
 
 
 # --- files and names ---------------------------------------------------------------------------------------------

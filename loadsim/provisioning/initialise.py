@@ -418,9 +418,7 @@ async def restore_mailbox(
     """
     # Find the changes.
     digest = start.digest(account.number, mailbox.path)
-    state = await inspect_mailbox(
-        account, mailbox, lambda record: record.start_state == digest and not from_scratch
-    )
+    state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest and not from_scratch)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, from_scratch)
 

@@ -108,9 +108,7 @@ def is_manifest(message: Stored) -> bool:
     return evidence is not None and evidence.run == INITIAL_RUN and evidence.kind == KIND
 
 
-async def read(
-    mailbox: Provisioning, account: Account, own: Sequence[Stored]
-) -> tuple[list[Manifest], list[str]]:
+async def read(mailbox: Provisioning, account: Account, own: Sequence[Stored]) -> tuple[list[Manifest], list[str]]:
     """Return the manifests among these messages, and the reasons why others are not accepted."""
     accepted: list[Manifest] = []
     reasons: list[str] = []

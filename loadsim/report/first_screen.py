@@ -213,7 +213,7 @@ def _next(run: RecordedRun) -> str:
 
 
 def changes_for_repeats(summary: Summary) -> list[str]:
-    """Return what to change before a run is repeated, as its repeats may have the same warnings; more hits come first."""
+    """Return what to change before a run is repeated, so that its repeats lack its warnings; more hits come first."""
     figures, warnings, changes = summary.figures, summary.verdict.warnings, []
     if any(module.provisional for module in figures.by_protocol.values()):
         changes.append(more_hits(figures))

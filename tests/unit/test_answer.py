@@ -282,9 +282,7 @@ def written_run(name: str, users: int = 10, validity: str = "valid") -> Path:
     directory = Path(name)
     directory.mkdir()
     (directory / "scenario.yaml").write_text(f"users: {users}")
-    (directory / "score.json").write_text(
-        json.dumps({"verdict": {"validity": validity}})
-    )
+    (directory / "score.json").write_text(json.dumps({"verdict": {"validity": validity}}))
     return directory
 
 

@@ -154,12 +154,8 @@ METRICS = (
     MetricDefinition(
         "loadsim_task_seconds", "histogram", "Service times of tasks that succeeded.", _service_times, ("task",)
     ),
-    MetricDefinition(
-        "loadsim_tasks", "counter", "Tasks that ended, by outcome.", _tasks, ("task", "outcome")
-    ),
-    MetricDefinition(
-        "loadsim_failures", "counter", "Failed tasks, by kind of failure.", _failures, ("task", "kind")
-    ),
+    MetricDefinition("loadsim_tasks", "counter", "Tasks that ended, by outcome.", _tasks, ("task", "outcome")),
+    MetricDefinition("loadsim_failures", "counter", "Failed tasks, by kind of failure.", _failures, ("task", "kind")),
     MetricDefinition(
         "loadsim_late_seconds", "counter", "Sum of the lateness of all task starts, by cause.", _lateness, ("cause",)
     ),

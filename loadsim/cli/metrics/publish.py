@@ -45,9 +45,7 @@ def published_metrics(args: argparse.Namespace, scenario: Scenario) -> Iterator[
         yield metrics
         return
     if find_spec("prometheus_client") is None:
-        raise ConfigError(
-            "--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'"
-        )
+        raise ConfigError("--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'")
     from loadsim.cli.metrics.prometheus import served_metrics
 
     with served_metrics(args.metrics, lambda: metrics.state, quiet=args.quiet):
