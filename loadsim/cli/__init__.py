@@ -44,12 +44,7 @@ VERBS = {
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "export the accounts and distribution lists of a scenario",
-    "scenarios": "list the shipped scenarios, or print or copy one",
-    "profiles": "list the shipped profiles (what users do in a day), or print or copy one",
-    "programs": "list the shipped mail programs (how users list, read and watch mail), or print or copy one",
-    "suites": "list the shipped suites (matrices of runs), or print or copy one",
-    "drivers": "list the drivers (the code that speaks the protocols), or say what one does",
-    "tasks": "list the tasks of users, with their weights in the score, or say what one does",
+    "show": "list the shipped scenarios, profiles, programs and suites, drivers and tasks, or show one",
     "monitor": "sample probes on the server's machine into a file or to standard output, until Ctrl-C",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
@@ -60,12 +55,6 @@ VERBS = {
     "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
-
-
-SHIPPED_FILES = ("scenarios", "profiles", "programs", "suites")
-"""The kinds of what is shipped that are files; the others are code."""
-
-SHIPPED = (*SHIPPED_FILES, "drivers", "tasks")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,8 +76,6 @@ class _Parser(argparse.ArgumentParser):
             option = f"--{unknown[0].partition('=')[0].lstrip('-')}" if unknown[0].startswith("-") else ""
             near = get_close_matches(option, self._option_string_actions, n=1, cutoff=0.79)
             hint = f" (perhaps {near[0]})" if near else ""
-            if self.prog.rpartition(" ")[2] in SHIPPED_FILES and len(unknown) == 1 and not option:
-                hint = f"; {self.prog} {unknown[0]} prints it, --copy FILE copies it"
             self.error(f"unrecognized arguments: {words}{hint}")
         return found, unknown
 
@@ -127,10 +114,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     for verb, purpose in VERBS.items():
         added = verbs.add_parser(verb, help=purpose)
         if only in (None, verb):
-            if verb in SHIPPED:
-                import_module("loadsim.cli.shipped").add_arguments(added, verb)
-            else:
-                import_module(f"loadsim.cli.{verb}").add_arguments(added)
+            import_module(f"loadsim.cli.{verb}").add_arguments(added)
     return top
 
 

@@ -12,6 +12,9 @@ from loadsim.model.yaml_reader import known
 SHIPPED_BY_METAVAR = {"SCENARIO": "scenarios", "PROFILE": "profiles", "SUITE": "suites"}
 """The shipped files that a value with this metavar may name, next to files of the user's own."""
 
+FILES_SHOWN = ("scenarios", "profiles", "programs", "suites")
+"""The kinds of files that `loadsim show` knows by name."""
+
 FILES, DIRECTORIES = "files", "directories"
 
 
@@ -81,8 +84,8 @@ def _argument(action: argparse.Action, path: tuple[str, ...]) -> Argument:
         paths = DIRECTORIES
     elif shipped or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
         paths = FILES
-    if not action.option_strings and path in (("scenarios",), ("profiles",), ("programs",), ("suites",)):
-        shipped = path[0]
+    if not action.option_strings and path[:1] == ("show",) and path[-1] in FILES_SHOWN:
+        shipped = path[-1]
     return Argument(
         flags=tuple(action.option_strings),
         value=value,

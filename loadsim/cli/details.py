@@ -1,4 +1,4 @@
-"""The words of `loadsim tasks NAME` and `loadsim drivers NAME`; docs/reference has the same in tables."""
+"""The words of `loadsim show tasks NAME` and `loadsim show drivers NAME`; docs/reference has the same in tables."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import duration, whole
 from loadsim.cli.progress import shown_share
-from loadsim.cli.shipped import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
+from loadsim.cli.show import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.forecast import few_planned, not_valid
 from loadsim.errors import ConfigError, printable

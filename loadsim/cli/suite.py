@@ -16,7 +16,7 @@ from loadsim.analysis.summary import Tone
 from loadsim.cli.progress import shown_share, shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
-from loadsim.cli.shipped import schema_file
+from loadsim.cli.show import schema_file
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.page_watcher import Page

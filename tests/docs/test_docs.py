@@ -250,13 +250,13 @@ def plain(cell: str) -> str:
 
 
 def test_a_shown_task_has_the_commands_of_the_page():
-    """`loadsim tasks NAME` has what the table has: commands, and what the time covers."""
+    """`loadsim show tasks NAME` has what the table has: commands, and what the time covers."""
     table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
     assert {name: (commands, time) for name, _, commands, time in (map(plain, row) for row in rows(table))} == COMMANDS
 
 
 def test_a_shown_driver_has_the_facts_of_the_page():
-    """`loadsim drivers NAME` has its column of the table; "the same" is that of the column before."""
+    """`loadsim show drivers NAME` has its column of the table; "the same" is that of the column before."""
     text = (REFERENCE / "drivers.md").read_text()
     names = code_in(next(line for line in text.splitlines() if line.startswith("| | ")))
     found = {name: {} for name in names}

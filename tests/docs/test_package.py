@@ -206,7 +206,7 @@ def test_an_installed_wheel_runs(built: tuple[Path, Path], tmp_path: Path) -> No
     binaries = environment_with(built[0], tmp_path / "environment")
     origin = completed(binaries / "python", "-c", "import loadsim; print(loadsim.__file__)", cwd=tmp_path)
     assert Path(origin.strip()).is_relative_to(tmp_path / "environment")
-    shown = completed(binaries / "loadsim", "scenarios", cwd=tmp_path)
+    shown = completed(binaries / "loadsim", "show", "scenarios", cwd=tmp_path)
     assert all(path.stem in shown for path in (ROOT / "scenarios").glob("*.yaml"))
     run = {"day_length": "20s", "duration": "2s", "ramp_up": "0s", "warm_up": "0s", "window": "2s"}
     small = written(tmp_path / "small.yaml", run=run, topology=[{"profile": "loadsim-5.5/heavy", "users": 2}])

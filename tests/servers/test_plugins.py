@@ -93,9 +93,9 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
 
 def test_plug_ins_are_listed_with_their_package(example_package: Path) -> None:
     """Those of loadsim have no package."""
-    tasks = " ".join(python_with(example_package, "-m", "loadsim", "tasks").stdout.split())
+    tasks = " ".join(python_with(example_package, "-m", "loadsim", "show", "tasks").stdout.split())
     assert "FIND SENT Open Sent Items, and read one of its newest messages (loadsim-example 0.1)" in tasks
-    listed = " ".join(python_with(example_package, "-m", "loadsim", "drivers").stdout.split())
+    listed = " ".join(python_with(example_package, "-m", "loadsim", "show", "drivers").stdout.split())
     assert (
         "sendmail IMAP as with `imap`; mail is submitted by this machine's sendmail command. (loadsim-example 0.1)"
         in (listed)
@@ -115,7 +115,7 @@ def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     ended = python_with(package, "-m", "loadsim", "run", scenario, "--out", tmp_path / "out")
     assert ended.returncode == 2, ended.stderr
     assert [line for line in ended.stderr.splitlines() if line.startswith("loadsim: ")] == [f"loadsim: {fault}"]
-    listed = python_with(package, "-m", "loadsim", "drivers")
+    listed = python_with(package, "-m", "loadsim", "show", "drivers")
     assert (listed.returncode, listed.stderr) == (0, "")
     assert f"broken cannot be used: {fault} (other 1)" in " ".join(listed.stdout.split())
     assert "Traceback" not in ended.stderr + listed.stdout

@@ -77,7 +77,7 @@ def _arguments(line: str) -> list[list[str]]:
 # --- what is executed -------------------------------------------------------------------------------------------------
 
 QUICK = (
-    *("plan", "new", "topology", "scenarios", "profiles", "programs", "suites", "drivers", "tasks", "log", "compare"),
+    *("plan", "new", "topology", "show", "log", "compare"),
     *("report", "size", "completion"),
 )
 """Verbs that need no mail server and take a moment. So do `cluster certs` and `suite --list`."""

@@ -902,14 +902,6 @@ def test_help_is_a_command_too(capsys: Capture, words: list[str], option: list[s
     assert shown[0] == shown[1]
 
 
-def test_a_verb_that_other_programs_have_gets_the_right_form(capsys: Capture) -> None:
-    """`scenarios show NAME` is `scenarios NAME`."""
-    assert refusal(capsys, "scenarios", "show", "quickstart").endswith(
-        "unrecognized arguments: quickstart; loadsim scenarios quickstart prints it, --copy FILE copies it; see loadsim"
-        " scenarios --help"
-    )
-
-
 @pytest.mark.parametrize(("word", "meant"), [("--pni", "--pin"), ("-pin", "--pin"), ("--engine-s=2", "--engines")])
 def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str, meant: str) -> None:
     """As scenarios, keys and commands do."""
@@ -919,7 +911,7 @@ def test_a_mistyped_option_gets_the_one_that_is_meant(capsys: Capture, word: str
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("scenarios", "--json"), "unrecognized arguments: --json; see loadsim scenarios --help"),
+        (("show", "scenarios", "--json"), "unrecognized arguments: --json; see loadsim show scenarios --help"),
         (("run", "medium", "--users", "500"), "--users 500; see loadsim run --help"),
     ],
 )
@@ -979,7 +971,7 @@ def test_a_full_disk_at_standard_output_is_no_bug(unbuffered: str) -> None:
     """Found at the write, or at the end of the process, which only a process has."""
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [*LOADSIM, "profiles", "loadsim-5.5/light"],
+            [*LOADSIM, "show", "profiles", "loadsim-5.5/light"],
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             stdout=full,
             stderr=subprocess.PIPE,

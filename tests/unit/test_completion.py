@@ -84,20 +84,22 @@ def complete(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 def test_a_shell_completes(complete: Complete) -> None:
     """Commands, their commands, options, choices, shipped files, files and directories; nothing where text is free."""
     assert complete("loadsim ") >= set(VERBS)
-    assert complete("loadsim pro") == {"profiles", "programs"}
+    assert complete("loadsim show pro") == {"profiles", "programs"}
     assert complete("loadsim log ") == {"times", "check", "show", "truncate", "merge", "answer", "export"}
     assert complete("loadsim run --trust") == {"--trust-start-state"}
     assert complete("loadsim run mixed --no-r") == {"--no-report"}
     assert complete("loadsim run ") == {*known("scenarios"), "own.yaml", "runs dir"}
     assert complete("loadsim run q") == {"quickstart"}
-    assert complete("loadsim profiles loadsim-5.5/") == {f"loadsim-5.5/{kind}" for kind in ("heavy", "light", "medium")}
+    assert complete("loadsim show profiles loadsim-5.5/") == {
+        f"loadsim-5.5/{kind}" for kind in ("heavy", "light", "medium")
+    }
     assert complete("loadsim new own --tls ") == {"none", "starttls", "implicit"}
     assert complete("loadsim run mixed --out ") == {"runs dir"}
     assert complete("loadsim run mixed --junit o") == {"own.yaml"}
     assert complete("loadsim run mixed --engines ") == set()
     assert complete("loadsim log answer o") == {"own.yaml"}
     assert complete("loadsim completion f") == {"fish"}
-    assert complete("loadsim drivers ") == set()
+    assert complete("loadsim show drivers ") == set()
 
 
 def test_values_after_an_equals_sign(complete: Complete) -> None:

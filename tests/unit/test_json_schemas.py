@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
 
-from loadsim.cli import SHIPPED_FILES, main
-from loadsim.cli.shipped import EDITOR_LINE, schema_file
+from loadsim.cli import main
+from loadsim.cli.show import EDITOR_LINE, SHIPPED_FILES, schema_file
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_profile
 from loadsim.model.programs import load_program
@@ -203,16 +203,20 @@ def test_what_a_reader_accepts_the_schema_accepts(
 @pytest.mark.parametrize("kind", SHIPPED_FILES)
 def test_the_schema_is_printed_and_copied(kind: str, capsys: Capture, tmp_path: Path) -> None:
     """Beside a copy, to which the copy's line for editors leads; without it, the copy has no such line."""
-    assert main([kind, "--schema"]) == 0
+    assert main(["show", kind, "--schema"]) == 0
     assert capsys.readouterr().out == schema_file(kind).read_text(encoding="utf-8")
     name = known(kind)[0]
     plain, own = tmp_path / "plain.yaml", tmp_path / "own.yaml"
-    assert main([kind, name, "--copy", str(plain)]) == main([kind, name, "--copy", str(own), "--schema"]) == 0
+    assert (
+        main(["show", kind, name, "--copy", str(plain)])
+        == main(["show", kind, name, "--copy", str(own), "--schema"])
+        == 0
+    )
     line, rest = own.read_text(encoding="utf-8").split("\n", 1)
     assert line == f"{EDITOR_LINE}{KIND[kind]}.schema.json"
     assert (tmp_path / f"{KIND[kind]}.schema.json").read_bytes() == schema_file(kind).read_bytes()
     assert plain.read_text(encoding="utf-8") == rest
-    assert main([kind, name, "--schema"]) == 2
+    assert main(["show", kind, name, "--schema"]) == 2
     assert "--schema: expected --copy FILE with NAME, or no NAME" in capsys.readouterr().err
 
 

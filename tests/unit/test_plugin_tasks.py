@@ -246,7 +246,7 @@ def test_a_rate_that_is_none_is_one_line(rate: object, tmp_path: Path) -> None:
 def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     """The list has it with its fault and the package; no profile can name it."""
     install(name=name)
-    assert main(["tasks"]) == 0
+    assert main(["show", "tasks"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert f"cannot be used: task {name}: expected words of A-Z and 0-9" in words
     assert "found it in other 1 (other 1)" in words
@@ -255,7 +255,7 @@ def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: py
 def test_it_is_listed_with_its_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     """In the words of its docstring."""
     install()
-    assert main(["tasks"]) == 0
+    assert main(["show", "tasks"]) == 0
     assert "LOOK AROUND      Looks into a folder (other 1)" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""`loadsim scenarios`, `profiles`, `programs`, `suites`: list, show, copy. `drivers`, `tasks`: list, show."""
+"""`loadsim show`: list scenarios, profiles, programs, suites, drivers and tasks, or show one; files can be copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from loadsim.cli import SHIPPED_FILES
 from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
@@ -28,20 +27,37 @@ Row = tuple[str, str]
 """A name, and the words for it."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
-    if kind not in SHIPPED_FILES:
+SHIPPED_FILES = {
+    "scenarios": "the shipped scenarios",
+    "profiles": "the shipped profiles (what users do in a day)",
+    "programs": "the shipped mail programs (how users list, read and watch mail)",
+    "suites": "the shipped suites (matrices of runs)",
+}
+"""What is shipped as files; the others are code."""
+
+CODE = {
+    "drivers": "the drivers (the code that speaks the protocols)",
+    "tasks": "the tasks of users, with their weights in the score",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    for kind, words in SHIPPED_FILES.items():
+        files = kinds.add_parser(kind, help=f"list {words}, or print or copy one")
+        files.add_argument("name", metavar="NAME", nargs="?", help="print this file; without it, the names are listed")
+        files.add_argument("--copy", type=Path, metavar="FILE", help="write it to a new file instead, to be changed")
+        files.add_argument(
+            "--schema",
+            action="store_true",
+            help="print the JSON Schema for editors; with --copy, write it next to the file",
+        )
+        files.set_defaults(run=partial(run_files, kind))
+    for kind, words in CODE.items():
+        code = kinds.add_parser(kind, help=f"list {words}, or say what one does")
         what = f"say what this {kind.removesuffix('s')} does; without it, the names are listed"
-        parser.add_argument("name", metavar="NAME", nargs="*", help=what)
-        parser.set_defaults(run=partial(run_code, kind))
-        return
-    parser.add_argument("name", metavar="NAME", nargs="?", help="print this file; without it, the names are listed")
-    parser.add_argument("--copy", type=Path, metavar="FILE", help="write it to a new file instead, to be changed")
-    parser.add_argument(
-        "--schema",
-        action="store_true",
-        help="print the JSON Schema for editors; with --copy, write it next to the file",
-    )
-    parser.set_defaults(run=partial(run_files, kind))
+        code.add_argument("name", metavar="NAME", nargs="*", help=what)
+        code.set_defaults(run=partial(run_code, kind))
 
 
 def run_code(kind: str, args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`loadsim scenarios` and its like: everything that is shipped is listed, and copies are the same files."""
+"""`loadsim show`: everything that is shipped is listed, and copies are the same files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from example_plugins import package_of, python_with
 
-from loadsim.cli import SHIPPED_FILES, main
-from loadsim.cli.shipped import WIDTH
+from loadsim.cli import main
+from loadsim.cli.show import SHIPPED_FILES, WIDTH
 from loadsim.model.profile import load_weights
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known, shipped
@@ -23,7 +23,7 @@ def said(capsys: Capture) -> Callable[..., str]:
     """Run a command that succeeds; return its output."""
 
     def run(*words: str) -> str:
-        assert main(words) == 0
+        assert main(["show", *words]) == 0
         return capsys.readouterr().out
 
     return run
@@ -59,7 +59,7 @@ def test_a_copy_is_a_scenario_that_can_be_changed(said: Callable[..., str], tmp_
         (("profiles", "medium"), "profiles: expected one of loadsim-4.0/heavy, "),
         (("scenarios", "../profiles/weights"), "scenarios: expected one of dovecot-postfix, "),
     ):
-        assert main(words) == 2
+        assert main(["show", *words]) == 2
         printed = capsys.readouterr()
         assert printed.err.startswith(f"loadsim: {says}")
         assert (printed.out, printed.err.count("\n")) == ("", 1)
@@ -97,7 +97,7 @@ def test_a_task_and_a_driver_are_shown(said: Callable[..., str], capsys: Capture
         ("tasks", "tasks: expected one of LOGON, "),
         ("drivers", "drivers: expected one of aioimaplib, "),
     ):
-        assert main([word, "RAED"]) == 2
+        assert main(["show", word, "RAED"]) == 2
         printed = capsys.readouterr()
         assert printed.err.startswith(f"loadsim: {says}")
         assert (printed.out, printed.err.count("\n")) == ("", 1)
@@ -109,7 +109,7 @@ def test_a_plugin_that_cannot_be_used_is_listed_with_its_fault(tmp_path: Path) -
     tasks = "READ = other:Task\nTIDY = other:missing"
     place = package_of(tmp_path, "print('hello')\nclass Task: pass\n", tasks=tasks, protocols="odd = other:no")
     for kind, names, faults in (("tasks", {"READ", "TIDY", "SEND"}, 2), ("drivers", {"odd", "imap"}, 1)):
-        done = python_with(place, "-m", "loadsim", kind)
+        done = python_with(place, "-m", "loadsim", "show", kind)
         assert (done.returncode, done.stderr) == (0, "hello\n")
         assert names <= {line.split()[0] for line in done.stdout.splitlines() if line[0] != " "}
         words = " ".join(done.stdout.split())
