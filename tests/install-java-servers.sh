@@ -1,15 +1,15 @@
 #!/bin/sh
-# Fetch Apache James and GreenMail from Maven Central for `loadsim server james` and `loadsim server greenmail`:
+# Fetch Apache James and GreenMail from Maven Central for tests and `tests/lab.py`:
 #
 #     tests/install-java-servers.sh [DIR]
 #
 # DIR is $LOADSIM_PROGRAMS by default, or ~/.cache/loadsim/programs. Nothing is done when both are there already, in
-# the versions of loadsim/servers/programs. Exit status: 0 fetched, 3 not possible here (no Maven, or no Java), anything
+# the versions of tests/other_servers/programs. Exit status: 0 fetched, 3 not possible here (no Maven, or no Java), anything
 # else a failure of Maven.
 set -eu
 
 directory=${1:-${LOADSIM_PROGRAMS:-$HOME/.cache/loadsim/programs}}
-poms=$(dirname "$0")/../loadsim/servers/programs
+poms=$(dirname "$0")/other_servers/programs
 
 for command in mvn java; do
     command -v "$command" >/dev/null || {

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import yaml
 
@@ -21,14 +21,9 @@ from loadsim.files import locked
 from loadsim.model.population import distribution_lists, further_connections
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.report.digits import count
-from loadsim.servers.courier import start_courier
-from loadsim.servers.cyrus import start_cyrus
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import MAILBOX_FORMATS, TLS_MODES
 from loadsim.servers.embedded import start_embedded
-from loadsim.servers.greenmail import start_greenmail
-from loadsim.servers.james import start_james
-from loadsim.servers.java import PROGRAMS
 from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
@@ -48,8 +43,13 @@ class Kind(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kinds(parser, KINDS)
+
+
+def add_kinds(parser: argparse.ArgumentParser, of: Sequence[Kind]) -> None:
+    """Add a command for each kind of server."""
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
-    for kind in KINDS:
+    for kind in of:
         one = kinds.add_parser(kind.name, help=kind.help)
         _add_common(one)
         for add in kind.options:
@@ -88,33 +88,6 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
 def add_mailbox_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mailbox-format", choices=MAILBOX_FORMATS, default="maildir", help="format of mailboxes; default: %(default)s"
-    )
-
-
-def add_altnamespace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--altnamespace",
-        choices=("yes", "no"),
-        default="no",
-        help="no: folders are below the Inbox; yes: at its level; default: %(default)s",
-    )
-
-
-def add_programs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--programs", type=Path, metavar="DIR", help="directory with unpacked packages; default: the installed ones"
-    )
-
-
-def add_java(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--programs",
-        type=Path,
-        metavar="DIR",
-        help=f"directory of the server's programs; default: ${PROGRAMS}, or ~/.cache/loadsim/programs",
-    )
-    parser.add_argument(
-        "--memory", type=whole(64, 1 << 20), metavar="MIB", help="heap of Java, which holds all mail; default: by users"
     )
 
 
@@ -206,70 +179,13 @@ def _start_dovecot_postfix(
         accounts,
         lists,
         directory,
-        **_endpoints(args),
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        address=args.listen,
         tls=args.tls,
         mailbox_format=args.mailbox_format,
         further=args.further,
     )
-
-
-def _start_cyrus(
-    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_cyrus(
-        accounts,
-        lists,
-        directory,
-        **_endpoints(args),
-        altnamespace=args.altnamespace == "yes",
-        programs=args.programs,
-        further=args.further,
-    )
-
-
-def _start_courier(
-    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_courier(accounts, lists, directory, **_endpoints(args), programs=args.programs, further=args.further)
-
-
-def _start_james(
-    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_james(accounts, lists, directory, **_java_options(args))
-
-
-def _start_greenmail(
-    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
-) -> RunningServer:
-    return start_greenmail(accounts, lists, directory, **_java_options(args))
-
-
-class _Ports(TypedDict):
-    imap_port: int
-    smtp_port: int
-
-
-class _Endpoints(_Ports):
-    address: str
-
-
-class _JavaOptions(_Ports):
-    programs: Path | None
-    heap_mib: int | None
-
-
-def _endpoints(args: argparse.Namespace) -> _Endpoints:
-    return {"imap_port": args.imap_port, "smtp_port": args.smtp_port, "address": args.listen}
-
-
-def _java_options(args: argparse.Namespace) -> _JavaOptions:
-    return {
-        "imap_port": args.imap_port,
-        "smtp_port": args.smtp_port,
-        "programs": args.programs,
-        "heap_mib": args.memory,
-    }
 
 
 KINDS = (
@@ -279,24 +195,5 @@ KINDS = (
         "run a private instance of Debian's Dovecot and Postfix, as root",
         (add_ports, add_listen, add_tls, add_mailbox_format),
         _start_dovecot_postfix,
-    ),
-    Kind(
-        "cyrus",
-        "run a private instance of Debian's Cyrus and Postfix, as root",
-        (add_ports, add_listen, add_altnamespace, add_programs),
-        _start_cyrus,
-    ),
-    Kind(
-        "courier",
-        "run a private instance of Debian's Courier and Exim, as root",
-        (add_ports, add_listen, add_programs),
-        _start_courier,
-    ),
-    Kind("james", "run a private Apache James in memory, without root", (add_ports, add_java), _start_james),
-    Kind(
-        "greenmail",
-        "run a private GreenMail in memory, without root; it has no distribution lists",
-        (add_ports, add_java),
-        _start_greenmail,
     ),
 )

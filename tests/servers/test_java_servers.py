@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 import pytest
 from mailservers import DOMAIN, numbered_accounts, short_directory, submit
+from other_servers.greenmail import start_greenmail
+from other_servers.james import James, start_james
+from other_servers.java import find_programs
 from patience import PATIENCE_S
 from private_servers import assert_ends_with_its_parent, assert_refuses_a_taken_port
 from processes import ended, refuses
@@ -22,9 +25,6 @@ from processes import ended, refuses
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.provisioning.export_james import james_script
-from loadsim.servers.greenmail import start_greenmail
-from loadsim.servers.james import James, start_james
-from loadsim.servers.java import find_programs
 from loadsim.servers.private import PrivateServer
 
 pytestmark = pytest.mark.nightly(part="servers")

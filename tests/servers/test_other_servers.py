@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import pytest
 from mailservers import DOMAIN, inbox, logged_on, numbered_accounts, short_directory, submit
+from other_servers.courier import start_courier
+from other_servers.cyrus import start_cyrus
 from patience import PATIENCE_S
 from private_servers import assert_ends_with_its_parent, assert_refuses_a_taken_port
 from processes import ended, refuses
 
 from loadsim.model.ports import Account
-from loadsim.servers.courier import start_courier
-from loadsim.servers.cyrus import start_cyrus
 from loadsim.servers.private import PrivateServer
 
 pytestmark = pytest.mark.nightly(part="servers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,22 +9,20 @@ from typing import Any, NamedTuple
 
 import yaml
 from mailservers import short_directory
+from other_servers import UNPACKED
+from other_servers.courier import start_courier
+from other_servers.cyrus import start_cyrus
+from other_servers.greenmail import start_greenmail
+from other_servers.james import start_james
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 from whole_mailboxes import Mailbox, looking
 
 from loadsim.model.ports import DELETED_ITEMS, SENT_ITEMS, Account, Services
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.servers.courier import start_courier
-from loadsim.servers.cyrus import start_cyrus
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 from loadsim.servers.embedded import start_embedded
-from loadsim.servers.greenmail import start_greenmail
-from loadsim.servers.james import start_james
 from loadsim.servers.running import RunningServer
-
-UNPACKED = Path(os.environ.get("LOADSIM_SERVERS", "/var/cache/loadsim/servers"))
-"""The default directory of tests/install-other-servers.sh."""
 
 
 class Kind(NamedTuple):
@@ -42,6 +39,7 @@ class Kind(NamedTuple):
 LOST_BY_JAMES = PATIENT_CRITERIA | {
     "down_share": None,
     "failed_share": {"max": 0.01},
+    "logon_failed_share": None,
     "tasks.scored.failed_share": None,
 }
 """James loses a session where it writes `* * 3 3 RECENT`: two threads announce mail to a client at once.

@@ -29,11 +29,13 @@ def assert_refuses_a_taken_port(start: Callable[..., Any], service: str) -> None
 def assert_ends_with_its_parent(start: str, directory: Path, least: int = 1, programs: Path | None = None) -> None:
     """If the process is killed that started a server by this function, all processes of it, at least so many, end."""
     options = "" if programs is None else f", programs=Path({str(programs)!r})"
+    module = start.removeprefix("start_")
+    package = "loadsim.servers" if module == "dovecot_postfix" else "other_servers"
     program = f"""
 import sys
 from pathlib import Path
 from loadsim.model.ports import Account
-from loadsim.servers.{start.removeprefix("start_")} import {start}
+from {package}.{module} import {start}
 server = {start}([Account(1, "a", "a@x", "p")], {{}}, Path({str(directory)!r}){options})
 print(*server.pids(), flush=True)
 sys.stdin.read()

@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hypothesis import given
 from hypothesis import strategies as st
+from other_servers import java
+from other_servers.greenmail import start_greenmail, user_options
+from other_servers.james import start_james
+from other_servers.james_config import JamesLayout, write_configuration
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.provisioning.export_james import Call, james_calls, james_script, virtual_hosting
-from loadsim.servers import java
-from loadsim.servers.greenmail import start_greenmail, user_options
-from loadsim.servers.james import start_james
-from loadsim.servers.james_config import JamesLayout, write_configuration
 
 PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export_james import Call, james_calls, virtual_hosting
-from loadsim.servers.james_config import JamesLayout, write_configuration
-from loadsim.servers.java import find_programs, heap_for, java_command, prepare_directory
 from loadsim.servers.master import START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
 from loadsim.servers.running import check_population
+from other_servers.james_config import JamesLayout, write_configuration
+from other_servers.java import find_programs, heap_for, java_command, prepare_directory
 
 ARTIFACT = "james-server-memory-app"
 SERIES = "3.8"

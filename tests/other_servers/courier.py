@@ -18,8 +18,6 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
-from loadsim.servers import exim
-from loadsim.servers.exim import Exim
 from loadsim.servers.master import Master
 from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.private import (
@@ -34,6 +32,8 @@ from loadsim.servers.private import (
     strangers_note,
 )
 from loadsim.servers.running import check_population
+from other_servers import exim
+from other_servers.exim import Exim
 
 LIBRARY = "/usr/lib/courier"
 AUTHDAEMOND = f"{LIBRARY}/courier-authlib/authdaemond"

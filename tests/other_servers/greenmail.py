@@ -14,10 +14,10 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
-from loadsim.servers.java import find_programs, heap_for, java_command, prepare_directory
 from loadsim.servers.master import POLL_S, START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, on_free_ports, start_masters
 from loadsim.servers.running import check_population
+from other_servers.java import find_programs, heap_for, java_command, prepare_directory
 
 ARTIFACT = "greenmail-standalone"
 SERIES = "2.1"

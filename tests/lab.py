@@ -1,0 +1,59 @@
+"""Start a mail server that nightly tests know, with the accounts and lists of a scenario, until Ctrl-C.
+
+    .venv/bin/python tests/lab.py cyrus SCENARIO --imap-port 10143 --smtp-port 10025
+
+Kinds are cyrus, courier, james and greenmail. `make nightly-servers` fetches their programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from other_servers import UNPACKED
+from other_servers.courier import start_courier
+from other_servers.cyrus import start_cyrus
+from other_servers.greenmail import start_greenmail
+from other_servers.james import start_james
+
+from loadsim.cli.server import Kind, add_kinds, add_ports
+from loadsim.errors import LoadSimError
+
+
+def kind(name: str, start: Callable[..., Any], *options: str) -> Kind:
+    """A server whose start takes the ports, and these settings."""
+
+    def begin(args: argparse.Namespace, *given: Any) -> Any:
+        settings = {"programs": UNPACKED, "further": args.further, "altnamespace": args.altnamespace}
+        own = {each: settings[each] for each in options}
+        return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
+
+    return Kind(name, f"run a private {name.capitalize()}", (add_ports, add_altnamespace), begin)
+
+
+def add_altnamespace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--altnamespace", action="store_true", help="of Cyrus: folders are at the level of the Inbox")
+
+
+KINDS = (
+    kind("cyrus", start_cyrus, "programs", "further", "altnamespace"),
+    kind("courier", start_courier, "programs", "further"),
+    kind("james", start_james),
+    kind("greenmail", start_greenmail),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Start a mail server of the nightly tests, until Ctrl-C.")
+    add_kinds(parser, KINDS)
+    args = parser.parse_args()
+    try:
+        return int(args.run(args))
+    except LoadSimError as failure:
+        parser.error(str(failure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
