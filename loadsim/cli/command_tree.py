@@ -9,11 +9,12 @@ from pathlib import Path
 
 from loadsim.model.yaml_reader import known
 
-SHIPPED_BY_METAVAR = {"SCENARIO": "scenarios", "PROFILE": "profiles", "SUITE": "suites"}
+SHIPPED_BY_METAVAR: dict[str, tuple[str, ...]] = {
+    "SCENARIO": ("scenarios",),
+    "PROFILE": ("profiles",),
+    "SUITE": ("suites",),
+}
 """The shipped files that a value with this metavar may name, next to files of the user's own."""
-
-FILES_SHOWN = ("scenarios", "profiles", "programs", "suites")
-"""The kinds of files that `loadsim show` knows by name."""
 
 FILES, DIRECTORIES = "files", "directories"
 
@@ -78,18 +79,18 @@ def _argument(action: argparse.Action, path: tuple[str, ...]) -> Argument:
     words = tuple(map(str, action.choices or ()))
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     value = "" if action.nargs == 0 else metavar or ("|".join(words) if words else action.dest.upper())
-    shipped = SHIPPED_BY_METAVAR.get(metavar)
+    shipped = SHIPPED_BY_METAVAR.get(metavar, ())
+    if path == ("show",) and metavar == "NAME":
+        shipped = ("scenarios", "profiles", "programs", "suites")
     paths = ""
     if metavar == "DIR":
         paths = DIRECTORIES
-    elif shipped or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
+    elif metavar in SHIPPED_BY_METAVAR or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
         paths = FILES
-    if not action.option_strings and path[:1] == ("show",) and path[-1] in FILES_SHOWN:
-        shipped = path[-1]
     return Argument(
         flags=tuple(action.option_strings),
         value=value,
-        words=words or (tuple(known(shipped)) if shipped else ()),
+        words=words or tuple(name for kind in shipped for name in known(kind)),
         paths=paths,
         optional=bool(action.option_strings and not action.required) or action.nargs in ("?", "*"),
         repeated=action.nargs in ("+", "*") or isinstance(action, argparse._AppendAction),

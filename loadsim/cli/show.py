@@ -6,7 +6,6 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from loadsim.cli.details import COMMANDS, DRIVERS
@@ -27,37 +26,36 @@ Row = tuple[str, str]
 """A name, and the words for it."""
 
 
-SHIPPED_FILES = {
-    "scenarios": "the shipped scenarios",
-    "profiles": "the shipped profiles (what users do in a day)",
-    "programs": "the shipped mail programs (how users list, read and watch mail)",
-    "suites": "the shipped suites (matrices of runs)",
-}
-"""What is shipped as files; the others are code."""
+SHIPPED_FILES = ("scenarios", "profiles", "programs", "suites")
+"""The kinds of files; the others are code."""
 
-CODE = {
-    "drivers": "the drivers (the code that speaks the protocols)",
-    "tasks": "the tasks of users, with their weights in the score",
-}
+KINDS = (*SHIPPED_FILES, "drivers", "tasks")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for kind, words in SHIPPED_FILES.items():
-        files = kinds.add_parser(kind, help=f"list {words}, or print or copy one")
-        files.add_argument("name", metavar="NAME", nargs="?", help="print this file; without it, the names are listed")
-        files.add_argument("--copy", type=Path, metavar="FILE", help="write it to a new file instead, to be changed")
-        files.add_argument(
-            "--schema",
-            action="store_true",
-            help="print the JSON Schema for editors; with --copy, write it next to the file",
-        )
-        files.set_defaults(run=partial(run_files, kind))
-    for kind, words in CODE.items():
-        code = kinds.add_parser(kind, help=f"list {words}, or say what one does")
-        what = f"say what this {kind.removesuffix('s')} does; without it, the names are listed"
-        code.add_argument("name", metavar="NAME", nargs="*", help=what)
-        code.set_defaults(run=partial(run_code, kind))
+    parser.add_argument("kind", metavar="KIND", choices=KINDS, help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="*", default=[], help="show this one; without it, the names are listed"
+    )
+    parser.add_argument("--copy", type=Path, metavar="FILE", help="write a file to a new one instead, to be changed")
+    parser.add_argument(
+        "--schema",
+        action="store_true",
+        help="print the JSON Schema for editors; with --copy, write it next to the file",
+    )
+    parser.set_defaults(run=run_show)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """List a kind, or show one. Raises `ConfigError` for an unknown name, or options that do not fit the kind."""
+    if args.kind not in SHIPPED_FILES:
+        if args.copy is not None or args.schema:
+            raise ConfigError(f"--copy, --schema: expected one of {', '.join(SHIPPED_FILES)}, found {args.kind}")
+        return run_code(args.kind, args)
+    if len(args.name) > 1:
+        raise ConfigError(f"{args.kind}: expected one name, found {' '.join(args.name)}")
+    args.name = args.name[0] if args.name else None
+    return run_files(args.kind, args)
 
 
 def run_code(kind: str, args: argparse.Namespace) -> int:

@@ -207,7 +207,10 @@ def test_the_mailboxes_agree_with_the_log_on_dovecot(dovecot_postfix: StartDovec
         {"profile": "loadsim-5.5/medium", "users": 4, "protocol": "aioimaplib"},
         {"profile": "loadsim-5.5/heavy", "users": 6, "protocol": "imap"},
     ]
-    changes: dict[str, Any] = {"topology": groups, "run": {"day_length": "10s", "ramp_up": "1s", "window": "8s"}}
+    changes: dict[str, Any] = {
+        "topology": groups,
+        "run": {"day_length": "10s", "ramp_up": "1s", "warm_up": "1s", "window": "9s"},
+    }
     path = written(tmp_path / "small.yaml", **changes)
     server = dovecot_postfix(*population_of(load_scenario(str(path))))
     written(path, client={"submission": "pipelining"}, **changes, **on(server.services))

@@ -99,7 +99,6 @@ def test_a_shell_completes(complete: Complete) -> None:
     assert complete("loadsim run mixed --engines ") == set()
     assert complete("loadsim log answer o") == {"own.yaml"}
     assert complete("loadsim completion f") == {"fish"}
-    assert complete("loadsim show drivers ") == set()
 
 
 def test_values_after_an_equals_sign(complete: Complete) -> None:
