@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
-from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, interval
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
@@ -61,7 +60,6 @@ class Capacity:
     """A capacity search, with the steps so far. `found` is None until it ends.
 
     `confirming` are the runs after it, if they were wanted. `refused` were to be measured, and could not be.
-    `predicted` is None until the search ends, and without the probe `host`.
     """
 
     directory: Path
@@ -70,7 +68,6 @@ class Capacity:
     found: Found | None = None
     confirming: tuple[Confirming, ...] = ()
     refused: tuple[Refused, ...] = ()
-    predicted: Prediction | None = None
 
     @property
     def measured(self) -> Sequence[Step]:
@@ -171,7 +168,6 @@ class Capacity:
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
-            "predicted": to_json(self.predicted),
             "confirmed": self.confirmed,
             "confirming": [
                 {"percent": one.percent, "after_steps": one.after_steps, **to_json(one.step)} for one in self.confirming

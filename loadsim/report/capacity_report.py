@@ -10,7 +10,6 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import EVIDENCE, FAILED, PASSED
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.errors import printable
 from loadsim.report import capacity_words as words
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_criteria import criteria_of
@@ -60,8 +59,6 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     if doubted := doubts(capacity):
         yield Listing("Doubts", tuple(doubted))
     yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity)))
-    if (predicted := capacity.predicted) and predicted.why_not:
-        yield f"loadsim size predicts no number from {predicted.run}: {printable(predicted.why_not)}"
     yield words.limits(capacity)
     if step := capacity.nearest_to_full:
         yield replace(

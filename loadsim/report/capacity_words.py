@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_confirmation import Level
-from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import (
     EVIDENCE,
     EVIDENCE_OF_MIXED,
@@ -27,7 +26,6 @@ from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import duration
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.resources import resource_lines
-from loadsim.report.size_text import full_words
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -110,14 +108,6 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("8-hour equivalent", _equivalent(capacity)))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
-    if capacity.predicted and (text := prediction(capacity.predicted)):
-        meaning = "" if capacity.contended else _comparison(capacity, capacity.predicted)
-        lines.append(
-            (
-                f"Predicted from {capacity.predicted.measured_users:,} users",
-                f"{text}; found: {_verdict(capacity)}{meaning}",
-            )
-        )
     if step := capacity.nearest_to_full:
         for line in resource_lines(step.resources):
             name, _, resources = line.partition(": ")
@@ -145,28 +135,6 @@ def _equivalent(capacity: Capacity) -> str:
     received = received_of_published(min(shares, default=None))
     users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
     return f"{users}, who receive {received}" if received else users
-
-
-def _comparison(capacity: Capacity, predicted: Prediction) -> str:
-    """Return what the difference between the prediction and the search means; "" if the search did not decide."""
-    found, users = capacity.found, predicted.users
-    if found is None or users is None or found.low is None or found.high is None or found.stopped_by != "criteria":
-        return ""
-    if found.high < users.low:
-        return f", so criteria were missed before the {predicted.resource} was full: something else makes users wait"
-    if found.low > users.high and not predicted.at_least:
-        return ", so a task costs less with more users than it did in this run"
-    return f", so the {predicted.resource} may be what limits the server"
-
-
-def prediction(predicted: Prediction) -> str:
-    """Return the number that a run predicts; "" if it gives none."""
-    users = predicted.users
-    if users is None:
-        return ""
-    number = full_words(users, predicted.at_least)
-    doubts = f"; doubts: {printable('; '.join(predicted.doubts))}" if predicted.doubts else ""
-    return f"{printable(str(predicted.resource))} full with {number}, by loadsim size of {predicted.run}{doubts}"
 
 
 def _level(level: Level) -> str:

@@ -37,7 +37,6 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
 from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
-from loadsim.runs.capacity_prediction import predicted
 from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
@@ -143,8 +142,6 @@ def find_capacity(
         if isinstance(step, NoAnswer):
             raise _no_answer(capacity, step)
         assert isinstance(step, Found)
-        if not terms.embedded:  # which shares its machine with the generator
-            capacity = replace(capacity, predicted=predicted(out, capacity.steps))
         capacity = replace(capacity, found=step)
         write(capacity)
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from loadsim.analysis.capacity import Capacity, Refused, Terms
 from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
-from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import FAILED, PASSED, Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError, printable
@@ -141,7 +140,6 @@ def read_capacity(directory: Path) -> Capacity:
         refused = _refused(document)
         ends = [document["users"], document["failed_users"], document["stopped_by"]]
         found = None if ends[-1] is None else _found(ends, steps)
-        predicted = document.get("predicted") and _finite(Prediction.read(document["predicted"]))
     except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
     if found is None:
@@ -150,7 +148,7 @@ def read_capacity(directory: Path) -> Capacity:
             f"{path}: expected a finished search, found one with {made} so far; loadsim capacity, typed as before,"
             " resumes it"
         )
-    return Capacity(directory, terms, steps, found, confirming, refused, predicted)
+    return Capacity(directory, terms, steps, found, confirming, refused)
 
 
 def _found(values: Any, steps: Sequence[MeasuredStep]) -> Found:

@@ -23,12 +23,10 @@ from hypothesis import strategies as st
 
 from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_confirmation import Confirming
-from loadsim.analysis.capacity_prediction import Prediction
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
 from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
-from loadsim.analysis.utilisation import Estimate
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.capacity_doubts import doubts, what_next
@@ -77,7 +75,6 @@ CONFIRMED = replace(
         )
         for step in SEARCHED.steps
     ),
-    predicted=Prediction(1000, "steps/01000-1", "processor", Estimate(1100, 1000, 1200), False, ("other load",)),
     refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
     confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
 )
@@ -150,14 +147,6 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         (("steps", 0, "run"), "javascript:alert(1)"),
         (("steps", 0, "result"), "great"),
         (("steps", 0, "score_ms"), "never"),
-        (("predicted", "users"), None),
-        (("predicted", "why_not"), "no"),
-        (("predicted", "resource"), None),
-        (("predicted", "users"), {"value": 5, "low": 6, "high": 7}),
-        (("predicted", "users"), {"value": 5, "low": 0, "high": 7}),
-        (("predicted", "users", "high"), "inf"),
-        (("predicted", "users", "value"), "nan"),
-        (("predicted", "measured_users"), "many"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
