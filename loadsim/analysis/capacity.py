@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity_confirmation import Confirming, Level, levels, next_level
 from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, interval
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.json_values import to_json
@@ -45,28 +44,26 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A number of users with which no run can be made here. `percent` is that of a confirming level, None in a search.
+    """A number of users with which no run can be made here.
 
     A resumed search tries it again: more hits of a task, memory or open files may be allowed then.
     """
 
     users: int
     why: str
-    percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """A capacity search, with the steps so far. `found` is None until it ends.
 
-    `confirming` are the runs after it, if they were wanted. `refused` were to be measured, and could not be.
+    `refused` were to be measured, and could not be.
     """
 
     directory: Path
     terms: Terms
     steps: tuple[MeasuredStep, ...]
     found: Found | None = None
-    confirming: tuple[Confirming, ...] = ()
     refused: tuple[Refused, ...] = ()
 
     @property
@@ -125,32 +122,12 @@ class Capacity:
         return any(2 * each.count(True) > len(each) for each in deciding)
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """The levels that confirm the capacity; none without a capacity."""
-        return levels(self.confirming, self.steps, self.found, self.terms.settings) if self.found else ()
-
-    @property
-    def refused_levels(self) -> Sequence[Refused]:
-        """The levels of this capacity that could not be measured."""
-        own = {(level.percent, level.users) for level in self.levels if level.result is None}
-        return [one for one in self.refused if (one.percent, one.users) in own]
-
-    @property
-    def confirmed(self) -> bool | None:
-        """True if all levels are as expected, None if none was measured, or not all yet. A refused one never is."""
-        if self.refused_levels:
-            return False
-        if not any(level.runs for level in self.levels) or next_level(self.levels):
-            return None
-        return all(level.result == PASSED for level in self.levels)
-
-    @property
     def exit_status(self) -> int:
         """0 with a capacity and its interval, 1 if no number passed, else 4.
 
-        That is an interval that is open, wide or not stated, or a capacity that was not confirmed.
+        That is an interval that is open, wide or not stated.
         """
-        if self.found is None or self.found.stopped_by != "criteria" or not self.certain or self.confirmed is False:
+        if self.found is None or self.found.stopped_by != "criteria" or not self.certain:
             return 4
         return 0 if self.found.low is not None else 1
 
@@ -168,10 +145,6 @@ class Capacity:
             "tasks_per_s": self.tasks_per_s,
             "load_equivalent_users": self.load_equivalent_users,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
-            "confirmed": self.confirmed,
-            "confirming": [
-                {"percent": one.percent, "after_steps": one.after_steps, **to_json(one.step)} for one in self.confirming
-            ],
             "refused": to_json(self.refused),
             "terms": self.terms.document,
             "steps": [to_json(step) for step in self.steps],

@@ -18,7 +18,7 @@ from loadsim.analysis.verdict import server_failed
 from loadsim.errors import printable
 from loadsim.model.lazy_pydantic import TypeAdapter
 
-RUN = re.compile(r"(?:steps/|confirm/[0-9]{1,3}-)[0-9]{5,9}-[0-9]{1,3}")
+RUN = re.compile(r"steps/[0-9]{5,9}-[0-9]{1,3}")
 """Matches the run directories of steps, within the directory of a search."""
 
 CONTENDED_SHARE = 0.25

@@ -75,9 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="end with two equal results at each end; no interval is stated in general"
     )
     parser.add_argument(
-        "--confirm", action="store_true", help="measure 80, 100 and 120 %% of the capacity after the search"
-    )
-    parser.add_argument(
         "--pause",
         type=_pause,
         metavar="TIME",
@@ -159,7 +156,6 @@ def _search(args: argparse.Namespace, runner: Runner | None, shown: _Shown) -> C
         pin=args.pin,
         clients=args.clients,
         quick=args.quick,
-        confirm=args.confirm,
     )
     try:
         return find_capacity(

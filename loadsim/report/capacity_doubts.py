@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_confirmation import Level
-from loadsim.analysis.capacity_search import FAILED, GENERATOR, PASSED, VOID
+from loadsim.analysis.capacity_search import GENERATOR, VOID
 from loadsim.analysis.capacity_step import CONTENDED_SHARE, MeasuredStep
 from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.errors import printable
@@ -27,20 +26,13 @@ def doubts(capacity: Capacity) -> list[str]:
         )
     elif (found := capacity.found) and (found.low or found.high) and not capacity.certain:
         lines.append("Chance may have decided: too few results agree at the ends of the search.")
-    if refused := [one for one in capacity.refused if one.percent is None]:
+    if refused := capacity.refused:
         numbers = ", ".join(f"{one.users:,}" for one in refused)
         with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
         lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
-    if capacity.confirmed is False:
-        lines += [
-            f"Not confirmed: {_unconfirmed(capacity, level)}"
-            for level in capacity.levels
-            if level.result not in (PASSED, None) or level.percent in {one.percent for one in capacity.refused_levels}
-        ]
     if capacity.terms.embedded:
         lines.append("The embedded server shares this machine: this measures no server.")
-    runs = (*capacity.steps, *(one.step for one in capacity.confirming))
-    return [*lines, *_of_runs([step for step in runs if step.result not in (GENERATOR, VOID)])]
+    return [*lines, *_of_runs([step for step in capacity.steps if step.result not in (GENERATOR, VOID)])]
 
 
 def _of_runs(steps: Sequence[MeasuredStep]) -> Iterator[str]:
@@ -61,45 +53,12 @@ def _of_all(number: int, steps: Sequence[MeasuredStep]) -> str:
     return f"{number} of {len(steps)} runs"
 
 
-def _unconfirmed(capacity: Capacity, level: Level) -> str:
-    """Return what it means that a level did not confirm the capacity."""
-    failed_users = capacity.found.high if capacity.found else None
-    if level.users is None:
-        return f"{level.percent} % are more than the {capacity.terms.settings.most:,} users that this search allows."
-    users = f"{level.users:,} users"
-    if why := next((one.why for one in capacity.refused_levels if one.percent == level.percent), ""):
-        return f"{level.percent} % of the capacity, {users}, cannot be measured: {printable(why)}"
-    if level.result == GENERATOR:
-        return f"the load generator was too slow for {users}. Find out what else its machine did, and search again."
-    if level.result != FAILED:
-        return f"the runs with {users} do not decide: {_why_undecided(level)}."
-    if level.percent <= 100:
-        return (
-            f"{users} must pass after the search, and did not. The server, its data or its machine changed: find out"
-            " what, and search again."
-        )
-    if failed_users is not None and level.users >= failed_users:
-        return (
-            f"{users} must fail after the search, as {failed_users:,} users did in it, and passed. The server, its data"
-            " or its machine changed: find out what, and search again."
-        )
-    return f"{users} are no worse than the capacity, so it may be higher. Search again with longer windows."
-
-
-def _why_undecided(level: Level) -> str:
-    """Return the reason of the last run that has one. A pass has none, and is undecided only above the capacity."""
-    reasons = [step.reasons[0] for step in level.runs if step.reasons]
-    return printable(reasons[-1]) if reasons else "they passed, and have no score to compare with that of the capacity"
-
-
 def what_next(capacity: Capacity) -> str:
     """Return what to do with the answer."""
     found, settings = capacity.found, capacity.terms.settings
     assert found is not None
     if capacity.terms.embedded:
         return "search on a mail server of your own (loadsim new)."
-    if capacity.confirmed is False:
-        return "do not quote this number: it was not confirmed. The doubts say why."
     if found.stopped_by == "generator":
         apart = "" if capacity.terms.pin or capacity.terms.clients is not None else "--pin, "
         return f"take {apart}more cores, or another machine for the load: the server may take more."
@@ -121,7 +80,11 @@ def what_next(capacity: Capacity) -> str:
         return "read the reports of the steps: even the smallest number misses criteria. Or search from fewer users."
     if not capacity.certain:
         return "resume this search without --quick before you quote this number."
-    return "quote users, interval, day and scenario together. To raise the capacity, improve what the failures missed."
+    levels = ", ".join(str(round(found.low * percent / 100)) for percent in (80, 100, 120))
+    return (
+        "quote users, interval, day and scenario together. To raise the capacity, improve what the failures missed. A"
+        f" suite with users: [{levels}] on another day confirms it."
+    )
 
 
 def _apart(capacity: Capacity) -> str:

@@ -46,7 +46,6 @@ def describe_capacity(
             Section("Users and response times", tuple(_curves(capacity, steps))),
             *averages_by_number(capacity, steps),
             Section("Steps", (_steps("The steps, by their users", steps, place), *_reasons(steps))),
-            *_confirmation(capacity, place),
             Section("What differs between the runs", tuple(_what_differs(runs, len(steps)))),
             Section("How to read this", tuple(_how_to_read(capacity))),
             Section("Disclosure", (same_table(facts_of(runs, notes)),)),
@@ -75,16 +74,6 @@ def _curves(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Block
     yield from criteria_of(capacity, steps)
     yield from throughput_of(capacity, steps)
     yield from utilisation_of(capacity, steps)
-
-
-def _confirmation(capacity: Capacity, place: Place) -> Iterable[Section]:
-    """Yield the section of the runs after the search, if there are any for this capacity."""
-    if runs := [run for level in capacity.levels for run in level.runs]:
-        what = (
-            "After the search, 80 and 100 % of the capacity must pass, and 120 % must fail or be slower. A level is"
-            " repeated if it is not as expected; two of three results decide."
-        )
-        yield Section("Confirmation", (what, _steps("The runs after the search", runs, place), *_reasons(runs)))
 
 
 def _steps(caption: str, steps: Sequence[MeasuredStep], place: Place) -> Table:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_confirmation import Level
 from loadsim.analysis.capacity_search import (
     EVIDENCE,
     EVIDENCE_OF_MIXED,
     FAILED,
-    GENERATOR,
     PASSED,
-    UNDECIDED,
     VOID,
     Result,
     ends_so_far,
@@ -112,8 +109,6 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         for line in resource_lines(step.resources):
             name, _, resources = line.partition(": ")
             lines.append((f"{name}, with {step.users:,} users", f"{resources}; by {step.run}"))
-    if measured := [level for level in capacity.levels if level.runs]:
-        lines.append(("Confirmation", "; ".join(map(_level, measured))))
     return lines
 
 
@@ -135,19 +130,6 @@ def _equivalent(capacity: Capacity) -> str:
     received = received_of_published(min(shares, default=None))
     users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
     return f"{users}, who receive {received}" if received else users
-
-
-def _level(level: Level) -> str:
-    """Return a level with its result, such as "80 % (1,000 users) passed"."""
-    as_expected, not_so = ("passed", "did not pass") if level.percent <= 100 else ("was worse", "was no worse")
-    found = {
-        PASSED: as_expected,
-        FAILED: not_so,
-        GENERATOR: "could not be generated",
-        UNDECIDED: "was undecided",
-        None: "is to be repeated",
-    }
-    return f"{level.percent} % ({level.users:,} users) {found[level.result]}"
 
 
 def interval(capacity: Capacity) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.capacity import Capacity, Refused, Terms
-from loadsim.analysis.capacity_confirmation import Confirming, Level
 from loadsim.analysis.capacity_search import (
     AGREEING,
     EVIDENCE,
@@ -36,7 +35,7 @@ from loadsim.model.criteria import refuse_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import CONFIRM, FILE_NAME, STEPS, resumed, write
+from loadsim.runs.capacity_file import FILE_NAME, STEPS, resumed, write
 from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
@@ -56,9 +55,8 @@ Overridden = Callable[[Sequence[str]], Scenario]
 class Wanted:
     """The wishes of a user; None is the default. `steps` are the only numbers to measure, if any.
 
-    `quick`: two equal results end the search. The interval is then not stated in general. `confirm`: 80, 100 and 120 %
-    of the capacity are measured after it. `clients` are those of the cluster on which the runner makes the steps.
-    `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
+    `quick`: two equal results end the search. The interval is then not stated in general. `clients` are those of the
+    cluster on which the runner makes the steps. `pause_s` is by default `default_pause_s`, on a cluster `PAUSE_S`.
     """
 
     first: int | None = None
@@ -70,7 +68,6 @@ class Wanted:
     pin: bool = False
     clients: int | None = None
     quick: bool = False
-    confirm: bool = False
 
 
 Runner = Callable[[Scenario, Path, Watcher], RunResult]
@@ -120,12 +117,9 @@ def find_capacity(
         capacity = _without_last_void(resumed(out, terms, keep_pause=wanted.pause_s is None))
         if not capacity.steps:
             check(sized.scenario(terms.settings.most))  # rather than after hours
-        if wanted.confirm:
-            capacity = replace(capacity, refused=())
         write(capacity)
         begun(capacity)
 
-        # 1. Search.
         while isinstance(step := _next_step(capacity), Measure):
             if signalled():
                 raise Interrupted(kept=True)
@@ -145,24 +139,6 @@ def find_capacity(
         capacity = replace(capacity, found=step)
         write(capacity)
 
-        # 2. Confirm.
-        while wanted.confirm and (level := _next_level(capacity)):
-            assert level.users is not None
-            if signalled():
-                raise Interrupted(kept=True)
-            began_step(Measure(level.users, f"{level.percent} % of the capacity"))
-            runs = [one for one in capacity.confirming if (one.percent, one.step.users) == (level.percent, level.users)]
-            name = f"{CONFIRM}/{level.percent}-{level.users:05d}-{1 + len(runs)}"
-            measured = measure(level.users, name)
-            if isinstance(measured, str):
-                refused = Refused(level.users, measured, level.percent)
-                capacity = replace(capacity, refused=(*capacity.refused, refused))
-                write(capacity)
-                continue
-            confirming = Confirming(level.percent, measured, len(capacity.steps))
-            capacity = replace(capacity, confirming=(*capacity.confirming, confirming))
-            write(capacity)
-            ended_step(measured)
         hand_over(out)
         return capacity
 
@@ -261,14 +237,7 @@ def _of_clients(_: Scenario) -> None:
 
 
 def _next_step(capacity: Capacity) -> Measure | Found | NoAnswer:
-    refused = [one.users for one in capacity.refused if one.percent is None]
-    return next_step(capacity.measured, capacity.terms.settings, refused)
-
-
-def _next_level(capacity: Capacity) -> Level | None:
-    """Return the level to measure next, which was not refused; None if there is none."""
-    refused = [one.percent for one in capacity.refused_levels]
-    return next((level for level in capacity.levels if level.result is None and level.percent not in refused), None)
+    return next_step(capacity.measured, capacity.terms.settings, [one.users for one in capacity.refused])
 
 
 def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:

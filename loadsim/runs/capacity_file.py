@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.analysis.capacity import Capacity, Refused, Terms
-from loadsim.analysis.capacity_confirmation import PERCENTS, Confirming
 from loadsim.analysis.capacity_search import FAILED, PASSED, Found, StoppedBy
 from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.errors import ConfigError, printable
@@ -25,9 +24,6 @@ FILE_NAME = "capacity.json"
 
 STEPS = "steps"
 """The directory of the run directories of the steps."""
-
-CONFIRM = "confirm"
-"""The directory of the run directories that confirm a capacity."""
 
 
 def write(capacity: Capacity) -> None:
@@ -46,11 +42,10 @@ def resumed(directory: Path, terms: Terms, *, keep_pause: bool = False) -> Capac
         return Capacity(directory, terms, ())
     try:
         document = _document(path)
-        before, steps, confirming = document["terms"], _steps(document), _confirming(document)
-        measured = bool(steps or confirming or _any_run(directory))
+        before, steps = document["terms"], _steps(document)
+        measured = bool(steps or _any_run(directory))
         if keep_pause and measured and _number(before["pause_s"]) >= 0:
             terms = replace(terms, pause_s=float(before["pause_s"]))
-        refused = tuple(one for one in _refused(document) if one.percent is not None)  # a search tries the others again
         changed = _changed(before, terms.document)
     except DAMAGED:
         raise ConfigError(f"{path}: expected a file of loadsim capacity, found something else") from None
@@ -59,7 +54,7 @@ def resumed(directory: Path, terms: Terms, *, keep_pause: bool = False) -> Capac
             f"--out {directory}: expected the terms of the search that it holds, found changed: {', '.join(changed)}"
             " (take a new directory, or the old terms)"
         )
-    return Capacity(directory, terms, steps, confirming=confirming, refused=refused)
+    return Capacity(directory, terms, steps)
 
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -109,16 +104,6 @@ def _finite(read: T) -> T:
     return read
 
 
-def _confirming(document: Mapping[str, Any]) -> tuple[Confirming, ...]:
-    runs = [
-        Confirming(one["percent"], _step(one), _NUMBER.validate_python(one["after_steps"]))
-        for one in document["confirming"]
-    ]
-    if not {one.percent for one in runs} <= set(PERCENTS):
-        raise ValueError(runs)
-    return tuple(runs)
-
-
 def _refused(document: Mapping[str, Any]) -> tuple[Refused, ...]:
     found = _REFUSED.validate_python(document.get("refused", ()))
     return tuple(replace(one, why=printable(one.why)) for one in found)
@@ -134,7 +119,7 @@ def read_capacity(directory: Path) -> Capacity:
     path = directory / FILE_NAME
     try:
         document = _document(path)
-        steps, confirming = _steps(document), _confirming(document)
+        steps = _steps(document)
         terms = _finite(_TERMS.validate_python(document["terms"]))
         terms = replace(terms, name=printable(terms.name), software=printable(terms.software))
         refused = _refused(document)
@@ -148,7 +133,7 @@ def read_capacity(directory: Path) -> Capacity:
             f"{path}: expected a finished search, found one with {made} so far; loadsim capacity, typed as before,"
             " resumes it"
         )
-    return Capacity(directory, terms, steps, found, confirming, refused)
+    return Capacity(directory, terms, steps, found, refused)
 
 
 def _found(values: Any, steps: Sequence[MeasuredStep]) -> Found:

@@ -154,7 +154,6 @@ def find_capacity(
     steps: Sequence[int] = (),
     width: float = 0.2,
     quick: bool = False,
-    confirm: bool = False,
     pause_s: float | None = None,
     engines: int | None = None,
     pin: bool = False,
@@ -196,7 +195,7 @@ def find_capacity(
     def read(settings: Sequence[str]) -> Scenario:
         return scenarios.load_scenario(os.fspath(source), [*given, *settings])
 
-    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick, confirm=confirm)
+    wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick)
     try:
         return search_capacity(
             read,

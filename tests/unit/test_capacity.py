@@ -395,29 +395,6 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert find_capacity(reader(path), wanted, out) == found
 
 
-@pytest.mark.slow  # plans in other processes
-def test_a_level_that_is_refused_leaves_the_answer_and_is_not_confirmed(tmp_path: Path) -> None:
-    """Also if the search is resumed without the confirmation later."""
-    path, out = written(tmp_path / "small.yaml", limits={"window": "60s"}), tmp_path / "out"
-    wanted = Wanted(steps=(10, 20))
-    begun(path, out, wanted)
-    for number in range(1, 6):
-        finished(out, f"00010-{number}", score(10, passed=True))
-        finished(out, f"00020-{number}", score(20, passed=False))
-    for name in ("100-00010-1", "120-00012-1"):
-        (out / "confirm" / name).mkdir(parents=True)
-        users = int(name.split("-")[1])
-        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 10)))
-    for confirm in (True, False):
-        found = find_capacity(reader(path), replace(wanted, confirm=confirm), out)
-        assert (found.found, found.confirmed, found.exit_status) == (Found(10, 20, "criteria"), False, 4)
-        assert [(one.percent, one.users) for one in found.refused] == [(80, 8)]
-        assert len(found.confirming) == 2
-        text = capacity_text(found, 500)
-        assert "Not confirmed: 80 % of the capacity, 8 users, cannot be measured: this run cannot become" in text
-    assert read_capacity(out) == found
-
-
 def test_open_files_that_do_not_suffice_are_named_before_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -472,7 +449,7 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     assert "Capacity" not in captured.out
     for number in (1, 2):
         finished(out, f"00008-{number}", score(8, passed=False))
-    assert main([*command, "--confirm"]) == 2
+    assert main([*command]) == 4
     assert "Capacity: 4 users\n" in capsys.readouterr().out
 
 
@@ -497,7 +474,7 @@ def test_engines_that_the_scenario_does_not_allow_are_refused_before_the_first_s
 
 # --- answers ---
 
-ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain", "confirmed")
+ANSWER = ("users", "failed_users", "interval", "stopped_by", "certain")
 """The keys of the answer, without those of its throughput and resources."""
 
 
@@ -541,7 +518,7 @@ def test_each_way_to_end_has_its_form_in_the_file(
             finished(out, f"{users:05d}-{number}", score(users, passed, causes))
     found = find_capacity(reader(path), search, out)
     document = json.loads((out / "capacity.json").read_text())
-    assert tuple(document[key] for key in ANSWER) == (*answer, None)
+    assert tuple(document[key] for key in ANSWER) == answer
     assert found.exit_status == status
     assert read_capacity(out) == found
 
@@ -720,44 +697,3 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     assert "Step: 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")
     assert (status, json.loads(shown)["users"], progress) == (0, 20, "")
-
-
-def test_a_finished_search_is_confirmed_later(tmp_path: Path) -> None:
-    """And its confirmation goes on from its runs, which lie there as after a crash."""
-    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    begun(path, out)
-    all_finished(out, capacity=20)
-    searched = find_capacity(reader(path), WANTED, out)
-    for name, users in (("80-00016-1", 16), ("100-00020-1", 20), ("120-00024-1", 24)):
-        (out / "confirm" / name).mkdir(parents=True)
-        (out / "confirm" / name / "score.json").write_text(json.dumps(score(users, users <= 20)))
-    confirmed = find_capacity(reader(path), replace(WANTED, confirm=True), out)
-    assert (confirmed.steps, confirmed.found, confirmed.confirmed) == (searched.steps, searched.found, True)
-    assert [one.step.run for one in confirmed.confirming][-1] == "confirm/120-00024-1"
-    assert find_capacity(reader(path), WANTED, out) == confirmed  # the runs are not lost
-
-
-def test_a_search_that_goes_on_is_confirmed_again(tmp_path: Path) -> None:
-    """A quick search with its confirmation, then its interval: the confirmation was before the further steps."""
-    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    begun(path, out)
-    all_finished(out, capacity=20)
-    for name, users in (("80-00016", 16), ("100-00020", 20), ("120-00024", 24)):
-        for number in (1, 2):
-            place = out / "confirm" / f"{name}-{number}"
-            place.mkdir(parents=True)
-            (place / "score.json").write_text(json.dumps(score(users, users <= 20)))
-    quick = find_capacity(reader(path), replace(WANTED, quick=True, confirm=True), out)
-    whole = find_capacity(reader(path), WANTED, out)
-    assert (quick.found, quick.certain, quick.exit_status) == (Found(20, 24, "criteria"), False, 4)
-    assert (whole.found, whole.certain, whole.exit_status) == (quick.found, True, 0)
-    assert (quick.confirmed, whole.confirmed, whole.confirming) == (True, None, quick.confirming)
-    assert len(whole.steps) > len(quick.steps) and whole.steps[: len(quick.steps)] == quick.steps
-    again = find_capacity(reader(path), replace(WANTED, confirm=True), out)
-    assert again.confirmed is True
-    assert [one.step.run for one in again.confirming[3:]] == [
-        "confirm/80-00016-2",
-        "confirm/100-00020-2",
-        "confirm/120-00024-2",
-    ]
-    assert find_capacity(reader(path), WANTED, out) == again

@@ -22,7 +22,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from loadsim.analysis.capacity import Capacity, Refused
-from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
 from loadsim.analysis.criteria import missed_texts
@@ -61,7 +60,7 @@ def table(document: Document, caption: str) -> Table:
 OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
 OF_READ = (StepCriterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
 SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0))
-CONFIRMED = replace(
+WHOLE = replace(
     SEARCHED,
     steps=tuple(
         replace(
@@ -75,8 +74,7 @@ CONFIRMED = replace(
         )
         for step in SEARCHED.steps
     ),
-    refused=(Refused(2000, "too few hits"), Refused(800, "too few hits", 80)),
-    confirming=(Confirming(100, replace(capacity(FOUND, (1000, "pass")).steps[0], run="confirm/100-01000-1"), 10),),
+    refused=(Refused(2000, "too few hits"),),
 )
 
 
@@ -87,7 +85,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(below, (*path, key))
 
 
-PLACES = list(places(json.loads(json.dumps(CONFIRMED.document))))
+PLACES = list(places(json.loads(json.dumps(WHOLE.document))))
 NUMBERS = (0, -1, 1, 2**70, 10**400, 0.0, -0.5, 1e-320, 1e308, *(float(each) for each in ("nan", "inf", "-inf")))
 TEXTS = ("", "inf", "nan", "pass", "\x1b]0;x\x07")
 ANYTHING = st.sampled_from([None, True, *NUMBERS, *TEXTS, [], {}, [None], [1, 2, 3], [[]], {"users": 1}])
@@ -95,7 +93,7 @@ ANYTHING = st.sampled_from([None, True, *NUMBERS, *TEXTS, [], {}, [None], [1, 2,
 
 def damaged(place: tuple[Any, ...], value: Any) -> str:
     """The text of a file in which one value is another."""
-    document: Any = {"": json.loads(json.dumps(CONFIRMED.document))}
+    document: Any = {"": json.loads(json.dumps(WHOLE.document))}
     *above, last = ("", *place)
     holder = document
     for key in above:
@@ -121,7 +119,7 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         for text in (to_markdown(document), to_html(document), capacity_text(found, 80), json.dumps(to_json(document))):
             assert "\x1b" not in text and "\x07" not in text
     with suppress(ConfigError):
-        resumed(tmp_path, CONFIRMED.terms)
+        resumed(tmp_path, WHOLE.terms)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,7 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
-    whole = replace(CONFIRMED, directory=tmp_path)
+    whole = replace(WHOLE, directory=tmp_path)
     write(whole)
     assert read_capacity(tmp_path) == whole
     text = damaged(place, value)
@@ -162,12 +160,12 @@ def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[A
     assert len(refused.value.lines) == 1
     if place[0] == "steps":
         with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
-            resumed(tmp_path, CONFIRMED.terms)
+            resumed(tmp_path, WHOLE.terms)
 
 
 def test_a_file_of_many_levels_is_refused(tmp_path: Path) -> None:
     (tmp_path / "capacity.json").write_text("[" * 100_000)
-    for read in (read_capacity, lambda directory: resumed(directory, CONFIRMED.terms)):
+    for read in (read_capacity, lambda directory: resumed(directory, WHOLE.terms)):
         with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
             read(tmp_path)
 
@@ -368,13 +366,6 @@ def test_the_advice_names_what_shared_the_cores(changes: dict[str, Any], terms: 
     found = searched()
     steps = tuple(replace(step, **changes) for step in found.steps)
     assert advice in what_next(replace(found, steps=steps, terms=replace(found.terms, **terms)))
-
-
-def test_a_confirming_run_counts_among_the_doubts() -> None:
-    """It is as much a measurement as a step."""
-    found = searched()
-    level = Confirming(100, replace(found.steps[0], taken_share=0.9), len(found.steps))
-    assert any(line.startswith("In 1 of 21 runs others") for line in doubts(replace(found, confirming=(level,))))
 
 
 def test_warnings_with_signs_and_lists_are_grouped_as_they_read() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from compared_runs import three
 from finished_searches import capacity, probed
 from timing_samples import done, event, write_sample, write_two_clients
 
-from loadsim.analysis.capacity_confirmation import Confirming
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.report import document_of
@@ -186,11 +184,10 @@ def test_the_page_of_a_comparison_is_well_formed_and_asks_nobody(tmp_path: Path)
 
 @pytest.mark.nightly(part="tools")
 def test_the_page_of_a_search_is_well_formed_asks_nobody_and_fits(tmp_path: Path) -> None:
-    """With intervals, missed criteria, runs that confirm it, and the figures of probes."""
+    """With intervals, missed criteria, and the figures of probes."""
     found = Found(1000, 1200, "criteria")
     searched = capacity(found, (500, "pass"), (1000, "pass"), (1200, "fail"), interval_ms=(400.0, 1300.0))
-    confirming = tuple(Confirming(percent, searched.steps[0], len(searched.steps)) for percent in (80, 100, 120))
-    pages = [to_html(describe_capacity(one, (), {})) for one in (replace(searched, confirming=confirming), probed())]
+    pages = [to_html(describe_capacity(one, (), {})) for one in (searched, probed())]
     for number, page in enumerate(pages):
         assert faults(page) == []
         assert browsed(page, tmp_path / f"browsed-{number}") == ([], [])
