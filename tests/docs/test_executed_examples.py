@@ -158,7 +158,7 @@ def compare(block: Block, shown: Block | None, output: str) -> None:
         assert not lacking, f"{shown}: {lacking}; found {output}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(part="tutorials")
 @pytest.mark.parametrize("page", pages_with(are_quick=True), ids=lambda page: page.name)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, home: Path, example_package: Path) -> None:
     """In their order: later ones find the files of earlier ones."""
