@@ -149,32 +149,37 @@ class ImapMailbox:
         """UID FETCH of BODYSTRUCTURE, or of the whole message (RFC 9051 section 6.4.5)."""
         if self.store is not None:
             return (await self._whole(self.store, ref)).structure
-        fetched, place = await self._fetch(ref, b"(BODYSTRUCTURE)")
-        if fetched is None or fetched.structure is None:
-            raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of {place}")
-        return structure_of(fetched.structure)
+        with self.session as connection:
+            folder, uids = await self._opened_for(connection, (ref,))
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
+        for fetched in answer.data:
+            if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.structure is not None:
+                return structure_of(fetched.structure)
+        raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
         if self.store is not None:
-            data, place = (await self._whole(self.store, ref)).part(part.name), "the message"
-        else:
-            fetched, place = await self._fetch(ref, b"(BODY.PEEK[%b])" % part.name.encode())
-            data = None if fetched is None else fetched.sections.get(part.name)
-        if data is None:
-            raise MailMissing("FETCH without data", f"no part {part.name} of {place}")
-        return data
+            data = (await self._whole(self.store, ref)).part(part.name)
+            if data is None:
+                raise MailMissing("FETCH without data", f"no part {part.name} in the message")
+            return data
+        with self.session as connection:
+            folder, uids = await self._opened_for(connection, (ref,))
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
+        for fetched in answer.data:
+            if isinstance(fetched, Fetched) and fetched.uid == uids[0]:
+                data = fetched.sections.get(part.name)
+                if data is not None:
+                    return data
+        raise MailMissing("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
 
     # --- changing ---
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
         """UID STORE (RFC 9051 section 6.4.6)."""
-        if not refs:
-            return
         with self.session as connection:
-            _, uids = await self._opened_for(connection, refs)
-            how = b"+FLAGS.SILENT" if on else b"-FLAGS.SILENT"
-            await self._over_sets(connection, "UID STORE", uids, how, _flags([flag]))
+            await self._store(connection, refs, b"+" if on else b"-", [flag])
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
@@ -203,7 +208,10 @@ class ImapMailbox:
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
-        return (await self.append_many(folder, [NewMessage(message, flags)]))[0]
+        folder = canonical(folder)
+        with self.session as connection:
+            answer = await connection.send("APPEND", self.session.argument(folder), *_message(message, flags))
+            return _appended(folder, answer, 1)[0]
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
         """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
@@ -257,8 +265,13 @@ class ImapMailbox:
 
     async def received_us(self, ref: Hashable) -> int | None:
         """UID FETCH of INTERNALDATE (RFC 9051 section 6.4.5)."""
-        fetched, _ = await self._fetch(ref, b"(INTERNALDATE)")
-        return None if fetched is None or fetched.internal_date is None else instant_us(fetched.internal_date)
+        with self.session as connection:
+            _, uids = await self._opened_for(connection, (ref,))
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(INTERNALDATE)")
+        for fetched in answer.data:
+            if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.internal_date is not None:
+                return instant_us(fetched.internal_date)
+        return None
 
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.
@@ -422,14 +435,6 @@ class ImapMailbox:
             return None
         return self.session.folder(entry.name)
 
-    async def _fetch(self, ref: Hashable, items: bytes) -> tuple[Fetched | None, str]:
-        """UID FETCH of one message (RFC 9051 section 6.4.5). Return the answer, if any, and its place for errors."""
-        with self.session as connection:
-            folder, (uid,) = await self._opened_for(connection, (ref,))
-            answer = await connection.send("UID FETCH", b"%d" % uid, items)
-        found = (each for each in answer.data if isinstance(each, Fetched) and each.uid == uid)
-        return next(found, None), f"UID {uid} in {folder}"
-
     async def _whole(self, store: MessageStore, ref: Hashable) -> WholeMessage:
         """Return a whole message, from the store or by UID FETCH (RFC 9051 section 6.4.5)."""
         message = store.get(ref)
@@ -473,30 +478,37 @@ class ImapMailbox:
 
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder of these messages. Return its name and their UIDs."""
-        known = [ref for ref in refs if isinstance(ref, Ref)]
-        assert len(known) == len(refs), "a reference of another driver"
-        folder = known[0].folder
-        assert all(ref.folder == folder for ref in known), "messages of several folders"
+        if len(refs) == 1:
+            (ref,) = refs
+            assert isinstance(ref, Ref), "a reference of another driver"
+            if ref.folder == self.session.open and ref.validity == self.session.validity[ref.folder]:
+                return ref.folder, [ref.uid]
+        places = set()
+        uids = []
+        for ref in refs:
+            assert isinstance(ref, Ref), "a reference of another driver"
+            places.add((ref.folder, ref.validity))
+            uids.append(ref.uid)
+        folders = {folder for folder, _ in places}
+        assert len(folders) == 1, "messages of several folders"
+        folder = folders.pop()
         await self.session.select(connection, folder)
-        if any(ref.validity != self.session.validity[folder] for ref in known):
+        if places != {(folder, self.session.validity[folder])}:
             raise ServerRefused("UIDVALIDITY changed", folder)
-        return folder, [ref.uid for ref in known]
+        return folder, uids
+
+    async def _store(self, connection: Connection, refs: Sequence[Hashable], how: bytes, flags: Sequence[Flag]) -> None:
+        if refs:
+            _, uids = await self._opened_for(connection, refs)
+            await self._over_sets(connection, "UID STORE", uids, how + b"FLAGS.SILENT", _flags(flags))
 
     async def _over_sets(
         self, connection: Connection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
-        """Send a command for each set of the messages' numbers that fits into a line, all under way together.
-
-        Return their answers, or raise the first failure at the end.
-        """
+        """Send a command for each set of the messages' numbers that fits into a line, all under way together."""
         if len(uids) == 1:
             return [await connection.send(name, b"%d" % uids[0], *arguments)]
-        sent = [connection.send(name, each, *arguments) for each in number_sets(uids)]
-        answers = await asyncio.gather(*sent, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return [answer for answer in answers if not isinstance(answer, BaseException)]
+        return await _all([connection.send(name, each, *arguments) for each in number_sets(uids)])
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
         """Raise `ServerRefused` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
@@ -542,6 +554,17 @@ class ImapMailbox:
 def _expunged(answers: Iterable[Answer]) -> int:
     """Return the number of messages that these answers report as removed (RFC 9051 section 7.5.1)."""
     return sum(isinstance(each, Expunged) for answer in answers for each in answer.data)
+
+
+async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
+    """Wait for commands that are under way together. Return their answers, or raise the first failure at the end."""
+    if len(futures) == 1:
+        return [await futures[0]]
+    answers = await asyncio.gather(*futures, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
 def canonical(folder: str) -> str:
