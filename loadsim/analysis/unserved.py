@@ -121,7 +121,7 @@ def _mail(log: TimingLog, window_s: Window, limit_us: float) -> Iterator[NDArray
     begin_us, length_us = round(window_s.begin_s * 1e6), round(window_s.length_s * 1e6)
     for mail in journeys(log):
         counted = in_window(mail.accepted_us, window_s) & ~mail.unwatched
-        is_late = (mail.arrived_us == NEVER) | (mail.arrived_us - mail.accepted_us > limit_us)
+        is_late = np.where(mail.arrived_us == NEVER, np.inf, mail.arrived_us - mail.accepted_us) > limit_us
         part = (mail.accepted_us - begin_us) * PARTS // length_us
         yield ((mail.recipient << 6 | part) << 2 | is_late.astype(np.int64) << 1)[counted]
 

@@ -34,9 +34,7 @@ from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 
 WIDE = {
-    "response_score_ms": {"max": 600_000},
     "done_share": {"min": 0},
-    "tasks.scored.response_p95_ms": {"max": 600_000},
     "tasks.scored.failed_share": {"max": 0.05},
     "tasks.scored.done_share": {"min": 0},
     "tasks.SEND.p99_ms": {"min": 0, "max": 60_000},
@@ -48,7 +46,7 @@ WIDE = {
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A run of two engines on the embedded server: its directory, and what was printed."""
     place = tmp_path_factory.mktemp("small")
-    hours = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}  # a profile's hour takes 1 s
+    hours = {"day_length": "16s", "ramp_up": "1s", "warm_up": "2s", "window": "14s"}  # a profile's hour takes 2 s
     small = written(place / "small.yaml", criteria=PATIENT_CRITERIA | WIDE, run=hours)
     return place / "out", loadsim("run", small, "--out", place / "out", "--engines", "2")
 
