@@ -35,6 +35,9 @@ UNSERVED = 7
 LATE_S = 60.0
 """Delay of such a message."""
 
+DAY_S = 240.0
+"""The end of the day, by the clock of the loop, a few seconds before that of the users."""
+
 SLOW_UNTIL_S = 80.0
 SLOW_S = 2.0
 """A slow start: how much longer each command takes until then, log-ons before the common start included."""
@@ -259,6 +262,18 @@ def _delay(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
     asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
 
 
+def _late_for_one(module: InMemoryDriver) -> Post:
+    """One user's mail arrives at `DAY_S`, when it was accepted before."""
+
+    def post(mail: Mail, users: Sequence[int]) -> None:
+        loop = asyncio.get_running_loop()
+        module.arrive(mail, [user for user in users if user != UNSERVED])
+        if UNSERVED in users:
+            loop.call_at(max(loop.time(), DAY_S), module.arrive, mail, [UNSERVED])
+
+    return post
+
+
 LEFT_OUT = "lists leave out the sender"
 
 
@@ -278,6 +293,19 @@ def _wipe_read(module: InMemoryDriver) -> None:
         messages = mailbox.folder(INBOX).messages
         for uid in [uid for uid, message in messages.items() if message is not None and Flag.SEEN in message.flags]:
             del messages[uid]
+
+
+def _double(module: InMemoryDriver) -> None:
+    """Of each of the users' own folders, the first half is gone, and the second is there twice."""
+    for user, mailbox in module.mailboxes.items():
+        for folder in map(mailbox.folder, _own(module, user)):
+            uids = list(folder.messages)
+            for gone, uid in zip(uids, uids[len(uids) // 2 :], strict=False):
+                mailbox.header(folder, uid)  # a message of the start state is made at its first use
+                message = folder.messages[uid]
+                assert message is not None
+                folder.add(message.mail, message.flags)
+                del folder.messages[gone]
 
 
 def _own(module: InMemoryDriver, user: int) -> Sequence[str]:
@@ -339,6 +367,14 @@ class _Appending(InMemoryMailbox):
         return None
 
 
+class _Doubling(InMemoryMailbox):
+    """APPEND stores each message twice."""
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        await super().append(folder, message, flags)
+        return await super().append(folder, message, flags)
+
+
 def _restore(mailbox: InMemoryMailbox, folder: str, messages: Mapping[int, Any]) -> None:
     mailbox.folder(folder).messages.clear()
     mailbox.folder(folder).messages.update(messages)
@@ -370,6 +406,9 @@ CRIMES: Sequence[Crime] = (
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
     Crime("APPEND without effect", mailbox_type=_Appending),
+    Crime("half of the own folders lost, half doubled", strikes=_double),
+    Crime("APPEND stores twice", mailbox_type=_Doubling),
+    Crime("one user of 40: mail at the end of the day", post=_late_for_one),
     Crime("log-ons refused for a tenth of the users", fails=_no_log_on, affects=_a_tenth),
     Crime(
         "one user of 40: 20 s more for each command",

@@ -45,7 +45,8 @@ class Delivery:
     `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
     `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
     recipients were addressed only through a list; None in logs of versions that did not record it.
-    `duplicates` are further copies, and copies that another user saw, of all messages of the run.
+    `duplicates` are further copies, and copies that another user saw, of all messages of the run, and stored messages
+    that a folder has twice.
     `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts.
     `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
     else: no sender got one, so that the server leaves senders out of their lists.
@@ -106,8 +107,8 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         accepted_by_list=by_list and by_list.accepted,
         undelivered_by_list=by_list and by_list.undelivered,
         undelivered_at_end_by_list=by_list and by_list.undelivered_at_end,
-        duplicates=duplicates,
-        missing=_missing(log),
+        duplicates=duplicates + _faults(log, "doubled"),
+        missing=_faults(log, "missing"),
         left_out=left_out(log),
         under_way_max=int(under_way.max()),
         under_way_at_end=int(under_way[-1]),
@@ -115,10 +116,10 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     )
 
 
-def _missing(log: TimingLog) -> int:
-    """Return the number of messages that folders were found to lack, each once by run, user and folder."""
-    lacking = [mails.kept(mails["event"] == EVENT["missing"]).records() for mails in log.pieces("mails")]
-    return len({key for mails in lacking for key in mails[["run", "message", "user", "folder"]].tolist()})
+def _faults(log: TimingLog, event: str) -> int:
+    """Return the number of messages with this event, each once by run, user and folder."""
+    found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
+    return len({key for mails in found for key in mails[["run", "message", "user", "folder"]].tolist()})
 
 
 def _by_list(joined: Iterable[_Joined]) -> _ByList | None:

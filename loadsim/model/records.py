@@ -28,13 +28,13 @@ PROCESS INBOX is one whole processing of the Inbox, from its due time to the end
 in which a user had no session.
 """
 
-EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing")
+EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged", "missing", "doubled")
 """Events of a message for one recipient.
 
 accepted: the server took it for this recipient; seen: announced to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good; missing: `folder`
-should have it, and lacks it or a part of it.
+should have it, and lacks it or a part of it; doubled: `folder` has a second copy.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"

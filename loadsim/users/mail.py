@@ -73,7 +73,7 @@ class UserMail:
         old_mail = host.workload.scenario.mailbox.inbox is not None
         self.inbox = Inbox(self.run_id, host.workload.start_population, self.profile.inbox_limit, old_mail)
         start = None if host.workload.scenario.initialise == "never" else host.workload.start_state
-        self.stored = StoredMail(account.number, start, self._record_missing)
+        self.stored = StoredMail(account.number, start, self._record_fault)
         self.was_on = False  # the user has had a session
         self.watching = False  # the server was asked to announce new mail
         self._recorder = host.recorder
@@ -133,7 +133,7 @@ class UserMail:
     def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
         for evidence, at_ns in new:
             self._record(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
-            self.stored.put(INBOX, [evidence.id])
+            self.stored.put(INBOX, evidence.id)
             self.host.mail_seen(evidence.id, self.number, evidence.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
@@ -145,14 +145,15 @@ class UserMail:
         """Record messages that the server has put into a folder."""
         for header in headers:
             self.record_received(event, header, folder)
-        self.stored.put(folder, [header.evidence.id for header in headers if header.evidence])
+            if header.evidence:
+                self.stored.put(folder, header.evidence.id, header.ref)
 
-    def _record_missing(self, message_id: str, folder: str) -> None:
-        self._record("missing", message_id, self.number, self.number, folder, self.now())
+    def _record_fault(self, event: str, message_id: str, folder: str) -> None:
+        self._record(event, message_id, self.number, self.number, folder, self.now())
 
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())
-        self.stored.put(folder, [message_id])
+        self.stored.put(folder, message_id)
 
     def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.now()

@@ -1,46 +1,47 @@
 """The mail that must be in a user's folders, held against what the server lists: nothing to do is never done.
 
-The start state puts messages there, and so do the user's own tasks. Each message that a list lacks is recorded once.
+The start state puts messages there, and so do the user's own tasks. What a list lacks or has twice is recorded once.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import initial_id
+from loadsim.model.message_tag import INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, Header, MessageRef
 
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """The messages of a folder, by id, since the start state."""
+    """The number of messages that a folder must have, and those that the user's tasks have put outside of the Inbox."""
 
-    put: list[str] = field(default_factory=list)  # by the user's tasks, in the order of the folder
-    looked: int = 0  # the number of these that a list has had since
-    gone: set[str] = field(default_factory=set)  # removed by the user; not known of the Inbox
-    left: int = 0  # the number of these
-    lacking: set[str] = field(default_factory=set)  # recorded as missing
+    held: int
+    lost: int = 0  # recorded as missing, and no longer held
+    put: Counter[str] = field(default_factory=Counter)  # copies by id, in the order of the folder
+    recent: list[str] = field(default_factory=list)  # put since the folder was last listed
 
 
 class StoredMail:
     """The messages of user `number` by folder.
 
     `start` returns a user's counts in the start state; None: the mailboxes were left as they were, and nothing is held
-    against them. `missing` records a message id and the folder that lacks it.
+    against them. `record` takes `missing` or `doubled`, a message id and its folder.
     """
 
-    __slots__ = ("_folders", "_missing", "_number", "_place", "_start", "_unlisted")
+    __slots__ = ("_folders", "_gone", "_number", "_place", "_record", "_recorded", "_start", "_unlisted")
 
     def __init__(
-        self, number: int, start: Callable[[int], Mapping[str, int]] | None, missing: Callable[[str, str], object]
+        self, number: int, start: Callable[[int], Mapping[str, int]] | None, record: Callable[[str, str, str], object]
     ) -> None:
         self._number = number
         self._start = start
-        self._missing = missing
-        self._folders: defaultdict[str, _Folder] = defaultdict(_Folder)
+        self._record = record
+        self._folders: dict[str, _Folder] = {}
+        self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
+        self._recorded: set[tuple[str, str, str]] = set()  # event, folder and id
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages outside of the Inbox that tasks may remove
 
@@ -52,13 +53,19 @@ class StoredMail:
     @property
     def unlooked(self) -> Sequence[str]:
         """The folders that the user has put messages into since they were last listed."""
-        return [name for name, each in self._folders.items() if each.looked < len(each.put) and name != INBOX]
+        return [name for name, each in self._folders.items() if each.recent]
 
-    def put(self, folder: str, ids: Iterable[str]) -> None:
-        """Note messages that the server has stored in a folder by its own account, outside of the Inbox once each."""
-        if self._start is not None:
-            put = self._folders[folder].put
-            put.extend(each for each in ids if folder == INBOX or each not in put)
+    def put(self, folder: str, message_id: str, of: MessageRef | None = None) -> None:
+        """Note that the server has stored a message, perhaps a copy `of` another; the Inbox holds each copy."""
+        if self._start is None:
+            return
+        into, key = self._folder(folder), (folder, message_id)
+        is_there = folder != INBOX and (message_id in into.put or self._place.get(of) == folder)
+        into.held += not is_there or key in self._gone
+        self._gone.discard(key)
+        if folder != INBOX:
+            into.put[message_id] += 1
+            into.recent.append(message_id)
 
     def chosen(self, header: Header, folder: str) -> None:
         """Note the folder of a message that the user may remove."""
@@ -66,19 +73,16 @@ class StoredMail:
 
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
-        for header in headers:
-            place = self._place.pop(header.ref, INBOX)
-            folder, name = self._folders[place], header.evidence.id if header.evidence else ""
-            folder.left += name not in folder.gone
-            if place != INBOX:
-                folder.gone.add(name)
+        for header in headers if self._start is not None else ():
+            place, evidence = self._place.pop(header.ref, INBOX), header.evidence
+            key = (place, evidence.id if evidence else "")
+            self._folder(place).held -= key not in self._gone and ("missing", *key) not in self._recorded
+            if place != INBOX or (evidence and evidence.run == INITIAL_RUN):
+                self._gone.add(key)
 
     def holds(self, name: str) -> bool:
         """Return whether the folder should have a message, whether the server has lost it or not."""
-        if self._start is None:
-            return False
-        folder = self._folders[name]
-        return self._start(self._number).get(name, 0) + len(folder.put) > folder.left
+        return self._start is not None and self._folder(name).held + self._folder(name).lost > 0
 
     def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
         """Take the list of all folders. Raises `ServerRefused` once for folders of these names that it lacks."""
@@ -90,52 +94,62 @@ class StoredMail:
     def look(self, name: str, shown: Sequence[Header], newest: int | None, messages: int) -> None:
         """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
-        Raises `ServerRefused` if it lacks messages, which are recorded, or if what the user has put there is unread.
+        Raises `ServerRefused` if it lacks or doubles messages, which are recorded, or if what the user has put there is
+        unread. A list of all counts itself: no other mail, and no second copy, stands for a message.
         """
         if self._start is None:
             return
-        folder, start = self._folders[name], self._start(self._number).get(name, 0)
-        recent = folder.put[folder.looked :]
-        folder.looked = len(folder.put)
-        seen = _seen(shown[max(0, len(shown) - len(recent)) :])
-        unread = 0 if name == INBOX else sum(seen.get(each) is False for each in recent)
-        missing: list[str] = []
-        if newest is None or len(shown) < newest:
-            seen = _seen(shown)
-            wanted, messages = recent, sum(each.evidence is not None for each in shown) if name == INBOX else len(seen)
-            if messages < start + len(folder.put) - folder.left - len(folder.lacking):
-                wanted = [*(initial_id(self._number, name, at) for at in range(start)), *folder.put]
-            missing = [each for each in dict.fromkeys(wanted) if each not in seen and each not in folder.gone]
-        self._lacks(name, missing, messages)
-        if unread:
-            raise ServerRefused("flags are not kept", f"{unread} read messages are unread in {name}")
-
-    def count(self, name: str, messages: int) -> None:
-        """Take the number of messages of a folder. Raises `ServerRefused` if it is too small."""
-        if self._start is not None:
-            self._lacks(name, [], messages)
+        folder = self._folder(name)
+        recent, folder.recent = folder.recent, []
+        # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.
+        is_whole = newest is None or len(shown) < newest
+        listed = shown[0 if is_whole else max(0, len(shown) - 2 * len(recent)) :]
+        own = [(each.evidence, each.seen) for each in listed if each.evidence]
+        named = [(tag.id, seen) for tag, seen in own if name != INBOX or tag.run == INITIAL_RUN]
+        copies = Counter([each for each, _ in named])
+        unread = {*recent}.intersection([each for each, seen in named if not seen])
+        if is_whole:
+            messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
+        # Name what is wrong.
+        doubled = [each for each, count in copies.items() if count > max(1, folder.put[each])]
+        wanted: Sequence[str] = recent if is_whole else ()
+        if doubled or (is_whole and messages < folder.held):
+            initial = [initial_id(self._number, name, at) for at in range(self._start(self._number).get(name, 0))]
+            doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
+            wanted = [*initial, *folder.put] if is_whole else ()
+        # Record each fault once.
+        lost = folder.lost
+        for each in wanted:
+            if each not in copies and (name, each) not in self._gone:
+                self.lacks(name, each)
+        while folder.held > messages:
+            self.lacks(name, f"unknown{folder.lost}")
+        faults = {
+            "stored mail is missing": folder.lost - lost,
+            "stored mail is doubled": sum([self._records("doubled", name, each) for each in doubled]),
+            "flags are not kept": len(unread),
+        }
+        for kind, count in faults.items():
+            if count:
+                raise ServerRefused(kind, f"{count} messages in {name}")
 
     def lacks(self, name: str, message_id: str) -> None:
         """Record a message that was found to be missing or incomplete, once."""
-        folder = self._folders[name]
-        if message_id not in folder.lacking:
-            folder.lacking.add(message_id)
-            self._missing(message_id, name)
+        if self._records("missing", name, message_id):
+            folder = self._folder(name)
+            folder.held, folder.lost = folder.held - 1, folder.lost + 1
 
-    def _lacks(self, name: str, missing: Sequence[str], messages: int) -> None:
-        """Record messages that are missing, and as many without a name as the number of messages is too small."""
-        folder, before = self._folders[name], len(self._folders[name].lacking)
-        for each in missing:
-            self.lacks(name, each)
-        assert self._start is not None
-        least = self._start(self._number).get(name, 0) + len(folder.put) - folder.left - len(folder.lacking)
-        for number in range(len(folder.lacking), len(folder.lacking) + max(0, least - messages)):
-            self.lacks(name, f"unknown{number}")
-        found = len(folder.lacking) - before
-        if found:
-            raise ServerRefused("stored mail is missing", f"{found} messages in {name}")
+    def _records(self, event: str, name: str, message_id: str) -> bool:
+        """Record a fault of a message, once; return True the first time."""
+        is_new = (event, name, message_id) not in self._recorded
+        if is_new:
+            self._recorded.add((event, name, message_id))
+            self._record(event, message_id, name)
+        return is_new
 
-
-def _seen(headers: Sequence[Header]) -> dict[str, bool]:
-    """Return for each message of loadsim, by id, if it is flagged as seen."""
-    return {header.evidence.id: header.seen for header in headers if header.evidence}
+    def _folder(self, name: str) -> _Folder:
+        found = self._folders.get(name)
+        if found is None:
+            start = {} if self._start is None else self._start(self._number)
+            found = self._folders[name] = _Folder(start.get(name, 0))
+        return found

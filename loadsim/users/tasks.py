@@ -340,9 +340,9 @@ async def log_off(user: UserMail, _: None) -> None:
             for header in own:
                 user.record_received("expunged", header, folder)
     if user.stored.is_known:
-        await mail.headers(INBOX, 1)
+        headers = await mail.headers(INBOX, 1)
         try:
-            user.stored.count(INBOX, mail.messages)
+            user.stored.look(INBOX, headers, 1, mail.messages)
         except ServerRefused as failure:
             lack = lack or failure
     await user.submission.close()

@@ -291,6 +291,9 @@ def delivery_figures(
     def by_list(keys: Iterable[Key]) -> int | None:
         return sum(addressed[key] == "list" for key in keys) if known else None
 
+    def faults(event: str) -> int:
+        return len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == event})
+
     lost = [key for key in accepted_us if key not in first]
     looks = [under_way(at_us) for at_us in (*range(begin_us, end_us, 1_000_000), end_us)]
     took_us = {key: max(came.get(key, INF), 0) for key in asked}
@@ -305,8 +308,8 @@ def delivery_figures(
         "accepted_by_list": by_list(asked),
         "undelivered_by_list": by_list(key for key in lost if key in asked),
         "undelivered_at_end_by_list": by_list(lost),
-        "duplicates": sum(extra),
-        "missing": len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == "missing"}),
+        "duplicates": sum(extra) + faults("doubled"),
+        "missing": faults("missing"),
         "left_out": len(left_out),
         "under_way_max": max(looks),
         "under_way_at_end": under_way(end_us),

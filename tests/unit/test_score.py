@@ -428,6 +428,7 @@ def test_delivery_joins_message_and_recipient(
         ([("seen", 2, 20), ("found", 2, 30)], (10, 1)),
         ([("seen", 2, 25), ("seen", 3, 30)], (15, 1)),  # it was not accepted for user 3
         ([("seen", 2, 4), ("seen", 2, 30)], (0, 1)),
+        ([("seen", 2, 25), ("doubled", 2, 30), ("doubled", 2, 40)], (15, 1)),  # a folder had it twice
     ],
 )
 def test_copies_beyond_the_first_are_duplicates(

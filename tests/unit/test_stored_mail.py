@@ -27,9 +27,14 @@ class Stored:
 
     def __init__(self, start: int | None) -> None:
         self.missing: list[str] = []
+        self.doubled: list[str] = []
         self.initial = [initial_id(USER, FOLDER, at) for at in range(start or 0)]
         counts = None if start is None else lambda _: {FOLDER: start}
-        self.mail = StoredMail(USER, counts, lambda name, _: self.missing.append(name))
+        self.mail = StoredMail(USER, counts, lambda event, name, _: getattr(self, event).append(name))
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            self.mail.put(FOLDER, name)
 
     def look(
         self,
@@ -47,14 +52,14 @@ class Stored:
         return ""
 
 
-LACKS, UNREAD = "stored mail is missing", "flags are not kept"
+LACKS, DOUBLES, UNREAD = "stored mail is missing", "stored mail is doubled", "flags are not kept"
 
 
 def test_what_is_there_passes() -> None:
     """The start state, and then what was put; a screen shows only the newest."""
     stored = Stored(4)
     assert stored.look(stored.initial) == ""
-    stored.mail.put(FOLDER, ["a", "b"])
+    stored.put("a", "b")
     assert stored.mail.unlooked == [FOLDER]
     assert stored.look([*stored.initial, "a", "b"][-SCREEN:], messages=6) == ""
     assert stored.mail.unlooked == []
@@ -80,7 +85,7 @@ def test_what_a_screen_does_not_show_is_counted() -> None:
     assert stored.look(screen, messages=57) == LACKS
     assert len(set(stored.missing)) == len(stored.missing) == 3
     assert stored.look(screen, messages=57) == ""
-    stored.mail.put(FOLDER, ["a"])  # the server says that it has stored it
+    stored.put("a")  # the server says that it has stored it
     assert stored.look(screen, messages=57) == LACKS
     assert len(set(stored.missing)) == len(stored.missing) == 4
 
@@ -89,7 +94,7 @@ def test_more_messages_than_known_are_no_fault() -> None:
     """Others put some there, and the server may have stored what it did not acknowledge."""
     stored = Stored(9)
     put = [f"m{at}" for at in range(8)]
-    stored.mail.put(FOLDER, put)
+    stored.put(*put)
     assert stored.look(["m5", "m6", "never acknowledged", "m7", None], messages=19) == ""
     assert not stored.missing
 
@@ -98,17 +103,48 @@ def test_more_messages_than_known_are_no_fault() -> None:
 def test_other_mail_does_not_stand_for_what_is_lost(others: Sequence[str | None]) -> None:
     """Neither others' mail nor a second copy: of a list that has all, loadsim's own messages count once."""
     stored = Stored(3)
-    stored.mail.put(FOLDER, ["a"])
+    stored.put("a")
     others = [stored.initial[0] if each == "initial" else each for each in others]
     assert stored.look([*stored.initial[:1], *others, "a"], None) == LACKS
     assert stored.missing == stored.initial[1:]
 
 
+@pytest.mark.parametrize("others", [0, 60])
+def test_a_second_copy_is_a_failure_once(others: int) -> None:
+    """In a list of all, and at the end of a folder with more messages than a screen."""
+    stored = Stored(others + 1)
+    stored.put("a", "b")
+    shown = [*stored.initial[-1:], "a", "b", "b"]
+    newest = None if not others else len(shown)
+    assert stored.look(shown, newest, messages=others + 4) == DOUBLES
+    assert stored.look(shown, newest, messages=others + 4) == ""
+    assert (stored.doubled, stored.missing) == (["b"], [])
+
+
+def test_doubled_copies_of_the_start_state_are_recorded_beside_what_they_hide() -> None:
+    stored = Stored(4)
+    assert stored.look(stored.initial[:2] * 2) == LACKS
+    assert (stored.doubled, stored.missing) == (stored.initial[:2], stored.initial[2:])
+
+
+def test_a_copy_that_the_user_made_is_no_fault() -> None:
+    """Of a message in its own folder, and of one that was delivered twice and moved twice."""
+    stored = Stored(2)
+    browsed = header(stored.initial[0])
+    stored.mail.chosen(browsed, FOLDER)
+    stored.mail.put(FOLDER, stored.initial[0], browsed.ref)
+    stored.put("a", "a")
+    assert stored.look([*stored.initial, stored.initial[0], "a", "a"], None) == ""
+    stored.mail.leaves([browsed])
+    stored.put(stored.initial[0])
+    assert stored.look([stored.initial[1], stored.initial[0], "a"], None) == ""
+
+
 def test_a_message_that_is_put_twice_is_there_once() -> None:
     """One that was delivered twice is moved twice, and may be removed twice."""
     stored = Stored(1)
-    stored.mail.put(FOLDER, ["a"])
-    stored.mail.put(FOLDER, ["a", "b"])
+    stored.put("a")
+    stored.put("a", "b")
     assert stored.look([*stored.initial, "a", "b"], None) == ""
     for copy in (header("a"), header("a")):
         stored.mail.chosen(copy, FOLDER)
@@ -120,17 +156,19 @@ def test_a_message_that_is_put_twice_is_there_once() -> None:
 def test_the_inbox_is_counted() -> None:
     """Delivered mail is there until the user moves it; what a task has found missing is not missed again."""
     missing: list[str] = []
-    mail = StoredMail(USER, lambda _: {INBOX: 3}, lambda name, _: missing.append(name))
-    mail.put(INBOX, ["n1", "n2", "n2"])  # one came twice
+    mail = StoredMail(USER, lambda _: {INBOX: 3}, lambda _, name, __: missing.append(name))
+    for name in ("n1", "n2", "n2"):  # one came twice
+        mail.put(INBOX, name)
     mail.leaves([header("n1")])
-    mail.count(INBOX, 5)
+    newest = [header("n2")]
+    mail.look(INBOX, newest, 1, 5)
     mail.lacks(INBOX, "n2")
     mail.lacks(INBOX, "n2")
-    mail.count(INBOX, 4)
+    mail.look(INBOX, newest, 1, 4)
     assert missing == ["n2"]
     assert not mail.unlooked
     with pytest.raises(ServerRefused):
-        mail.count(INBOX, 2)
+        mail.look(INBOX, newest, 1, 2)
     assert len(missing) == 3
 
 
@@ -151,7 +189,7 @@ def test_what_the_user_removed_is_not_missed() -> None:
 def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
     """What tasks put into folders was read before."""
     stored = Stored(2)
-    stored.mail.put(FOLDER, ["a"])
+    stored.put("a")
     assert stored.look([*stored.initial, "a"], unread=["a"]) == UNREAD
     assert stored.look([*stored.initial, "a"], unread=["a"]) == ""
     assert not stored.missing
@@ -168,7 +206,7 @@ def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
 def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:
     """With `initialise: never`, even the user's own mail may be elsewhere."""
     stored = Stored(None)
-    stored.mail.put(FOLDER, ["a"])
+    stored.put("a")
     assert stored.look([]) == ""
     assert not stored.mail.unlooked
     assert not stored.mail.holds(FOLDER)
@@ -182,7 +220,7 @@ def test_exactly_what_a_server_loses_is_recorded(data: st.DataObject) -> None:
     held, lost = list(stored.initial), set()
     for step in range(data.draw(st.integers(1, 5))):
         put = [f"{step}.{at}" for at in range(data.draw(st.integers(0, 4)))]
-        stored.mail.put(FOLDER, put)
+        stored.put(*put)
         held += put
         losses = data.draw(st.sets(st.sampled_from(held), max_size=3)) if held else set()
         held = [each for each in held if each not in losses]
