@@ -150,10 +150,10 @@ class Mailbox(Protocol):
         """Open the folder, and return the headers of its `newest` messages (None: all), oldest first."""
         ...
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """Open the Inbox, and return the headers since the last `headers(INBOX)` or `arrived()`, oldest first.
 
-        `anew` opens the Inbox again and returns all headers since it was first opened: a session may miss mail.
+        With `reopen`, it opens the Inbox again, and returns all since it was first opened: a session may miss mail.
         """
         ...
 

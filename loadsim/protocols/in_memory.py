@@ -421,12 +421,12 @@ class InMemoryMailbox:
                 self._shown_uid = max(self._shown_uid, uids[-1])
         return _Headers(self, found, uids)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH of the messages since the last listing of the Inbox, or since the start state."""
-        if self._open != INBOX or anew:
+        if self._open != INBOX or reopen:
             await self._select(INBOX)
         inbox = self._inbox
-        shown = self._initial.get(INBOX, 0) if anew else self._shown_uid
+        shown = self._initial.get(INBOX, 0) if reopen else self._shown_uid
         new = [uid for uid in range(shown + 1, inbox.next_uid) if uid in inbox.messages]
         self._announced_uid = inbox.next_uid - 1
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))

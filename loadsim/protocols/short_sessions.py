@@ -69,8 +69,8 @@ class PerViewMailbox:
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._session()).headers(folder, newest)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
-        return await (await self._session()).arrived(anew)
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        return await (await self._session()).arrived(reopen)
 
     async def watch(self) -> None:
         """Open the Inbox, which announces what has arrived since it was last open."""

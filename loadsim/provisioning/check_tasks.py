@@ -125,8 +125,8 @@ class OwnMail:
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return self._own(await self._mailbox.headers(folder, newest), folder == INBOX)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
-        return self._own(await self._mailbox.arrived(anew), True)
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        return self._own(await self._mailbox.arrived(reopen), True)
 
     def _own(self, headers: Sequence[Header], in_inbox: bool) -> Sequence[Header]:
         own = [header for header in headers if header.evidence is not None and header.evidence.run == self._run]

@@ -636,7 +636,7 @@ def test_new_mail_is_announced_once_and_returned_once(site: Site) -> None:
         await stage.deliver(message(4))
         await mailbox.log_on()
         assert ids(await mailbox.arrived()) == ["n1.4"]
-        assert ids(await mailbox.arrived(anew=True))[-4:] == ["n1.1", "n1.2", "n1.3", "n1.4"]
+        assert ids(await mailbox.arrived(reopen=True))[-4:] == ["n1.1", "n1.2", "n1.3", "n1.4"]
         assert list(await mailbox.arrived()) == []
         assert observer.announced == before + 3
         assert not observer.losses

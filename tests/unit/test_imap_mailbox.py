@@ -516,7 +516,7 @@ def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -
             await box.log_on()
             assert [each.subject for each in await box.headers(INBOX, None)] == ["s5"]
             assert [each.subject for each in await box.arrived()] == ["s8"]
-            assert [each.subject for each in await box.arrived(anew=True)] == ["s7", "s8"]
+            assert [each.subject for each in await box.arrived(reopen=True)] == ["s7", "s8"]
             assert await box.arrived() == []
             box.abandon()
 

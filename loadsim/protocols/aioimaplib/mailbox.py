@@ -170,19 +170,19 @@ class AioimaplibMailbox:
             raise ServerRefused("FETCH without data", f"none of {self._count} messages of {folder}")
         return self._listed(folder, found)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many.
 
-        With `anew`, it is from the first UID that was not there when the Inbox was first opened.
+        With `reopen`, it is from the first UID that was not there when the Inbox was first opened.
         """
-        if anew:
+        if reopen:
             self._leave()
         await self._refresh(INBOX)
         if not self._count:
             return []
-        first = self._arrivals.first_uid if anew else self._arrivals.next_uid
+        first = self._arrivals.first_uid if reopen else self._arrivals.next_uid
         sets = [f"{first}:*"]
-        if anew or self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
+        if reopen or self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
             sets = [*_sets(uid for uid in await self._search(f"UID {first}:*") if uid >= first)]
         self._unlisted = 0
         found = await self._headers(INBOX, sets, by_uid=True)

@@ -47,10 +47,10 @@ class HeaderLists:
         headers = list(found.values())
         return headers if newest is None else headers[-newest:]
 
-    async def arrived(self, connection: Connection, anew: bool) -> Sequence[Header]:
+    async def arrived(self, connection: Connection, reopen: bool) -> Sequence[Header]:
         """UID FETCH in the Inbox from the first UID not seen yet, or not there at first (RFC 9051 section 6.4.9)."""
         arrivals = self.session.arrivals
-        first = arrivals.first_uid if anew else arrivals.next_uid
+        first = arrivals.first_uid if reopen else arrivals.next_uid
         if self.cache is not None:
             found = await self._new(connection, first)
         else:

@@ -111,16 +111,16 @@ class ImapMailbox:
                 return []
             return await self._lists.newest(connection, folder, newest)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
         """UID FETCH of new mail; see `HeaderLists.arrived`."""
         with self.session as connection:
-            if anew:
+            if reopen:
                 self.session.leave()
             await self.session.refresh(connection, INBOX)
             if not self.session.count:
                 return []
-            found = await self._lists.arrived(connection, anew)
-            if self.requests.prefetch and not anew:
+            found = await self._lists.arrived(connection, reopen)
+            if self.requests.prefetch and not reopen:
                 await self._prefetch(connection, found)
         return found
 

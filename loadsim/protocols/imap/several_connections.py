@@ -175,8 +175,8 @@ class SeveralConnections:
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         return await (await self._to_open(folder)).headers(folder, newest)
 
-    async def arrived(self, anew: bool = False) -> Sequence[Header]:
-        return await self._used(self._inbox).arrived(anew)
+    async def arrived(self, reopen: bool = False) -> Sequence[Header]:
+        return await self._used(self._inbox).arrived(reopen)
 
     async def structure(self, ref: Hashable) -> Structure:
         return await (await self._for_message(ref)).structure(ref)
