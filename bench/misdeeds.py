@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import INBOX, SENT_ITEMS, Flag, MessageRef, Part, Structure
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef, Part, Structure
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail, Post
 
 BEGIN_S = 100.0
@@ -328,6 +328,11 @@ class _WithoutAFolder(InMemoryMailbox):
         return [name for name in await super().folders() if name != "Folder 01"]
 
 
+class _ListingOwn(InMemoryMailbox):
+    async def folders(self) -> Sequence[str]:
+        return [name for name in await super().folders() if name not in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
+
+
 class _WithoutParts(InMemoryMailbox):
     async def structure(self, ref: MessageRef) -> Structure:
         await super().structure(ref)
@@ -338,6 +343,18 @@ class _Truncating(InMemoryMailbox):
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         data = await super().part(ref, part)
         return data[: len(data) // 2]
+
+
+class _TruncatingFiles(_Truncating):
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return await (InMemoryMailbox if part.content_type.startswith("text/") else _Truncating).part(self, ref, part)
+
+
+class _TruncatingSent(InMemoryMailbox):
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        stored: Any = await super().append(folder, message, flags)
+        stored.mail = stored.mail._replace(size_bytes=len(message) // 2)
+        return cast(MessageRef, stored)
 
 
 class _Unflagging(InMemoryMailbox):
@@ -365,6 +382,13 @@ class _Appending(InMemoryMailbox):
         await super().append(folder, message, flags)
         _restore(self, folder, kept)
         return None
+
+
+class _AppendingMail(_Appending):
+    """APPEND to the calendar does nothing."""
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        return await (_Appending if folder == CALENDAR else InMemoryMailbox).append(self, folder, message, flags)
 
 
 class _Doubling(InMemoryMailbox):
@@ -401,12 +425,16 @@ CRIMES: Sequence[Crime] = (
     Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),
     Crime("all read mail of the Inboxes wiped", strikes=_wipe_read),
     Crime("a folder missing", mailbox_type=_WithoutAFolder),
+    Crime("Sent Items, Deleted Items and Calendar not listed", mailbox_type=_ListingOwn),
     Crime("structures without parts", mailbox_type=_WithoutParts),
     Crime("bodies truncated", mailbox_type=_Truncating),
+    Crime("attachments truncated", mailbox_type=_TruncatingFiles),
+    Crime("Sent Items truncated", mailbox_type=_TruncatingSent),
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
     Crime("APPEND without effect", mailbox_type=_Appending),
     Crime("half of the own folders lost, half doubled", strikes=_double),
+    Crime("APPEND to the calendar without effect", mailbox_type=_AppendingMail),
     Crime("APPEND stores twice", mailbox_type=_Doubling),
     Crime("one user of 40: mail at the end of the day", post=_late_for_one),
     Crime("log-ons refused for a tenth of the users", fails=_no_log_on, affects=_a_tenth),

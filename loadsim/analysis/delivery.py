@@ -47,7 +47,7 @@ class Delivery:
     recipients were addressed only through a list; None in logs of versions that did not record it.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run, and stored messages
     that a folder has twice.
-    `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts.
+    `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts or flags.
     `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
     else: no sender got one, so that the server leaves senders out of their lists.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window

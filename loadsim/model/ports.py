@@ -34,20 +34,34 @@ class Flag(StrEnum):
     FORWARDED = "$Forwarded"
 
 
+_FLAGS = {flag.lower(): flag for flag in Flag}
+_SETS: dict[frozenset[Flag], frozenset[Flag]] = {}
+
+
+def flags_among(names: Iterable[str] | None) -> frozenset[Flag]:
+    """Return the flags with these names, in upper or lower case. All messages share the sets."""
+    found = frozenset([_FLAGS[name.lower()] for name in names or () if name.lower() in _FLAGS])
+    return _SETS.setdefault(found, found)
+
+
 class Header(NamedTuple):
     """One line of a message list. `evidence` is None for a message without a valid X-LoadSim header.
 
-    The header may have been copied: see `message_tag.vouched`.
+    The header may have been copied: see `message_tag.vouched`. `size_bytes` is 0 if it was not listed.
     """
 
     ref: MessageRef
-    seen: bool
+    flags: frozenset[Flag]
     size_bytes: int
     sender: str
     to: tuple[str, ...]
     subject: str
     message_id: str
     evidence: MessageTag | None
+
+    @property
+    def seen(self) -> bool:
+        return Flag.SEEN in self.flags
 
 
 class Part(NamedTuple):

@@ -34,7 +34,7 @@ EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "sa
 accepted: the server took it for this recipient; seen: announced to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good; missing: `folder`
-should have it, and lacks it or a part of it; doubled: `folder` has a second copy.
+should have it, and lacks it, a part or a flag of it; doubled: `folder` has a second copy.
 """
 
 INDIVIDUALLY, BY_LIST = "individual", "list"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from loadsim.errors import MailMissing
 from loadsim.model.ports import CALENDAR, INBOX, Flag, Mailbox, MessageRef
 
 
@@ -22,6 +23,7 @@ class MailboxCalendar:
 
     mailbox: Mailbox
     _stored: Sequence[MessageRef] | None = field(default=None, init=False)  # schedules in the folder; None: unknown
+    _is_there: bool = field(default=False, init=False)  # the server has stored one, by its own account
 
     async def replace(self, schedule: bytes) -> None:
         """Append the new schedule, expunge the old, and go back to the Inbox.
@@ -32,6 +34,7 @@ class MailboxCalendar:
         old = await self._list() if self._stored is None else self._stored
         self._stored = None
         new = await self.mailbox.append(CALENDAR, schedule, (Flag.SEEN,))
+        self._is_there = True
         if old:
             await self.mailbox.expunge(old)
         if new is not None:
@@ -39,6 +42,10 @@ class MailboxCalendar:
         await self.mailbox.open(INBOX)
 
     async def _list(self) -> Sequence[MessageRef]:
-        """Return the schedules that loadsim put there, in this run or an earlier one."""
+        """Return the schedules that loadsim put there, in this run or an earlier one. Raises `MailMissing` once."""
         headers = await self.mailbox.headers(CALENDAR, newest=None)
-        return [header.ref for header in headers if header.evidence is not None]
+        found = [header.ref for header in headers if header.evidence is not None]
+        was_there, self._is_there = self._is_there, False
+        if was_there and not found:
+            raise MailMissing("no schedule in the calendar")
+        return found

@@ -496,9 +496,9 @@ class InMemoryMailbox:
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)
             message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags(uid))
-        mail, seen = message.mail, Flag.SEEN in message.flags
+        mail = message.mail
         return Header(
-            message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
+            message, message.flags, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
         )
 
     async def _about(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag
-from loadsim.model.ports import Header, MessageRef
+from loadsim.model.ports import Flag, Header, MessageRef, flags_among
 
 MOST_ANNOUNCEMENTS = 4096
 """The most announcements that are kept; a user lists new mail after the first."""
@@ -123,6 +123,16 @@ class Inbox:
             taken.append((held, at_ns))
             messages -= held
         return taken
+
+    def flagged(self, header: Header, flag: Flag) -> None:
+        """Note a flag that the server has set."""
+        known = self._messages.get(header.ref)
+        if known is not None:
+            self._messages[header.ref] = known._replace(flags=flags_among(known.flags | {flag}))
+
+    def known(self, headers: Iterable[Header]) -> list[Header]:
+        """Return messages with the flags that they must have."""
+        return [self._messages.get(header.ref, header) for header in headers]
 
     def gone(self, headers: Iterable[Header]) -> None:
         """Forget messages that have left the Inbox."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from loadsim.errors import ServerRefused
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, Account, Driver, Header, Observer
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Account, Driver, Header, Observer
 from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
@@ -85,7 +85,7 @@ class UserMail:
         If that is unknown, the user has those of the list.
         """
         if self.stored.is_known:
-            self.stored.look_for(self.folders, names)
+            self.stored.look_for((SENT_ITEMS, DELETED_ITEMS, CALENDAR, *self.folders), names)
         else:
             self.folders = tuple(name for name in self.workload.own_folders(self.number) if name in names)
 
@@ -146,7 +146,7 @@ class UserMail:
         for header in headers:
             self.record_received(event, header, folder)
             if header.evidence:
-                self.stored.put(folder, header.evidence.id, header.ref)
+                self.stored.put(folder, header.evidence.id, header)
 
     def _record_fault(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())

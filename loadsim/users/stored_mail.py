@@ -6,12 +6,19 @@ The start state puts messages there, and so do the user's own tasks. What a list
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
+from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, initial_id
-from loadsim.model.ports import INBOX, Header, MessageRef
+from loadsim.model.ports import INBOX, Flag, Header, MessageRef
+
+NO_FLAGS: frozenset[Flag] = frozenset()
+
+UNIX_LINE = 77 / 78
+"""The size of a line of base64 in which the line's end counts as one byte, as some servers state sizes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,8 +27,8 @@ class _Folder:
 
     held: int
     lost: int = 0  # recorded as missing, and no longer held
-    put: Counter[str] = field(default_factory=Counter)  # copies by id, in the order of the folder
-    recent: list[str] = field(default_factory=list)  # put since the folder was last listed
+    put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
+    recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
 
 
 class StoredMail:
@@ -55,17 +62,15 @@ class StoredMail:
         """The folders that the user has put messages into since they were last listed."""
         return [name for name, each in self._folders.items() if each.recent]
 
-    def put(self, folder: str, message_id: str, of: MessageRef | None = None) -> None:
-        """Note that the server has stored a message, perhaps a copy `of` another; the Inbox holds each copy."""
+    def put(self, folder: str, message_id: str, of: Header | None = None) -> None:
+        """Note that the server has stored a message, perhaps `of` a listed one; the Inbox holds each copy."""
         if self._start is None:
             return
-        into, key = self._folder(folder), (folder, message_id)
-        is_there = folder != INBOX and (message_id in into.put or self._place.get(of) == folder)
-        into.held += not is_there or key in self._gone
-        self._gone.discard(key)
+        into = self._folder(folder)
+        into.held += folder == INBOX or not self._copies(folder, message_id, of)
         if folder != INBOX:
             into.put[message_id] += 1
-            into.recent.append(message_id)
+            into.recent[message_id] = (of.flags if of else NO_FLAGS) | {Flag.SEEN}
 
     def chosen(self, header: Header, folder: str) -> None:
         """Note the folder of a message that the user may remove."""
@@ -76,7 +81,10 @@ class StoredMail:
         for header in headers if self._start is not None else ():
             place, evidence = self._place.pop(header.ref, INBOX), header.evidence
             key = (place, evidence.id if evidence else "")
-            self._folder(place).held -= key not in self._gone and ("missing", *key) not in self._recorded
+            copies = 1 if place == INBOX else self._copies(*key, header)
+            self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
+            if place != INBOX:
+                self._folder(place).put[key[1]] -= copies > 0
             if place != INBOX or (evidence and evidence.run == INITIAL_RUN):
                 self._gone.add(key)
 
@@ -91,32 +99,38 @@ class StoredMail:
         if lacking:
             raise ServerRefused("folders are missing", f"{len(lacking)} folders, such as {min(lacking)}")
 
-    def look(self, name: str, shown: Sequence[Header], newest: int | None, messages: int) -> None:
+    def look(
+        self, name: str, shown: Sequence[Header], newest: int | None, messages: int, known: Iterable[Header] = ()
+    ) -> None:
         """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
-        Raises `ServerRefused` if it lacks or doubles messages, which are recorded, or if what the user has put there is
-        unread. A list of all counts itself: no other mail, and no second copy, stands for a message.
+        Raises `ServerRefused` if it lacks or doubles messages, or if some are not whole, or lack flags that they had
+        when the user put them there, or have by what is `known`. All are recorded. A list of all counts itself: no
+        other mail, and no second copy, stands for a message.
         """
         if self._start is None:
             return
         folder = self._folder(name)
-        recent, folder.recent = folder.recent, []
+        recent, folder.recent = folder.recent, {}
         # Count copies: of all messages, or at the end of the folder, where recent ones are, perhaps twice.
         is_whole = newest is None or len(shown) < newest
-        listed = shown[0 if is_whole else max(0, len(shown) - 2 * len(recent)) :]
-        own = [(each.evidence, each.seen) for each in listed if each.evidence]
-        named = [(tag.id, seen) for tag, seen in own if name != INBOX or tag.run == INITIAL_RUN]
-        copies = Counter([each for each, _ in named])
-        unread = {*recent}.intersection([each for each, seen in named if not seen])
+        listed = shown[0 if is_whole or name == INBOX else max(0, len(shown) - 2 * len(recent)) :]
+        own = [(each, each.evidence) for each in listed if each.evidence]
+        named = [tag.id for _, tag in own if name != INBOX or tag.run == INITIAL_RUN]
+        copies = Counter(named)
         if is_whole:
             messages = len(copies) + len(own) - len(named)  # each copy that was delivered counts
         # Name what is wrong.
-        doubled = [each for each, count in copies.items() if count > max(1, folder.put[each])]
-        wanted: Sequence[str] = recent if is_whole else ()
+        several = [each for each, count in copies.items() if count > max(1, folder.put[each])]
+        doubled = [each for each in several if (name, each) not in self._gone]
+        wanted: Iterable[str] = recent if is_whole else ()
         if doubled or (is_whole and messages < folder.held):
-            initial = [initial_id(self._number, name, at) for at in range(self._start(self._number).get(name, 0))]
+            initial = self._initial(name)
             doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
+        flags = recent | {each.evidence.id: each.flags for each in known if each.evidence}
+        unflagged = [tag.id for each, tag in own if flags.get(tag.id, NO_FLAGS) - each.flags - {Flag.FORWARDED}]
+        cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * UNIX_LINE]
         # Record each fault once.
         lost = folder.lost
         for each in wanted:
@@ -126,18 +140,30 @@ class StoredMail:
             self.lacks(name, f"unknown{folder.lost}")
         faults = {
             "stored mail is missing": folder.lost - lost,
+            "stored mail is truncated": sum([self.lacks(name, each) for each in cut]),
             "stored mail is doubled": sum([self._records("doubled", name, each) for each in doubled]),
-            "flags are not kept": len(unread),
+            "flags are not kept": sum([self.lacks(name, each) for each in unflagged]),
         }
         for kind, count in faults.items():
             if count:
                 raise ServerRefused(kind, f"{count} messages in {name}")
 
-    def lacks(self, name: str, message_id: str) -> None:
-        """Record a message that was found to be missing or incomplete, once."""
-        if self._records("missing", name, message_id):
+    @contextmanager
+    def must_be_whole(self, header: Header) -> Iterator[None]:
+        """Record a listed message if `MailMissing` is raised."""
+        try:
+            yield
+        except MailMissing:
+            self.lacks(self._place.get(header.ref, INBOX), header.evidence.id if header.evidence else "unknown")
+            raise
+
+    def lacks(self, name: str, message_id: str) -> bool:
+        """Record a message that is missing or not as it was stored, once; return True the first time."""
+        is_new = self._records("missing", name, message_id)
+        if is_new:
             folder = self._folder(name)
             folder.held, folder.lost = folder.held - 1, folder.lost + 1
+        return is_new
 
     def _records(self, event: str, name: str, message_id: str) -> bool:
         """Record a fault of a message, once; return True the first time."""
@@ -146,6 +172,16 @@ class StoredMail:
             self._recorded.add((event, name, message_id))
             self._record(event, message_id, name)
         return is_new
+
+    def _copies(self, name: str, message_id: str, header: Header | None) -> int:
+        """Return the number of copies of a message, listed before or new, that a folder must have."""
+        is_old = header is not None and header.evidence is not None and header.evidence.run == INITIAL_RUN
+        return self._folder(name).put[message_id] + (is_old and message_id in self._initial(name))
+
+    def _initial(self, name: str) -> list[str]:
+        """Return the ids of a folder's start state."""
+        start = {} if self._start is None else self._start(self._number)
+        return [initial_id(self._number, name, at) for at in range(start.get(name, 0))]
 
     def _folder(self, name: str) -> _Folder:
         found = self._folders.get(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.errors import MailMissing, ServerRefused
-from loadsim.model.content.compose import Answered, Attachment, kind_of
+from loadsim.model.content.compose import Answered, Attachment, least_bytes
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
@@ -100,39 +100,43 @@ async def sync(user: UserMail, unannounced: bool) -> None:
 
 async def read(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message of the Inbox, and flag it as seen."""
-    structure = await _show(user, header, INBOX)
-    await user.mailbox.flag([header.ref], Flag.SEEN)
+    structure = await _show(user, header)
+    await _flag(user, header, Flag.SEEN)
     user.record_received("read", header, INBOX)
     return structure
 
 
-async def _show(user: UserMail, header: Header, folder: str) -> Structure:
+async def _flag(user: UserMail, header: Header, flag: Flag) -> None:
+    await user.mailbox.flag([header.ref], flag)
+    user.inbox.flagged(header, flag)
+
+
+async def _show(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
-    try:
+    with user.stored.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
-        sent = kind_of(header.evidence) if header.evidence else None
-        if structure.text is None or (sent is not None and sent.attached and not structure.attachments):
+        text_bytes, file_bytes = least_bytes(header.evidence) if header.evidence else (0, 0)
+        if structure.text is None or (file_bytes and not structure.attachments):
             raise MailMissing("message without its parts")
-        text = await _part(user, header, structure.text)
-        if sent is not None and len(text) < sent.text_bytes - len("\r\n"):  # servers may leave out the last one
-            raise MailMissing("FETCH of a truncated text", f"{len(text)} bytes")
-    except MailMissing:
-        user.stored.lacks(folder, header.evidence.id if header.evidence else "unknown")
-        raise
+        await _part(user, header, structure.text, text_bytes)
     return structure
 
 
-async def _part(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    """Fetch a part. Raises `MailMissing` if the server has lost its contents: it is empty and should not be."""
-    data = await user.mailbox.part(header.ref, part)
-    if part.size_bytes and not data:
-        raise MailMissing("FETCH of an empty part")
+async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes | bytearray:
+    """Fetch a part of at least this size. Raises `MailMissing`, and records it, if the server has lost some of it."""
+    with user.stored.must_be_whole(header):
+        data = await user.mailbox.part(header.ref, part)
+        if len(data) < least - len("\r\n") or (part.size_bytes and not data):  # servers may leave out the last CRLF
+            raise MailMissing("FETCH of a truncated part", f"{len(data)} bytes")
     return data
 
 
+async def _attachment(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
+    return await _part(user, header, part, least_bytes(header.evidence)[1] if header.evidence else 0)
+
+
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
-    header, part = wanted
-    await _part(user, header, part)
+    await _attachment(user, *wanted)
     await _back(user)
 
 
@@ -179,7 +183,7 @@ async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachmen
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
-    encoded = await _part(user, about.header, part)
+    encoded = await _attachment(user, about.header, part)
     return about, Attachment.of(part, encoded)
 
 
@@ -239,8 +243,7 @@ async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
     await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
     user.record_sent("saved", outgoing.id, SENT_ITEMS)
     if outgoing.answers is not None:
-        header, flag = outgoing.answers
-        await user.mailbox.flag([header.ref], flag)
+        await _flag(user, *outgoing.answers)
         await _back(user)
 
 
@@ -267,6 +270,7 @@ async def evict(user: UserMail, headers: list[Header]) -> None:
 
 async def _move(user: UserMail, event: str, headers: list[Header], folder: str) -> None:
     """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
+    headers = user.inbox.known(headers)
     user.inbox.gone(headers)
     user.stored.leaves(headers)
     try:
@@ -294,11 +298,13 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages)
     if header is None and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
-    read_one = None if header is None else (header, await _show(user, header, folder))
-    if header is not None:
-        user.stored.chosen(header, folder)
+    if header is None:
+        await _back(user)
+        return None
+    user.stored.chosen(header, folder)
+    structure = await _show(user, header)
     await _back(user)
-    return read_one
+    return header, structure
 
 
 def make_schedule(user: UserMail, index: int) -> bytes:
@@ -342,7 +348,7 @@ async def log_off(user: UserMail, _: None) -> None:
     if user.stored.is_known:
         headers = await mail.headers(INBOX, 1)
         try:
-            user.stored.look(INBOX, headers, 1, mail.messages)
+            user.stored.look(INBOX, headers, 1, mail.messages, user.inbox.known(headers))
         except ServerRefused as failure:
             lack = lack or failure
     await user.submission.close()

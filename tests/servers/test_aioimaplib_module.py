@@ -223,7 +223,7 @@ def test_log_on_lists_folders_and_headers(services: Services, account: Account) 
             size = len(message(1, subject))
             assert ours == Header(
                 ours.ref,
-                seen=True,
+                flags=frozenset({Flag.SEEN}),
                 size_bytes=size,
                 sender="user1@sim.test",
                 to=("user2@sim.test", "user3@sim.test"),

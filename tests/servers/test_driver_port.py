@@ -520,7 +520,7 @@ def test_a_header_has_what_the_message_says(site: Site) -> None:
         assert tag is not None
         assert first == Header(
             first.ref,
-            seen=False,
+            flags=frozenset(),
             size_bytes=len(message(0, subject="number 0")),
             sender="user1@example.test",
             to=("user2@example.test",),

@@ -108,7 +108,7 @@ def test_the_kinds_are_those_of_the_profiles() -> None:
 )
 def test_an_answer_quotes_what_a_header_can_have(message_id: str, quoted: str | None) -> None:
     """Of a message with any header; an answer to one without a usable Message-ID refers to none."""
-    header = Header(None, False, 9, "a@b", (), "one\r\ntwo\0", message_id, None)
+    header = Header(None, frozenset(), 9, "a@b", (), "one\r\ntwo\0", message_id, None)
     parsed = parse(compose(answers=Answered.of(header, "reply")))
     assert (parsed["In-Reply-To"], parsed["References"], parsed["Subject"]) == (quoted, quoted, "Re: one two")
 

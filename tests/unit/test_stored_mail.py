@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given, settings
@@ -10,16 +11,16 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
-from loadsim.model.ports import INBOX, Header
+from loadsim.model.ports import INBOX, Flag, Header
 from loadsim.users.stored_mail import StoredMail
 
 USER, FOLDER, SCREEN = 7, "Folder 01", 5
 
 
-def header(name: str | None, seen: bool = True) -> Header:
+def header(name: str | None, *flags: Flag, size_bytes: int = 2000) -> Header:
     """A message in a list; without a name, one of somebody else."""
     tag = None if name is None else MessageTag(INITIAL_RUN, 1, name, "ups1K", 0, "")
-    return Header(object(), seen, 1000, "user1@x", (), "", "", tag)
+    return Header(object(), frozenset(flags), size_bytes, "user1@x", (), "", "", tag)
 
 
 class Stored:
@@ -44,7 +45,7 @@ class Stored:
         messages: int | None = None,
     ) -> str:
         """List these messages of so many (None: of these); return the kind of failure, or ""."""
-        headers = [header(name, name not in unread) for name in names]
+        headers = [header(name, *[] if name in unread else [Flag.SEEN]) for name in names]
         try:
             self.mail.look(FOLDER, headers, newest, len(names) if messages is None else messages)
         except ServerRefused as failure:
@@ -132,11 +133,11 @@ def test_a_copy_that_the_user_made_is_no_fault() -> None:
     stored = Stored(2)
     browsed = header(stored.initial[0])
     stored.mail.chosen(browsed, FOLDER)
-    stored.mail.put(FOLDER, stored.initial[0], browsed.ref)
+    stored.mail.put(FOLDER, stored.initial[0], browsed)
     stored.put("a", "a")
     assert stored.look([*stored.initial, stored.initial[0], "a", "a"], None) == ""
     stored.mail.leaves([browsed])
-    stored.put(stored.initial[0])
+    stored.mail.put(FOLDER, stored.initial[0], browsed)
     assert stored.look([stored.initial[1], stored.initial[0], "a"], None) == ""
 
 
@@ -192,7 +193,29 @@ def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
     stored.put("a")
     assert stored.look([*stored.initial, "a"], unread=["a"]) == UNREAD
     assert stored.look([*stored.initial, "a"], unread=["a"]) == ""
-    assert not stored.missing
+    assert stored.missing == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (header("a", Flag.SEEN, Flag.ANSWERED), ""),
+        (header("a", Flag.SEEN), UNREAD),
+        (header("a", Flag.ANSWERED), UNREAD),
+        (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=1012), ""),  # ends of lines that count as one byte
+        (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=1010), "stored mail is truncated"),
+        (header("a", Flag.SEEN, Flag.ANSWERED, size_bytes=0), ""),  # not listed
+    ],
+)
+@pytest.mark.parametrize("folder", [FOLDER, INBOX])
+def test_a_message_is_listed_as_it_was_stored(folder: str, found: Header, kind: str) -> None:
+    """With its size, and the flags that it had when the user moved it, or has in the Inbox; keywords may be lost."""
+    stored = Stored(0)
+    known = header("a", Flag.ANSWERED, Flag.SEEN, Flag.FORWARDED)
+    stored.mail.put(folder, "a", known)
+    with nullcontext() if kind == "" else pytest.raises(ServerRefused, match=kind):
+        stored.mail.look(folder, [found], 1, 1, [known])
+    assert stored.missing == (["a"] if kind else [])
 
 
 def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:

@@ -24,7 +24,7 @@ from virtual_runs import (
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, answer_id
-from loadsim.model.ports import ALL_TASKS, Header
+from loadsim.model.ports import ALL_TASKS, Flag, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
@@ -305,7 +305,16 @@ def test_an_inbox_is_processed_by_one_activity_at_a_time() -> None:
 def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False, ours: bool = True) -> Header:
     """A header as a list shows it."""
     evidence = MessageTag(run, sender, ref, "ups1K", 0, "") if ours else None
-    return Header(ref, seen, 1000, "b@loadsim.test", ("a@loadsim.test",), "s", f"<{ref}>", evidence)
+    return Header(
+        ref,
+        frozenset({Flag.SEEN} if seen else ()),
+        1000,
+        "b@loadsim.test",
+        ("a@loadsim.test",),
+        "s",
+        f"<{ref}>",
+        evidence,
+    )
 
 
 def stamps(inbox: Inbox, *refs: str, announced: int, now_ns: int = 99) -> list[tuple[str, int]]:
@@ -448,3 +457,13 @@ def test_browsed_mail_may_be_answered_again_and_again(tmp_path: Path) -> None:
     ids = [mail["message"] for mail in lived.mails("accepted") if mail["sender"] == 1]
     assert len(ids) > 20
     assert len(set(ids)) == len(ids)
+
+
+def test_browsed_mail_may_be_moved_and_copied_again_and_again(tmp_path: Path) -> None:
+    """Folders then have copies, or lose one of two: this is no fault of the server."""
+    after = {"move": 0.4, "copy": 0.4}
+    start = {"folders": 2, "messages_per_folder": 4}
+    profile = quiet(browse={"per_day": 60}, after_browsing=after, start_state=start)
+    lived = live(scenario_of(tmp_path, (profile, 3), day="600s"), tmp_path)
+    assert len(lived.mails("copied")) > 20
+    assert not lived.mails("missing") and not lived.mails("doubled")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
-from loadsim.model.ports import Header, Part, Structure
+from loadsim.model.ports import Flag, Header, Part, Structure
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.requests import LONGEST_FIELDS_BYTES, addresses_of, fields_of, header_of_fields, requests_of
 from loadsim.protocols.imap.responses import Fetched
@@ -76,7 +76,7 @@ def test_a_store_drops_the_oldest_but_never_the_last() -> None:
         assert [kept for kept in range(4) if store.get(kept)] == [[0], [0, 1], [1, 2], [3]][ref]
     store.take(4, None)
     assert store.get(4) is None
-    headers = [Header(ref, False, 60, "", (), "", "", None) for ref in range(3)]
+    headers = [Header(ref, frozenset(), 60, "", (), "", "", None) for ref in range(3)]
     assert store.fitting(headers) == headers[:1]
 
 
@@ -125,8 +125,8 @@ def test_requests_have_our_field_once() -> None:
 def test_a_cache_forgets_what_is_gone() -> None:
     """Removed messages, and all of a folder with another UIDVALIDITY; flags are the server's."""
     cache = HeaderCache()
-    cache.of("a", 7).update({uid: Header(uid, False, 1, "", (), "", "", None) for uid in (1, 2)})
-    kept = cache.compared("a", 7, {2: True, 3: False})
+    cache.of("a", 7).update({uid: Header(uid, frozenset(), 1, "", (), "", "", None) for uid in (1, 2)})
+    kept = cache.compared("a", 7, {2: frozenset({Flag.SEEN}), 3: frozenset()})
     assert {uid: header.seen for uid, header in kept.items()} == {2: True}
     assert cache.of("a", 7) is kept
     assert cache.of("a", 8) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.content.sized import SizedContents
@@ -68,12 +69,17 @@ class Attachment:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
 
 
-def kind_of(evidence: MessageTag) -> templates.Kind | None:
-    """Return the kind of a message: its text, and whether it has an attachment; None for one of a stated size."""
-    kind = templates.KINDS.get(evidence.kind)
-    if kind is None or not evidence.id.startswith(ANSWER):
-        return kind
-    return templates.Kind(_ANSWER_TEXT_BYTES, kind.attached)
+def least_bytes(evidence: MessageTag) -> tuple[int, int]:
+    """Return the least sizes of a message's encoded text and file; 0 without one, or if its size is stated."""
+    return _least_bytes(evidence.kind, evidence.id.startswith(ANSWER))
+
+
+@lru_cache(maxsize=64)
+def _least_bytes(kind: str, is_answer: bool) -> tuple[int, int]:
+    spec = templates.KINDS.get(kind)
+    if spec is None:
+        return 0, 0
+    return _ANSWER_TEXT_BYTES if is_answer else spec.text_bytes, spec.attached.least_bytes if spec.attached else 0
 
 
 class Contents:

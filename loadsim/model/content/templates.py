@@ -35,6 +35,13 @@ class Attached:
     within: str = "multipart/mixed"
     made_bytes: int = 0
 
+    @property
+    def least_bytes(self) -> int:
+        """The size of the smallest file in base64: lines of 76 characters, with CRLF between them."""
+        names = [self.filename.format(variant + 1) for variant in range(self.variants)]
+        encoded = -(-(self.made_bytes or min((DATA / name).stat().st_size for name in names)) // 3) * 4
+        return encoded + (encoded - 1) // 76 * len("\r\n")
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:

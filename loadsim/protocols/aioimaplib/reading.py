@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from email.utils import getaddresses
 
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
-from loadsim.model.ports import Flag, Header
+from loadsim.model.ports import Header, flags_among
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.reading import text_of
 from loadsim.protocols.imap.responses import Fetched, Response
@@ -59,7 +59,7 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     sender, message_id = next(iter(_addresses(fields.get("from"))), ""), text_of(fields.get("message-id"))
     return Header(
         ref=ref,
-        seen=any(flag.lower() == Flag.SEEN.value.lower() for flag in fetched.flags or ()),
+        flags=flags_among(fetched.flags),
         size_bytes=fetched.size_bytes or 0,
         sender=sender,
         to=tuple(_addresses(fields.get("to"))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loadsim.model.ports import Header
+from loadsim.model.ports import Flag, Header
 
 
 @dataclass(slots=True)
@@ -22,12 +22,12 @@ class HeaderCache:
             self._folders[folder] = (validity, headers)
         return headers
 
-    def compared(self, folder: str, validity: int, seen: Mapping[int, bool]) -> dict[int, Header]:
+    def compared(self, folder: str, validity: int, flags: Mapping[int, frozenset[Flag]]) -> dict[int, Header]:
         """Take the flags of all messages of a folder: forget those that are gone. Return the headers by UID."""
         headers = self.of(folder, validity)
         for uid, header in list(headers.items()):
-            if uid not in seen:
+            if uid not in flags:
                 del headers[uid]
-            elif seen[uid] != header.seen:
-                headers[uid] = header._replace(seen=seen[uid])
+            elif flags[uid] != header.flags:
+                headers[uid] = header._replace(flags=flags[uid])
         return headers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Header
+from loadsim.model.ports import INBOX, Flag, Header, flags_among
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.header_cache import HeaderCache
@@ -83,11 +83,11 @@ class HeaderLists:
     async def _compared(self, connection: Connection, folder: str, newest: int | None) -> Sequence[Header]:
         """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
         assert self.cache is not None
-        seen = await self._flags(connection, b"1:*")
-        if not seen and self.session.count:
+        flags = await self._flags(connection, b"1:*")
+        if not flags and self.session.count:
             raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
-        cached = self.cache.compared(folder, self.session.validity[folder], seen)
-        uids = list(seen) if newest is None else list(seen)[-newest:]
+        cached = self.cache.compared(folder, self.session.validity[folder], flags)
+        uids = list(flags) if newest is None else list(flags)[-newest:]
         await self._fill(connection, folder, cached, uids)
         headers = [cached[uid] for uid in uids if uid in cached]
         if folder == INBOX and headers:
@@ -106,20 +106,20 @@ class HeaderLists:
         for numbers in number_sets([uid for uid in uids if uid not in cached]):
             cached |= await self._headers(connection, folder, "UID FETCH", numbers)
 
-    async def _flags(self, connection: Connection, numbers: bytes, by_uid: bool = False) -> dict[int, bool]:
-        """Fetch flags. Return for each UID, in ascending order, if the message is seen."""
+    async def _flags(self, connection: Connection, numbers: bytes, by_uid: bool = False) -> dict[int, frozenset[Flag]]:
+        """Fetch flags. Return them by UID, in ascending order."""
         items = self.requests.flags
         assert items is not None
         by_number = b"UID" in items and not by_uid
         answer = await connection.send("FETCH" if by_number else "UID FETCH", numbers, items)
-        seen: dict[int, bool] = {}
+        found: dict[int, frozenset[Flag]] = {}
         for portion in portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and fetched.flags is not None:
-                    seen[fetched.uid] = any(flag.lower() == "\\seen" for flag in fetched.flags)
+                    found[fetched.uid] = flags_among(fetched.flags)
             if answer.data:
                 await asyncio.sleep(0)
-        return dict(sorted(seen.items()))
+        return dict(sorted(found.items()))
 
 
 def portions(data: list[Response]) -> Iterator[list[Response]]:

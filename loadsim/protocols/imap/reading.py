@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from loadsim.model.content.headers import one_line
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
-from loadsim.model.ports import Header, Part, Structure
+from loadsim.model.ports import Header, Part, Structure, flags_among
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
 EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
@@ -42,7 +42,7 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
     sender, message_id = next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
     return Header(
         ref=ref,
-        seen=any(flag.lower() == "\\seen" for flag in fetched.flags or ()),
+        flags=flags_among(fetched.flags),
         size_bytes=fetched.size_bytes or 0,
         sender=sender,
         to=tuple(islice(_addresses(envelope.to), MOST_ADDRESSES)),

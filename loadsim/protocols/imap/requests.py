@@ -10,7 +10,7 @@ from sys import intern
 
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
-from loadsim.model.ports import Header
+from loadsim.model.ports import Header, flags_among
 from loadsim.protocols.imap.reading import EVIDENCE_ITEM, LONGEST_TEXT_BYTES, MOST_ADDRESSES, header_of, text_of
 from loadsim.protocols.imap.responses import Fetched
 
@@ -83,7 +83,7 @@ def header_of_fields(fetched: Fetched, ref: Hashable, domain: str) -> Header | N
     message_id = text_of(fields.get("message-id"))
     return Header(
         ref=ref,
-        seen=any(flag.lower() == "\\seen" for flag in fetched.flags or ()),
+        flags=flags_among(fetched.flags),
         size_bytes=fetched.size_bytes or 0,
         sender=sender,
         to=addresses_of(fields.get("to", b"")),
