@@ -45,9 +45,8 @@ class Delivery:
     `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
     `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
     recipients were addressed only through a list; None in logs of versions that did not record it.
-    `duplicates` are further copies, and copies that another user saw, of all messages of the run, and stored messages
-    that a folder has twice.
-    `missing` messages were in a folder at the start, or were put there, and were then lacking, or lacked parts or flags.
+    `duplicates` are further copies, and copies that another user saw, of all messages of the run; also stored ones.
+    `missing` messages were in a folder at the start, or were put there, and then lacked, or without parts or flags.
     `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
     else: no sender got one, so that the server leaves senders out of their lists.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window

@@ -13,12 +13,12 @@ class MailInTransit:
 
     def __init__(self) -> None:
         self._accepted: set[tuple[str, int]] = set()  # not seen yet
-        self._for_senders: set[tuple[str, int]] = set()  # as above, until a sender has seen one
+        self._for_senders: set[tuple[str, int]] = set()  # as above
         self._senders_get_theirs = False
         self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, or never
 
     def __len__(self) -> int:
-        return len(self._accepted)
+        return len(self._accepted) + self._senders_get_theirs * len(self._for_senders)
 
     @property
     def recipients(self) -> set[int]:
@@ -29,19 +29,15 @@ class MailInTransit:
         key = (message, user)
         if key in self._seen_first:
             self._seen_first.remove(key)
-        elif user == sender and not self._senders_get_theirs:
-            self._for_senders.add(key)
         else:
-            self._accepted.add(key)
+            (self._for_senders if user == sender else self._accepted).add(key)
 
     def seen(self, message: str, user: int, sender: int | None = None) -> None:
         """Remove a message that a user has seen. One that was never accepted compensates for no other."""
         key = (message, user)
-        if user == sender and not self._senders_get_theirs:
-            self._senders_get_theirs = True
-            self._accepted |= self._for_senders
-            self._for_senders.clear()
-        if key in self._accepted:
-            self._accepted.remove(key)
-        else:
+        self._senders_get_theirs |= user == sender
+        waiting = next((each for each in (self._accepted, self._for_senders) if key in each), None)
+        if waiting is None:
             self._seen_first.add(key)
+        else:
+            waiting.remove(key)

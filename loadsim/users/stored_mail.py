@@ -128,7 +128,7 @@ class StoredMail:
             initial = self._initial(name)
             doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
-        flags = recent | {each.evidence.id: each.flags for each in known if each.evidence}
+        flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
         unflagged = [tag.id for each, tag in own if flags.get(tag.id, NO_FLAGS) - each.flags - {Flag.FORWARDED}]
         cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * UNIX_LINE]
         # Record each fault once.

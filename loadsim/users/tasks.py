@@ -115,7 +115,7 @@ async def _show(user: UserMail, header: Header) -> Structure:
     """Fetch the structure and the text of a message. Raises `MailMissing`, and records it, if it is not whole."""
     with user.stored.must_be_whole(header):
         structure = await user.mailbox.structure(header.ref)
-        text_bytes, file_bytes = least_bytes(header.evidence) if header.evidence else (0, 0)
+        text_bytes, file_bytes = least_bytes(header.evidence)
         if structure.text is None or (file_bytes and not structure.attachments):
             raise MailMissing("message without its parts")
         await _part(user, header, structure.text, text_bytes)
@@ -132,7 +132,7 @@ async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes
 
 
 async def _attachment(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
-    return await _part(user, header, part, least_bytes(header.evidence)[1] if header.evidence else 0)
+    return await _part(user, header, part, least_bytes(header.evidence)[1])
 
 
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
@@ -298,13 +298,11 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages)
     if header is None and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
-    if header is None:
-        await _back(user)
-        return None
-    user.stored.chosen(header, folder)
-    structure = await _show(user, header)
+    if header is not None:
+        user.stored.chosen(header, folder)
+    read_one = None if header is None else (header, await _show(user, header))
     await _back(user)
-    return header, structure
+    return read_one
 
 
 def make_schedule(user: UserMail, index: int) -> bytes:
@@ -332,12 +330,16 @@ async def log_off(user: UserMail, _: None) -> None:
     mail = user.mailbox
     lack: ServerRefused | None = None
     empties = user.profile.empty_deleted_items_on_log_off
-    unlooked = [each for each in user.stored.unlooked if each != DELETED_ITEMS or not empties]
-    for folder in (*unlooked, *([DELETED_ITEMS] if empties else [])):
-        newest = None if empties and folder == DELETED_ITEMS else SCREENFUL
+    looks: dict[str, int | None] = dict.fromkeys(user.stored.unlooked, SCREENFUL)
+    if empties:
+        looks.pop(DELETED_ITEMS, None)
+        looks[DELETED_ITEMS] = None
+    if user.stored.is_known:
+        looks[INBOX] = 1
+    for folder, newest in looks.items():
         headers = await mail.headers(folder, newest)
         try:
-            user.stored.look(folder, headers, newest, mail.messages)
+            user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers))
         except ServerRefused as failure:
             lack = lack or failure
         own = [header for header in headers if header.evidence] if newest is None else []
@@ -345,12 +347,6 @@ async def log_off(user: UserMail, _: None) -> None:
             await mail.expunge([header.ref for header in own])
             for header in own:
                 user.record_received("expunged", header, folder)
-    if user.stored.is_known:
-        headers = await mail.headers(INBOX, 1)
-        try:
-            user.stored.look(INBOX, headers, 1, mail.messages, user.inbox.known(headers))
-        except ServerRefused as failure:
-            lack = lack or failure
     await user.submission.close()
     await mail.log_off()
     if lack is not None:

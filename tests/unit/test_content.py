@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from loadsim.model.content.compose import Answered, Attachment, Contents
+from loadsim.model.content.compose import Answered, Attachment, Contents, least_bytes
 from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import Header, Part
@@ -152,6 +152,7 @@ def test_file_has_its_published_size_and_type(kind: str) -> None:
         assert abs(len(content) - FILE_BYTES[kind]) <= FILE_BYTES[kind] / 100
         assert file.get_content_type() == FILE_TYPES[kind]
         assert file.get_filename()
+        assert least_bytes(MessageTag("r", 1, "n1.0", kind, 0, ""))[1] <= len(file.get_payload()) + len("\r\n")
 
 
 @pytest.mark.parametrize("kind", FILE_BYTES)

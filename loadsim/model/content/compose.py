@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.content.sized import SizedContents
@@ -69,17 +68,13 @@ class Attachment:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
 
 
-def least_bytes(evidence: MessageTag) -> tuple[int, int]:
+def least_bytes(evidence: MessageTag | None) -> tuple[int, int]:
     """Return the least sizes of a message's encoded text and file; 0 without one, or if its size is stated."""
-    return _least_bytes(evidence.kind, evidence.id.startswith(ANSWER))
-
-
-@lru_cache(maxsize=64)
-def _least_bytes(kind: str, is_answer: bool) -> tuple[int, int]:
-    spec = templates.KINDS.get(kind)
-    if spec is None:
+    kind = None if evidence is None else templates.KINDS.get(evidence.kind)
+    if evidence is None or kind is None:
         return 0, 0
-    return _ANSWER_TEXT_BYTES if is_answer else spec.text_bytes, spec.attached.least_bytes if spec.attached else 0
+    text_bytes = _ANSWER_TEXT_BYTES if evidence.id.startswith(ANSWER) else kind.text_bytes
+    return text_bytes, templates.file_bytes(kind.attached) if kind.attached else 0
 
 
 class Contents:

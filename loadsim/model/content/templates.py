@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import encodebytes
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -35,12 +36,13 @@ class Attached:
     within: str = "multipart/mixed"
     made_bytes: int = 0
 
-    @property
-    def least_bytes(self) -> int:
-        """The size of the smallest file in base64: lines of 76 characters, with CRLF between them."""
-        names = [self.filename.format(variant + 1) for variant in range(self.variants)]
-        encoded = -(-(self.made_bytes or min((DATA / name).stat().st_size for name in names)) // 3) * 4
-        return encoded + (encoded - 1) // 76 * len("\r\n")
+
+@cache
+def file_bytes(kind: Attached) -> int:
+    """Return the size of the smallest file of a kind in base64: lines of 76 characters, with CRLF between them."""
+    names = [kind.filename.format(variant + 1) for variant in range(kind.variants)]
+    encoded = -(-(kind.made_bytes or min((DATA / name).stat().st_size for name in names)) // 3) * 4
+    return encoded + (encoded - 1) // 76 * len("\r\n")
 
 
 @dataclass(frozen=True, slots=True)
