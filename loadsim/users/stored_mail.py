@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, initial_id
-from loadsim.model.ports import INBOX, Flag, Header, MessageRef
-
-NO_FLAGS: frozenset[Flag] = frozenset()
+from loadsim.model.ports import INBOX, Flag, Header, MessageRef, flags_among
 
 UNIX_LINE = 77 / 78
 """The size of a line of base64 in which the line's end counts as one byte, as some servers state sizes."""
@@ -48,7 +46,7 @@ class StoredMail:
         self._record = record
         self._folders: dict[str, _Folder] = {}
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
-        self._recorded: set[tuple[str, str, str]] = set()  # event, folder and id
+        self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages outside of the Inbox that tasks may remove
 
@@ -70,7 +68,7 @@ class StoredMail:
         into.held += folder == INBOX or not self._copies(folder, message_id, of)
         if folder != INBOX:
             into.put[message_id] += 1
-            into.recent[message_id] = (of.flags if of else NO_FLAGS) | {Flag.SEEN}
+            into.recent[message_id] = flags_among([*(of.flags if of else ()), Flag.SEEN])
 
     def chosen(self, header: Header, folder: str) -> None:
         """Note the folder of a message that the user may remove."""
@@ -129,7 +127,7 @@ class StoredMail:
             doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
         flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
-        unflagged = [tag.id for each, tag in own if flags.get(tag.id, NO_FLAGS) - each.flags - {Flag.FORWARDED}]
+        unflagged = [tag.id for each, tag in own if {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}]
         cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * UNIX_LINE]
         # Record each fault once.
         lost = folder.lost
@@ -159,19 +157,17 @@ class StoredMail:
 
     def lacks(self, name: str, message_id: str) -> bool:
         """Record a message that is missing or not as it was stored, once; return True the first time."""
-        is_new = self._records("missing", name, message_id)
-        if is_new:
-            folder = self._folder(name)
-            folder.held, folder.lost = folder.held - 1, folder.lost + 1
+        is_new, folder = self._records("missing", name, message_id), self._folder(name)
+        folder.held, folder.lost = folder.held - is_new, folder.lost + is_new
         return is_new
 
     def _records(self, event: str, name: str, message_id: str) -> bool:
         """Record a fault of a message, once; return True the first time."""
-        is_new = (event, name, message_id) not in self._recorded
-        if is_new:
-            self._recorded.add((event, name, message_id))
-            self._record(event, message_id, name)
-        return is_new
+        if (event, name, message_id) in self._recorded:
+            return False
+        self._recorded.add((event, name, message_id))
+        self._record(event, message_id, name)
+        return True
 
     def _copies(self, name: str, message_id: str, header: Header | None) -> int:
         """Return the number of copies of a message, listed before or new, that a folder must have."""
@@ -180,12 +176,12 @@ class StoredMail:
 
     def _initial(self, name: str) -> list[str]:
         """Return the ids of a folder's start state."""
-        start = {} if self._start is None else self._start(self._number)
-        return [initial_id(self._number, name, at) for at in range(start.get(name, 0))]
+        return [initial_id(self._number, name, at) for at in range(self._at_start(name))]
+
+    def _at_start(self, name: str) -> int:
+        return 0 if self._start is None else self._start(self._number).get(name, 0)
 
     def _folder(self, name: str) -> _Folder:
-        found = self._folders.get(name)
-        if found is None:
-            start = {} if self._start is None else self._start(self._number)
-            found = self._folders[name] = _Folder(start.get(name, 0))
-        return found
+        if name not in self._folders:
+            self._folders[name] = _Folder(self._at_start(name))
+        return self._folders[name]
