@@ -15,8 +15,8 @@ from loadsim.model.content.compose import least_bytes
 from loadsim.model.message_tag import INITIAL_RUN, initial_id
 from loadsim.model.ports import INBOX, Flag, Header, MessageRef, flags_among
 
-UNIX_LINE = 77 / 78
-"""The size of a line of base64 in which the line's end counts as one byte, as some servers state sizes."""
+DECODED = 3 / 4
+"""The size of a file by its size in base64: some servers state the sizes of messages from decoded parts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +128,7 @@ class StoredMail:
             wanted = [*initial, *folder.put] if is_whole else ()
         flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
         unflagged = [tag.id for each, tag in own if {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}]
-        cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * UNIX_LINE]
+        cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * DECODED]
         # Record each fault once.
         lost = folder.lost
         for each in wanted:
