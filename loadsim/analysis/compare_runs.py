@@ -199,7 +199,7 @@ def compare_runs(
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
-    conditions = unequal_conditions(runs)
+    conditions = unequal_conditions(runs, wider)
     figures = ComparisonFigures(
         base=[run.entry for run in runs[BASE]],
         new=[run.entry for run in runs[NEW]],

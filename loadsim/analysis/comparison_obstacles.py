@@ -221,20 +221,18 @@ def _shared(runs: Sides) -> list[str]:
     return lines
 
 
-def unequal_conditions(runs: Sides) -> list[str]:
+def unequal_conditions(runs: Sides, stretch: float) -> list[str]:
     """Return a line for each condition, besides the server, that differs between the sides.
 
-    Conditions are the machines, the time, and what the preparation of the mailboxes removed.
+    Conditions are the machines, the time, and what the preparation of the mailboxes removed. `stretch`: that of
+    `run_order`.
     """
     warnings = unequal_machines({side: [run.figures for run in of_side] for side, of_side in runs.items()})
-    began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
-    if all(of_both(began)) and min(map(len, began.values())) > 1:
-        (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
-        if max(earlier) < min(later):
-            warnings.append(
-                f"all runs of {first} were made before all of {second}: what changed on the machines in between looks"
-                " like a difference of the servers; take turns where you can"
-            )
+    if stretch > 1:
+        warnings.append(
+            "the runs of base and new did not take turns: what changed on the machines in between looks like a"
+            f" difference of the servers; intervals are {stretch:.2g} times as wide"
+        )
     return warnings
 
 

@@ -24,7 +24,6 @@ from loadsim.report.compare_words import (
     p_words,
     ratio_words,
     repeats_words,
-    stretch_words,
     tone,
     users_words,
     verdict_line,
@@ -304,7 +303,6 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
         ),
         "A run is one observation, however many tasks it has: even runs of the same server vary, and only repeated runs"
         " show by how much.",
-        *stretch_words(figures),
     )
 
 

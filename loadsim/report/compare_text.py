@@ -25,7 +25,6 @@ from loadsim.report.compare_words import (
     p_words,
     ratio_words,
     repeats_words,
-    stretch_words,
     tone,
     users_words,
     verdict_line,
@@ -170,7 +169,6 @@ def _notes(comparison: Comparison) -> list[str]:
     lines = [
         f"p is corrected for the {len(figures.tasks)} tasks (Holm); those of the scores stand alone."
         + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
-        *stretch_words(figures),
     ]
     if not any(one.change or one.answered_less for one in figures.all_figures):
         lines.append("No difference shown. This does not prove that there is none: see Detectable.")

@@ -29,7 +29,7 @@ FORCED = "Warning (--force): these runs should not be compared"
 INCONCLUSIVE = "inconclusive: "
 
 RESERVATION = "but read the warnings: more than the server may differ"
-"""Ends the verdict if the machines were busier in the runs of a side, or one side was measured first."""
+"""Ends the verdict if the machines were busier in the runs of a side, or the runs did not take turns."""
 
 SEVERAL_TIMES = 2.0
 """From this ratio on, the verdict states a multiple instead of per cent."""
@@ -341,16 +341,6 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
         where = "lies, before correction for the number of figures, above"
     interval = f"{ratio_words(one.low)} to {ratio_words(one.high)}"
     return f"the interval of the {name}'s ratio{driver}, {interval}, {where} {one.limit:g}"
-
-
-def stretch_words(figures: ComparisonFigures) -> list[str]:
-    """Return a sentence on intervals that are wider since the runs did not take turns."""
-    if figures.stretch == 1:
-        return []
-    return [
-        f"The runs did not take turns, and successive runs may be alike: intervals are {figures.stretch:.2g} times as"
-        " wide."
-    ]
 
 
 def interval_words(one: ComparedFigure) -> str:

@@ -864,7 +864,7 @@ def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
     ("runs", "says"),
     [
         (_fine, []),
-        (_one_after_the_other, ["all runs of base were made before all of new"]),
+        (_one_after_the_other, ["did not take turns: "]),
         (_other(embedded=True), ["the embedded server shares the machine"]),
         (_other(software="loadsim 0.2.0"), ["software: not the same in all runs: loadsim 0.1.0, loadsim 0.2.0"]),
         (
