@@ -93,7 +93,7 @@ def _decision(setting: Setting, worse: str | None, draw: np.random.Generator) ->
         name: [[FAILURES] if deviations[-1, at] > MISSES else [] for at in side]
         for name, side in ((BASE, base), (NEW, new))
     }
-    return together([*by_times(samples, {}, terms), *by_shares(rates, terms), by_criteria(missed, samples, terms)])
+    return together([*by_times(samples, {}, terms), *by_shares(rates, terms), by_criteria(missed, terms)])
 
 
 def _correlated(draw: np.random.Generator, rows: int, runs: int, correlation: float) -> NDArray[np.float64]:

@@ -50,19 +50,11 @@ Decision = Literal["passed", "failed", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score.
-
-    A response score may be infinite: then the sides are compared by their shares of infinite runs.
-    """
+    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score."""
 
     name: str
     base_ms: Sequence[float]
     new_ms: Sequence[float]
-
-    @property
-    def infinite(self) -> tuple[int, int]:
-        """The number of infinite runs of base and of new."""
-        return sum(map(math.isinf, self.base_ms)), sum(map(math.isinf, self.new_ms))
 
     @property
     def finite(self) -> Sample:
@@ -83,10 +75,8 @@ class Difference:
 
     `low` and `high` bound the ratio's own interval of `level(looks)`. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that such runs show, also corrected, with a probability of 80 %. It is
-    None above `MOST_DETECTABLE`. All four are None with a single run on a side.
-
-    If a run is infinite, so is the mean of its side; `ratio` is infinite if new has the larger share of infinite runs,
-    0 if base has it, and else 1. There is a `p`, but no interval.
+    None above `MOST_DETECTABLE`. All four are None with a single run on a side, or with an infinite mean.
+    The ratio of infinite means is 1.
     """
 
     name: str
@@ -125,27 +115,24 @@ def compare(samples: Sequence[Sample], looks: int = 1, stretch: float = 1.0) -> 
     """
     if not samples:
         return ()
-    infinite = {at: sample.infinite for at, sample in enumerate(samples) if any(sample.infinite)}
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
     means = [tuple(map(_without_rounding_error, np.exp(side.mean(axis=-1)))) for side in (base, new)]
     plain = [
-        Difference(sample.name, base_ms, new_ms, _ratio(sample, new_ms, base_ms))
+        Difference(sample.name, base_ms, new_ms, 1.0 if new_ms == base_ms else new_ms / base_ms)
         for sample, base_ms, new_ms in zip(samples, *means, strict=True)
     ]
     if min(_runs(base, new)) < 2:
         return tuple(plain)
-    base[list(infinite)] = new[list(infinite)] = 0.0  # stands in for figures that Welch's test cannot take
+    infinite = [math.isinf(one.base_ms + one.new_ms) for one in plain]
+    base[infinite] = new[infinite] = 0.0  # stands in for figures that Welch's test cannot take
     test = welch(base, new, stretch)
     low, high = test.interval(ALPHA / looks)
-    p_values = test.p_values()
-    for at, counts in infinite.items():
-        p_values[at] = shares_p(counts, _runs(base, new))
-    corrected = np.minimum(holm(p_values) * looks, 1.0)
+    corrected = np.minimum(holm(test.p_values()) * looks, 1.0)
     needed = deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
     apart = pooled_deviation(base, new) * needed * stretch
     return tuple(
-        replace(one, p=float(corrected[at]))
-        if at in infinite
+        one
+        if infinite[at]
         else replace(
             one,
             low=float(low[at]),
@@ -213,10 +200,8 @@ def holm(p_values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1024)
-def shares_p(found: tuple[int, int], runs: tuple[int, int], sides: Literal[1, 2] = 2) -> float:
-    """Return the p of two shares, of `found` of `runs` on each side: Barnard's unconditional test.
-
-    With one of `sides`, only a larger share of new counts.
+def larger_share_p(found: tuple[int, int], runs: tuple[int, int]) -> float:
+    """Return the one-sided p of a larger share in new, of `found` of `runs` on each side: Barnard's unconditional test.
 
     It is the largest probability of shares as far apart, over all probabilities that both sides may have in common
     (Barnard, Biometrika 34, 1947).
@@ -227,18 +212,8 @@ def shares_p(found: tuple[int, int], runs: tuple[int, int], sides: Literal[1, 2]
         for count in runs
     )
     apart = np.arange(runs[1] + 1) * runs[0] - np.arange(runs[0] + 1)[:, np.newaxis] * runs[1]
-    seen = found[1] * runs[0] - found[0] * runs[1]
-    as_far = apart >= seen if sides == 1 else np.abs(apart) >= abs(seen)
+    as_far = apart >= found[1] * runs[0] - found[0] * runs[1]
     return min(float(np.einsum("bn,bq,nq->q", as_far.astype(np.float64), of_base, of_new).max()), 1.0)
-
-
-def _ratio(sample: Sample, new_ms: float, base_ms: float) -> float:
-    """Return the ratio of the means, or that of the shares of infinite runs as infinite, 0 or 1."""
-    of_base, of_new = sample.infinite
-    if not of_base + of_new:
-        return new_ms / base_ms
-    more = of_new * len(sample.base_ms) - of_base * len(sample.new_ms)
-    return math.inf if more > 0 else 0.0 if more < 0 else 1.0
 
 
 def _without_rounding_error(mean_ms: float) -> float:

@@ -17,13 +17,14 @@ from loadsim.analysis.compare import (
     LOOKS_WITH_REPEATS,
     Decision,
     Sample,
+    larger_share_p,
     repeats_needed,
-    shares_p,
 )
 from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, Run, Sides, kind_of
-from loadsim.analysis.criteria import Result, figure
+from loadsim.analysis.criteria import Result, figure, judge_each
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side
 from loadsim.analysis.run_order import stretched
+from loadsim.analysis.summary import Summary
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
@@ -94,16 +95,14 @@ def by_times(samples: Sequence[Sample], more_failures: Mapping[str, Side | None]
 
 
 def _by_time(sample: Sample, more_failures: Side | None, figures: int, terms: Terms) -> Decided:
-    """Decide on a time. More infinite runs of new do not pass; `by_criteria` counts them. The others are compared."""
+    """Decide on the finite times; infinite ones are misses. A base without finite ones cannot be exceeded."""
     limit = 1 + terms.max_regression
-    (of_base, of_new), runs = sample.infinite, (len(sample.base_ms), len(sample.new_ms))
-    if of_base == runs[0]:
+    if not sample.finite.base_ms:
         return Decided(sample.name, "time", "passed", limit=limit)
     one = _decided(sample.name, "time", _compared(sample), limit, figures, terms)
     if one.decision == "failed" and more_failures == BASE:
         return replace(one, decision="undecided", limit=None)
-    more = of_new * runs[0] > of_base * runs[1]
-    return replace(one, decision="undecided") if more and one.decision == "passed" else one
+    return one
 
 
 def _compared(sample: Sample) -> Sample:
@@ -170,12 +169,18 @@ Missed = Mapping[str, Sequence[Sequence[str]]]
 """By side, the criteria that each run misses."""
 
 
+_FINITE = {name: {"below": math.inf} for name in ("response_score_ms", "delivery.p95_ms")}
+"""Criteria that only infinite times miss."""
+
+
 def misses(runs: Sides) -> Missed:
-    """Return the criteria that the runs miss."""
-    return {
-        side: [[one.name for one in run.recorded.summary.criteria if not one.passed] for run in of_side]
-        for side, of_side in runs.items()
-    }
+    """Return the criteria that the runs miss. Infinite times miss those of `_FINITE` even if they are switched off."""
+
+    def missed(summary: Summary) -> list[str]:
+        finite = (one for one in judge_each(_FINITE, summary.score) if one.figure is not None)
+        return list(dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed))
+
+    return {side: [missed(run.recorded.summary) for run in of_side] for side, of_side in runs.items()}
 
 
 def missed_more(missed: Missed) -> list[str]:
@@ -184,22 +189,15 @@ def missed_more(missed: Missed) -> list[str]:
     return [name for name, count in new.items() if count * len(missed[BASE]) > base[name] * len(missed[NEW])]
 
 
-def by_criteria(missed: Missed, times: Sequence[Sample], terms: Terms) -> Decided:
-    """Decide on the runs that miss criteria or have infinite `times`.
+def by_criteria(missed: Missed, terms: Terms) -> Decided:
+    """Decide on the runs that miss criteria.
 
     New fails if the larger share of such runs is significant, and passes if it misses no criterion in a larger share.
     Criteria that all runs of base miss tell nothing.
     """
-    of_runs = {
-        side: [
-            {*names, *(one.name for one in times if math.isinf((one.base_ms if side == BASE else one.new_ms)[run]))}
-            for run, names in enumerate(of_side)
-        ]
-        for side, of_side in missed.items()
-    }
-    always = set.intersection(*of_runs[BASE])
-    base, new = (sum(bool(names - always) for names in of_runs[side]) for side in (BASE, NEW))
-    p = shares_p((base, new), (len(missed[BASE]), len(missed[NEW])), sides=1)
+    always = set.intersection(*map(set, missed[BASE]))
+    base, new = (sum(not always.issuperset(names) for names in missed[side]) for side in (BASE, NEW))
+    p = larger_share_p((base, new), (len(missed[BASE]), len(missed[NEW])))
     if stretched(p, terms.stretch) <= ONE_SIDED / terms.looks:
         return Decided("criteria", "criteria", "failed")
     return Decided("criteria", "criteria", "undecided" if missed_more(missed) else "passed")
@@ -216,7 +214,7 @@ def together(found: Sequence[Decided]) -> Decision:
 def more_repeats(found: Sequence[Decided], times: Sequence[Sample], terms: Terms) -> int | None:
     """Return the further repeats of each side that decide all that is undecided; None if repeats alone may not."""
     undecided = [one for one in found if one.decision == "undecided"]
-    by_name = {one.name: one for one in times if not any(one.infinite)}
+    by_name = {one.name: one for one in times if all(map(math.isfinite, (*one.base_ms, *one.new_ms)))}
     if not all(one.low and one.limit and one.name in by_name for one in undecided):
         return None
     looks, corrected = max(terms.looks, LOOKS_WITH_REPEATS), _corrected(len(times))

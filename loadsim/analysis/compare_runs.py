@@ -189,7 +189,7 @@ def compare_runs(
             *by_times(all_times, failed_more, terms),
             *_not_measured(runs, all_times),
             *by_shares(shares(runs, scored), terms),
-            by_criteria(missed, all_times, terms),
+            by_criteria(missed, terms),
         ]
         decision = together(decisions)
         repeats = more_repeats(decisions, all_times, terms) if decision == "undecided" else None

@@ -243,7 +243,7 @@ def _result(one: ComparedFigure) -> Cell:
     if one.answered_less:
         return f"higher failure rate in {one.answered_less}"
     if one.difference.p is None:
-        return "inconclusive"
+        return "infinite in some runs" if has_infinite(one) else "inconclusive"
     return one.change or ("by itself" if one.by_itself else "none shown")
 
 

@@ -84,10 +84,7 @@ def _longer_waits(figures: ComparisonFigures) -> list[str]:
     for one in (*figures.response_scores, *figures.further):
         score = scores.get(one.difference.name.replace(RESPONSE_SCORE, SCORE))
         name, driver = _time(one.difference.name)
-        if has_infinite(one):
-            if math.isinf(one.difference.ratio) and not (score and score.answered_less == NEW):
-                clauses.append(f"the {name}{driver} is {_share_words(one)}")
-        elif one.change == "slower" and not (score and _explained(one, score, figures.max_regression)):
+        if one.change == "slower" and not (score and _explained(one, score, figures.max_regression)):
             clauses.append(_change(one, f"the {name} of new{driver}", sure))
     return clauses
 
@@ -105,14 +102,6 @@ def _explained(response: ComparedFigure, score: ComparedFigure, max_regression: 
 def has_infinite(one: ComparedFigure) -> bool:
     """Return True if a run of either side has an infinite response score."""
     return math.isinf(one.difference.base_ms) or math.isinf(one.difference.new_ms)
-
-
-def _share_words(one: ComparedFigure) -> str:
-    """Return which side has the larger share of infinite response scores."""
-    ratio = one.difference.ratio
-    if ratio == 1:
-        return "infinite in the same share of runs"
-    return f"infinite in a larger share of {'new' if ratio > 1 else 'base'} runs"
 
 
 def _time(name: str) -> tuple[str, str]:
@@ -281,8 +270,7 @@ def repeats_words(figures: ComparisonFigures) -> str:
 def finding(one: ComparedFigure) -> str:
     """Return a sentence on one figure, without its name."""
     if has_infinite(one):
-        shown = one.change or "no difference shown"
-        return f"{shown}: {_share_words(one)}, p {p_words(one.difference.p)}"
+        return "infinite in some runs, which count as missing its criterion"
     times = f"{ratio_words(one.difference.ratio)} times as long"
     if less := one.answered_less:
         of_what = ""
@@ -320,7 +308,7 @@ def limit_text(figures: ComparisonFigures) -> str:
 def decided_words(one: Decided, figures: ComparisonFigures) -> str:
     """Return a clause on the reason of a decision."""
     if one.kind == "criteria":
-        return "; ".join(missed_more(figures)) or "all that more runs of new than of base miss is infinite times"
+        return "; ".join(missed_more(figures)) or "more runs of new than of base miss criteria"
     if one.kind == "share":
         if one.low is None or one.high is None or one.limit is None:
             return f"{named(one.name)}: a single run on a side"
@@ -330,9 +318,9 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
     row = next((row for row in figures.all_scores if row.difference.name == one.name), None)
     if row is None:
         return f"the {name}{driver} was not measured in each run"
-    if has_infinite(row) and (one.high is None or one.limit is None or one.high < one.limit):
-        return f"the {name}{driver} is {_share_words(row)}"
     if one.low is None or one.high is None:
+        if has_infinite(row):
+            return f"fewer than two runs of a side have a finite {name}{driver}"
         return f"the {name}'s ratio{driver} is {ratio_words(row.difference.ratio)} of single runs"
     if one.limit is None:
         return f"base has a higher failure rate than new: its {name}{driver} is that of the other tasks"
