@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from loadsim.analysis.criteria import Limits, figure, header_criteria, unit_of
+from loadsim.analysis.criteria import Limits, figure, judge_each, unit_of
 from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.recorded_run import RecordedRun, names_of, without_records
 from loadsim.analysis.summary import Summary, summarise
@@ -18,6 +18,9 @@ from loadsim.model.criteria import PROBES, SCORES
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.merge import find_logs, merge, mode_of
 from loadsim.timinglog.reader import read_log
+
+Criteria = Mapping[str, Limits | None]
+"""Limits by the name of the figure; None is off."""
 
 BASE, NEW = "base", "new"
 
@@ -71,18 +74,14 @@ class RunFigures:
 class Run:
     """One run: its entry in the comparison, what describes it, and the header of an engine's log.
 
-    `name` stands for its path in a sentence on two runs.
+    `criteria` are those by which it is judged. `name` stands for its path in a sentence on two runs.
     """
 
     entry: RunFigures
     recorded: RecordedRun
     header: Mapping[str, Any]
+    criteria: Criteria
     name: str = ""
-
-    @property
-    def criteria(self) -> dict[str, Limits | None]:
-        """The criteria that the run states."""
-        return header_criteria(self.recorded.log.header)
 
     @property
     def verdict(self) -> Verdict:
@@ -113,29 +112,33 @@ def of_both(sides: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
 
 
 def read_sides(base: Sequence[Path | str], new: Sequence[Path | str]) -> dict[str, list[Run]]:
-    """Read the runs, and judge all of them by the same criteria. Raises as `read_run`."""
-    sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
-    criteria = common_criteria(sides)
-    return {
-        side: [run if run.criteria == criteria else read_run(run.entry.path, criteria) for run in runs]
-        for side, runs in sides.items()
-    }
+    """Read the runs, and judge all of them by the same criteria.
 
-
-def common_criteria(sides: Sides) -> dict[str, Limits | None]:
-    """Return the criteria of all runs.
-
-    Limits that differ are those of the first run of base that does not switch them off; else of new, if base is silent.
+    They are those of base. Criteria that only new states hold also for runs of base that have their figures. Raises as
+    `read_run`.
     """
+    sides = {BASE: [*map(read_run, base)], NEW: [*map(read_run, new)]}
+    of_base, of_new = (_stated(runs) for runs in sides.values())
+    further = of_new.keys() - of_base.keys()
+
+    def judged(run: Run, side: str) -> Run:
+        results = judge_each({name: of_new[name] for name in further}, run.recorded.summary.score)
+        unknown = {one.name for one in results if one.figure is None} if side == BASE else set()
+        criteria = {name: limits for name, limits in (of_new | of_base).items() if name not in unknown}
+        return run if run.criteria == criteria else read_run(run.entry.path, criteria)
+
+    return {side: [judged(run, side) for run in runs] for side, runs in sides.items()}
+
+
+def _stated(runs: Iterable[Run]) -> dict[str, Limits | None]:
+    """Return the criteria of the runs; limits that differ are those of the first run that does not switch them off."""
     found: dict[str, Limits | None] = {}
-    for run in sides[BASE]:
+    for run in runs:
         found |= {name: limits for name, limits in run.criteria.items() if found.get(name) is None}
-    for run in sides[NEW]:
-        found = run.criteria | found
     return found
 
 
-def read_run(argument: Path | str, criteria: Mapping[str, Limits | None] | None = None) -> Run:
+def read_run(argument: Path | str, criteria: Criteria | None = None) -> Run:
     """Read the run that an argument names, and judge it by its own criteria or by others.
 
     Raises `LogError`, and `ConfigError` for the logs of several runs.
@@ -168,7 +171,8 @@ def read_run(argument: Path | str, criteria: Mapping[str, Limits | None] | None 
         validity=summary.verdict.validity,
         passed=summary.verdict.passed,
     )
-    return Run(entry, without_records(str(argument), merge(logs), summary), simulating.header)
+    recorded = without_records(str(argument), merge(logs), summary)
+    return Run(entry, recorded, simulating.header, criteria or simulating.header["criteria"])
 
 
 def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, float]:

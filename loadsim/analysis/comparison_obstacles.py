@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from loadsim.analysis.comparability import SAME, difference
-from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, common_criteria, of_both
+from loadsim.analysis.compared_run import BASE, NEW, Criteria, Run, Sides, of_both
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
@@ -199,15 +200,20 @@ def warnings_of(runs: Sides) -> list[str]:
 
 def _differing_criteria(runs: Sides) -> list[str]:
     """Return a line for each criterion of a run that differs from the one by which all runs are judged."""
-    judged_by = common_criteria(runs)
+    names = list(dict.fromkeys(name for run in of_both(runs) for name in run.criteria))
     first: dict[tuple[str, str, str], str] = {}
-    for run in of_both(runs):
-        for name in judged_by | run.criteria:
-            both = (criteria.get(name) for criteria in (run.criteria, judged_by))
-            own, common = (OFF if limits is None else Result(name, limits, None).wanted for limits in both)
-            if own != common:
-                first.setdefault((name, own, common), run.name)
+    for run, name in product(of_both(runs), names):
+        stated, judged_by = run.header["criteria"], run.criteria
+        own = _limit_words(name, stated) if name in stated else "not stated"
+        common = _limit_words(name, judged_by) if name in judged_by else "nothing, as the figure is unknown"
+        if own != common:
+            first.setdefault((name, own, common), run.name)
     return [f"criteria.{name}: {own} in {run}, judged by: {common}" for (name, own, common), run in first.items()]
+
+
+def _limit_words(name: str, criteria: Criteria) -> str:
+    limits = criteria[name]
+    return OFF if limits is None else Result(name, limits, None).wanted
 
 
 def _shared(runs: Sides) -> list[str]:

@@ -12,18 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
+from loadsim.model.criteria import OF_THE_PLAN, PROBES, SCORED, SCORES, documents, read_criteria
 from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import read_document
 
 Limits = Mapping[str, float]
 """Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""
-
-_DEFAULT: Mapping[str, Limits] = {
-    name: {limit: int(value) if value == int(value) else value for limit, value in (limits or {}).items()}
-    for name, limits in documents(DEFAULT).items()
-}
-"""The criteria of logs that state none. Whole limits are integers, as in `score.json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +74,6 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
         each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
         lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
     return lines
-
-
-def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
-    """Return the criteria of a log's header by name; None for one that is switched off."""
-    return dict(header.get("criteria") or _DEFAULT)
 
 
 def default_weights() -> Mapping[str, float]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from loadsim.analysis.criteria import header_criteria
 from loadsim.analysis.generator import UNOBSERVED_S
 from loadsim.analysis.probes import PROBE
 from loadsim.model.criteria import expected_monitors
@@ -81,7 +80,7 @@ def monitor_warnings(log: TimingLog, window_s: Window) -> list[str]:
     """Return what is missing in the files of monitors: no verdict depends on it, but a criterion may."""
     places = monitor_places(log)
     found = {place.name for place in places}
-    expected = {*expected_monitors(header_criteria(log.header)), *log.header.get(MONITORS, ())}
+    expected = {*expected_monitors(log.header["criteria"]), *log.header.get(MONITORS, ())}
     return [
         *(
             f"monitor {name}: expected its file among those of the run (RUN/logs), as the scenario names it, found none"

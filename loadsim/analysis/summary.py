@@ -16,7 +16,6 @@ from loadsim.analysis.criteria import (
     Result,
     criteria_of,
     default_weights,
-    header_criteria,
     judge_each,
     missed_texts,
 )
@@ -237,7 +236,7 @@ def _judged(
     facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, to_json(figures))
-    wanted = header_criteria(log.header) if criteria is None else criteria
+    wanted = log.header["criteria"] if criteria is None else criteria
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)

@@ -296,7 +296,7 @@ def read_criteria(
     origin: Origin,
     probes: Collection[str] = (),
 ) -> Criteria:
-    """Return the criteria of a scenario, including the defaults, for the figures of `figures`.
+    """Return the criteria of a scenario, including the defaults, for the figures of `figures`; None is off.
 
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
     its own. `probes` has the names of those that may be sampled, or their settings by name. Raises `ConfigError` for
@@ -312,10 +312,9 @@ def read_criteria(
     given = dict(_bounds(criteria_document, tree, (), tree, origin, problems))
     problems.check()
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
-    default = dict(DEFAULT)
-    if SENDING.isdisjoint(task for tasks in planned.values() for task in tasks):
-        del default["delivery.p95_ms"]  # without mail it is never measured, and so always missed
-    common = {name: bound for name, bound in {**default, **given}.items() if name not in own}
+    without_mail = SENDING.isdisjoint(task for tasks in planned.values() for task in tasks)
+    off: Criteria = {"delivery.p95_ms": None} if without_mail else {}  # never measured, and so always missed
+    common = {name: bound for name, bound in {**DEFAULT, **off, **given}.items() if name not in own}
     criteria: dict[str, Bound | None] = {}
     for name, bound in common.items():
         if name in SCORES or (name.startswith(("tasks.", "inbox.")) and not name.startswith(SCORED)):
@@ -325,7 +324,7 @@ def read_criteria(
     only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
     criteria |= {name.removeprefix(only): bound for name, bound in own.items()}
     if stress:
-        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] not in OF_THE_PLAN}
+        return {name: None if name.split(".")[-1] in OF_THE_PLAN else bound for name, bound in criteria.items()}
     return criteria
 
 

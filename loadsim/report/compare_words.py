@@ -72,7 +72,7 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
     more = len(names) - MOST_CRITERIA
     words = ", ".join(map(named, names[:MOST_CRITERIA])) + (f" and {more} more" if more > 0 else "")
     if figures.base_passed:
-        return [f"new missed criteria that base met: {words}"]
+        return [f"new missed criteria that base did not: {words}"]
     return [f"new missed criteria in a larger share of its runs than base: {words}"]
 
 

@@ -19,7 +19,7 @@ from loadsim.files import open_file
 from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Sample, Samples
 from loadsim.timinglog.json_checks import read_document, refuse, shown
-from loadsim.timinglog.log_schema import FACTS, HEADER, check_monitor, check_names
+from loadsim.timinglog.log_schema import FACTS, HEADER, HEADER_OF_MONITOR, check_monitor, check_names
 from loadsim.timinglog.record_limits import WrongRecord, checked
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
@@ -112,7 +112,8 @@ def open_log(path: Path) -> LogFile:
 def _read(path: Path, file: BinaryIO) -> LogFile:
     # Check the header.
     header, end = container.read_head(str(path), file)
-    refuse(f"{path}: header", HEADER(header), header)
+    monitor = header.get("monitor")
+    refuse(f"{path}: header", (HEADER if monitor is None else HEADER_OF_MONITOR)(header), header)
     strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
     builders = {kind.number: _IndexBuilder(kind) for kind in KINDS.values()}
     # Read the blocks.
@@ -133,7 +134,6 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         end = block.end
     # Check the documents, and index the records.
     refuse(f"{path}: facts", FACTS(facts), facts)
-    monitor = header.get("monitor")
     if monitor is not None:
         check_monitor(str(path), header, facts)
     samples.check(str(path), monitor)

@@ -6,12 +6,13 @@ opened; all other code relies on it. Keys that are not named here are kept with 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from loadsim.errors import LogError
-from loadsim.model.criteria import LIMITS
+from loadsim.model.criteria import DEFAULT, LIMITS
 from loadsim.model.partition import CIRCLE, MOST_SLICES
 from loadsim.model.terms import CANONICAL, FIGURE_NAME, MONITOR_NAME, MOST_USERS, STRESS
 from loadsim.timinglog.early_end import ENDED_BY, ENDED_WHY, by
@@ -85,6 +86,14 @@ def _limits(found: Any) -> str | None:
     if not isinstance(found, dict) or not found or not found.keys() <= set(LIMITS):
         return "limits by min, max and below"
     return each_in(number(-1e300, 1e300))(found)
+
+
+def _criteria(value: Any) -> str | None:
+    if wrong := each_in(or_none(_limits))(value):
+        return wrong
+    stated = {re.sub(r"^by_protocol\.[^.]+\.", "", name) for name in value}
+    missing = next((name for name in DEFAULT if name not in stated), None)
+    return f"{missing}: limits, or null if off" if missing else None
 
 
 _LIMITS = having(
@@ -236,7 +245,7 @@ _HEADER: Mapping[str, Check] = {
     "compression": or_none(_FACTOR),
     **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
     "weights": or_none(each_in(_AMOUNT)),
-    "criteria": or_none(each_in(or_none(_limits))),
+    "criteria": _criteria,
     "limits": or_none(_LIMITS),
     "planned_load": or_none(PLANNED_LOAD),
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
@@ -247,7 +256,9 @@ _HEADER: Mapping[str, Check] = {
     "monitors": _TEXTS,
 }
 
-HEADER = having({"epoch_ns": _INSTANT}, _HEADER)
+HEADER_OF_MONITOR = having({"epoch_ns": _INSTANT}, _HEADER)
+HEADER = having({"epoch_ns": _INSTANT, "criteria": _criteria}, _HEADER)
+"""The header of an engine. It states each built-in criterion, so that logs of different versions are judged alike."""
 
 
 # --- samples of health ----------------------------------------------------------------------------------------------

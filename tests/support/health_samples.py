@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timing_samples import ENDED, EPOCH_NS, HEADER, ms
+from timing_samples import ENDED, EPOCH_NS, HEADER, ms, only
 
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -32,7 +32,8 @@ def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[s
 
 def write_observed_machine(path: Path, header: Mapping[str, Any], until_s: float = 1000) -> Path:
     """The whole log of the engines' machine, without figures: its samples show that it was observed."""
-    writer = TimingLogWriter(path, HEADER | dict(header) | {"engine": "machine", "engine_users": 0}, EPOCH_NS)
+    stated = HEADER | dict(header) | {"engine": "machine", "engine_users": 0}
+    writer = TimingLogWriter(path, stated | {"criteria": only(stated["criteria"])}, EPOCH_NS)
     for at_s in range(0, round(until_s), 4):
         writer.health({"at_ns": ms(at_s * 1000)})
     writer.facts(ENDED)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from loadsim.model.criteria import DEFAULT, documents
 from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
@@ -28,11 +29,16 @@ HEADER: dict[str, Any] = {
     "compression": 1.0,
     "window_s": [0.0, 100.0],
     "weights": {"READ": 10, "SEND": 1, "MOVE": 1, "COPY": 1},
-    "criteria": {},
+    "criteria": documents(DEFAULT),
     "limits": {"hits": 1},
     "submission": "aiosmtplib",
     "wall_clock_start": "2026-01-05T08:00:00+00:00",
 }
+
+
+def only(criteria: Mapping[str, Any]) -> dict[str, Any]:
+    """The criteria of a header, with those that are not given off."""
+    return {**criteria, **{name: None for name in DEFAULT if name not in criteria}}
 
 
 def ms(at_ms: float) -> int:
@@ -87,10 +93,11 @@ def write_sample(
 ) -> Path:
     """Write one engine's log; `header` adds to or replaces keys of `HEADER`, `facts` are `ENDED` unless given.
 
-    With `flush_every`, blocks have at most so many records.
+    Built-in criteria that given ones lack are off. With `flush_every`, blocks have at most so many records.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer = TimingLogWriter(path, HEADER | dict(header or {}), EPOCH_NS)
+    stated = HEADER | dict(header or {})
+    writer = TimingLogWriter(path, stated | {"criteria": only(stated["criteria"])}, EPOCH_NS)
     for add, records in (
         (lambda **task: writer.task(TaskRecord(**task)), tasks),
         (lambda **mail: writer.mail(MailRecord(**mail)), mails),

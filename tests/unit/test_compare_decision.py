@@ -25,7 +25,7 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.compared_run import DELIVERY, RESPONSE_SCORE, SCORE, kind_of
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.analysis.run_order import stretch, stretched
-from loadsim.model.criteria import DEFAULT, figures
+from loadsim.model.criteria import DEFAULT, documents, figures
 from loadsim.model.criteria import SCORED as EACH
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.compare_words import tone
@@ -42,7 +42,7 @@ def side(place: Path, name: str, delivery_ms: Sequence[float], **header: Any) ->
             tasks=[LOGGED_ON, *header.get("tasks", ()), *(done(task, 1000, 100) for task in ("READ", "SEND"))],
             mails=[event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 100 + took_ms)],
             hour=2 * at + name.startswith("new"),
-            **{"criteria": {}} | {key: value for key, value in header.items() if key != "tasks"},
+            **{"criteria": documents(DEFAULT)} | {key: value for key, value in header.items() if key != "tasks"},
         )
         for at, took_ms in enumerate(delivery_ms)
     ]
@@ -225,7 +225,7 @@ def test_equal_servers_fail_by_their_misses_as_often_as_is_said(runs: int, share
 def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
     """New switches off what its outage misses, and its response score hides it; the difference is named.
 
-    What base does not state, such as a log of an older version, is judged by the criterion of new.
+    What base does not state is judged by the criterion of new.
     """
     on = {"tasks.READ.response_max_ms": {"below": 200}}
     reads = [done("READ", 900 * at, 100) for at in range(40)]
@@ -248,9 +248,25 @@ def test_both_sides_are_judged_by_the_criteria_of_base(tmp_path: Path) -> None:
     assert [run.passed for run in stricter.figures.new] == [True] * 3
     assert stricter.document["missed_more"] == []
     silent = compare_runs(
-        runs("silent", 0, {"failed_share": {"max": 0.5}}), runs("new again", 9000, on), max_regression=0.05
+        runs("silent", 0, {"failed_share": None}), runs("new-of-silent", 9000, on), max_regression=0.05
     )
     assert (silent.figures.decision, silent.document["missed_more"]) == ("failed", list(on))
+    assert "criteria.tasks.READ.response_max_ms: not stated in silent-0, judged by: below 200 ms" in (
+        silent.figures.warnings
+    )
+
+
+def test_base_is_not_judged_by_a_criterion_of_new_without_its_figure(tmp_path: Path) -> None:
+    """Of a task that base does not have: new misses it, and base does not."""
+    tasks = [done("READ", 900, 100), done("SEND", 900, 50)]
+    evicted = [*tasks, *(done("EVICT", 9 * at, 5, outcome="refused") for at in range(50))]
+    own = {"tasks.EVICT.refused": {"max": 0}}
+    base = [write_run(tmp_path, f"base-{at}", tasks=tasks, hour=2 * at) for at in range(3)]
+    new = [write_run(tmp_path, f"new-{at}", tasks=evicted, hour=2 * at + 1, criteria=own) for at in range(3)]
+    found = compare_runs(base, new, max_regression=0.05)
+    assert ([run.passed for run in found.figures.base], found.document["missed_more"]) == ([True] * 3, list(own))
+    assert decided(found)["criteria"] == "failed"
+    assert any("not stated in base-0, judged by: nothing" in warning for warning in found.figures.warnings)
 
 
 def test_criteria_of_any_run_of_base_count(tmp_path: Path) -> None:

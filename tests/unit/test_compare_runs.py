@@ -400,9 +400,9 @@ def test_response_scores_that_vary_do_not_decide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base_late", "new_late", "decision", "says"),
     [
-        ([0, 0, 0], [6000, 6000, 6000], "failed", "new missed criteria that base met: score from due times"),
-        ([0, 0, 0], [0, 0, 6000], "undecided", "new missed criteria that base met: score from due times"),
-        ([0], [6000], "undecided", "new missed criteria that base met: score from due times"),
+        ([0, 0, 0], [6000, 6000, 6000], "failed", "new missed criteria that base did not: score from due times"),
+        ([0, 0, 0], [0, 0, 6000], "undecided", "new missed criteria that base did not: score from due times"),
+        ([0], [6000], "undecided", "new missed criteria that base did not: score from due times"),
         (
             [0, 0, 6000],
             [0, 6000, 6000],

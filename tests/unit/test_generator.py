@@ -12,7 +12,7 @@ import pytest
 from health_samples import CALM, sample, write_observed_machine
 from hypothesis import given
 from hypothesis import strategies as st
-from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
@@ -38,7 +38,7 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
     Nothing is asked of the server but its score.
     """
     paths = []
-    asked = {"criteria": {"score_ms": {"below": 1000}}}
+    asked = {"criteria": only({"score_ms": {"below": 1000}})}
     for number, samples in enumerate(engines):
         own = {"engine": str(number), "engine_users": 2, "users": 2 * len(engines)}
         named = HEADER | asked | own | dict(header or {})
@@ -397,7 +397,13 @@ def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str
 
 def write_machine(place: Path, cpu_share: float = 0.1, stolen: Mapping[int, float] | None = None) -> None:
     """The log of a machine with two cores over ten seconds; `stolen` has shares by second."""
-    header = {**HEADER, "engine": "machine", "engine_users": 0, "users": 2, "criteria": {"score_ms": {"below": 1000}}}
+    header = {
+        **HEADER,
+        "engine": "machine",
+        "engine_users": 0,
+        "users": 2,
+        "criteria": only({"score_ms": {"below": 1000}}),
+    }
     machine = TimingLogWriter(place / "machine.tlog", header, EPOCH_NS)
     machine.facts(ENDED)
     for at_s in range(1, 11):

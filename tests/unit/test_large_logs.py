@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sample
+from timing_samples import HEADER, START_NS, decoded, done, event, ms, skipped, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
@@ -320,7 +320,7 @@ def test_a_block_that_claims_to_be_huge_is_not_believed(tmp_path: Path, monkeypa
 
 def test_commands_of_one_instant_stay_in_their_order(tmp_path: Path) -> None:
     """They have no sequence; a merge in slices keeps them as they came."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, START_NS)
     for number in range(20):
         writer.command("IMAP NOOP", number, START_NS, START_NS, "ok", 1, 1)
         assert writer.flush() is None

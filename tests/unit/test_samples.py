@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import START_NS, write_sample
+from timing_samples import HEADER, START_NS, write_sample
 
 from loadsim.errors import LogError
 from loadsim.timinglog import container, reader
@@ -43,7 +43,7 @@ def test_a_sample_is_what_it_was(samples: list[dict[str, Any]], at_s: float | No
 
 def test_samples_are_held_as_numbers_of_four_and_eight_bytes(tmp_path: Path) -> None:
     """All of an engine's in one table: lags in 32 bits each, where Python's numbers take 28 bytes and more."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, START_NS)
     for second in range(20):
         lags_us = [300 + (second * tick) % 1000 for tick in range(100)]
         writer.health({"at_ns": START_NS + second * 10**9, "lags_us": lags_us, "cpu_share": second / 7000})
@@ -58,7 +58,7 @@ def test_samples_are_held_as_numbers_of_four_and_eight_bytes(tmp_path: Path) -> 
 
 def test_many_samples_are_written_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they need not be in memory as text all at once."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, START_NS)
     for second in range(10):
         writer.health({"at_ns": START_NS + second * 10**9, "cpu_share": 0.5})
     writer.close()

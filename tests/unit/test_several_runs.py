@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from health_samples import CALM, sample
-from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, skipped, write_sample
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, only, skipped, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
@@ -289,7 +289,7 @@ def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int,
         "run": run,
         "wall_clock_start": f"2026-01-05T{hour:02d}:{minutes}+00:00",
         "limits": HEADER["limits"] | {"generator_lag_share": None},
-        "criteria": CRITERIA,
+        "criteria": only(CRITERIA),
     }
     writer = TimingLogWriter(place / f"{run}.tlog", header, EPOCH_NS)
     for at in range(100):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
-from timing_samples import write_two_clients
+from timing_samples import only, write_two_clients
 
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
@@ -26,7 +26,7 @@ from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
 from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
 EPOCH_NS = 5_000_000_000
-HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4}
+HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4, "criteria": only({})}
 BASIC_TASK: dict[str, Any] = {
     "task": "READ",
     "user": 1,
