@@ -20,7 +20,7 @@ from loadsim.analysis.compare import (
     larger_share_p,
     repeats_needed,
 )
-from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, Run, Sides, kind_of
+from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, kind_of
 from loadsim.analysis.criteria import Result, figure, judge_each
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side
 from loadsim.analysis.run_order import stretched
@@ -28,9 +28,6 @@ from loadsim.analysis.summary import Summary
 
 ONE_SIDED = ALPHA / 3
 """The probability of failing equal servers by times; by shares; and by missed criteria: `ALPHA` in all."""
-
-LEAST_DELIVERY_MS = 100.0
-"""Deliveries within this time are alike: users do not perceive a difference, and clocks or lag may cause it."""
 
 _WORST_FIRST: tuple[Decision, ...] = ("failed", "undecided", "passed")
 
@@ -99,19 +96,10 @@ def _by_time(sample: Sample, more_failures: Side | None, figures: int, terms: Te
     limit = 1 + terms.max_regression
     if not sample.finite.base_ms:
         return Decided(sample.name, "time", "passed", limit=limit)
-    one = _decided(sample.name, "time", _compared(sample), limit, figures, terms)
+    one = _decided(sample.name, "time", sample.finite, limit, figures, terms)
     if one.decision == "failed" and more_failures == BASE:
         return replace(one, decision="undecided", limit=None)
     return one
-
-
-def _compared(sample: Sample) -> Sample:
-    """Return the finite times, those of delivery at least `LEAST_DELIVERY_MS`."""
-    finite = sample.finite
-    if sample.name != DELIVERY:
-        return finite
-    sides = ([max(one, LEAST_DELIVERY_MS) for one in side] for side in (finite.base_ms, finite.new_ms))
-    return Sample(sample.name, *sides)
 
 
 # --- shares -------------------------------------------------------------------------------------------------------
@@ -218,6 +206,7 @@ def more_repeats(found: Sequence[Decided], times: Sequence[Sample], terms: Terms
     if not all(one.low and one.limit and one.name in by_name for one in undecided):
         return None
     looks, corrected = max(terms.looks, LOOKS_WITH_REPEATS), _corrected(len(times))
-    samples = [_compared(by_name[one.name]) for one in undecided]
-    more = [repeats_needed(each, terms.max_regression, looks, corrected, terms.stretch) for each in samples]
+    more = [
+        repeats_needed(by_name[one.name], terms.max_regression, looks, corrected, terms.stretch) for one in undecided
+    ]
     return max((each for each in more if each), default=None) if all(more) else None

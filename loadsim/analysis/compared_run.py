@@ -33,6 +33,9 @@ RESPONSE_SCORE = "Response score"
 DELIVERY = "Delivery"
 """The name of the 95th percentile of the delivery times."""
 
+LEAST_DELIVERY_MS = 100.0
+"""Compared delivery times are at least this: users do not notice less, and clocks or lag may cause it."""
+
 _OF_DELIVERY = "delivery.p95_ms"
 
 _OF_MACHINES = (PROBES, "generator.", "lateness_p95_ms.generator", "delivery.clock_error_ms")

@@ -13,6 +13,7 @@ from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
+    delivery_words,
     equivalent_words,
     finding,
     has_infinite,
@@ -292,6 +293,7 @@ def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
                 "Base and New: the 95th percentile, in milliseconds: the geometric mean of the runs. The score is the"
                 " weighted average of the tasks; the response score is that of response times, which count from when a"
                 " task was due.",
+                *delivery_words(figures),
                 "New / Base: 1.200 means that new takes 20 % longer. It is the ratio of unrounded figures.",
                 f"{sure} CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
                 "Result: the difference that is shown after correction for the number of tasks, if any.",

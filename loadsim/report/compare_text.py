@@ -13,6 +13,7 @@ from loadsim.report.banner import verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
+    delivery_words,
     equivalent_words,
     finding,
     has_infinite,
@@ -146,6 +147,7 @@ def _legend(figures: ComparisonFigures, head: str) -> list[str]:
         lines[0] += " 50th: the medians'."
     if "Difference" in head:
         lines[0] += " Difference and ratios are of unrounded figures."
+    lines += delivery_words(figures)
     if figures.not_compared:
         lines.append(f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}.")
     if DETECTABLE in head and min(len(figures.base), len(figures.new)) > 1:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
 from loadsim.analysis.compare_decision import Decided
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.compared_run import BASE, DELIVERY, NEW, RESPONSE_SCORE, SCORE, RunFigures
+from loadsim.analysis.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW, RESPONSE_SCORE, SCORE, RunFigures
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
@@ -329,6 +329,14 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
         where = "lies, before correction for the number of figures, above"
     interval = f"{ratio_words(one.low)} to {ratio_words(one.high)}"
     return f"the interval of the {name}'s ratio{driver}, {interval}, {where} {one.limit:g}"
+
+
+def delivery_words(figures: ComparisonFigures) -> list[str]:
+    """Return the meaning of the delivery times, if those of a run are below the least that counts."""
+    times_ms = [run.further_ms.get(DELIVERY, math.inf) for run in (*figures.base, *figures.new)]
+    least = f"{LEAST_DELIVERY_MS:g} ms"
+    shown = f"{DELIVERY}: 95th percentiles below {least} count as {least}, as users do not notice less."
+    return [shown] if min(times_ms) < LEAST_DELIVERY_MS else []
 
 
 def interval_words(one: ComparedFigure) -> str:
