@@ -1,4 +1,4 @@
-"""How often `loadsim compare` is wrong: simulated runs of equal servers, and of ones that are worse by twice the limit.
+"""How often `loadsim compare` is wrong: simulated runs of equal servers, and of servers worse by twice the limit.
 
 The spread between runs is normal in logarithms, shared in half by all figures, and correlated from run to run (AR(1)).
 """
@@ -42,16 +42,16 @@ MISSES = 1.96
 
 FAILURES = "failures"
 WORSE = (*TIMES, FAILURES)
-"""The figures of which one is worse in a server that differs, in turn."""
+"""The figures that may be worse, one in each pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the pairs of a cell of the table share. Runs take turns, or all of base come first."""
+    """The common terms of the pairs in a cell of the table. Runs alternate, or all of base come first."""
 
     size: int
     correlation: float
-    in_turns: bool
+    alternating: bool
     limit: float
     spread: float
 
@@ -59,13 +59,13 @@ class Setting:
     def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The places of the runs of base and of new in the order of time."""
         places = np.arange(2 * self.size)
-        return (places[::2], places[1::2]) if self.in_turns else (places[: self.size], places[self.size :])
+        return (places[::2], places[1::2]) if self.alternating else (places[: self.size], places[self.size :])
 
 
-def decisions(setting: Setting, worse: bool, pairs: int, seed: int = 31) -> Counter[Decision]:
-    """Return how often each decision is made, of this many pairs."""
+def decisions(setting: Setting, worse: Sequence[str | None], pairs: int, seed: int = 31) -> Counter[Decision]:
+    """Count the decisions on pairs; pair `n` differs in the `n`th figure of `worse`, which repeats (None: in none)."""
     draw = np.random.default_rng(seed)
-    return Counter(_decision(setting, WORSE[pair % len(WORSE)] if worse else None, draw) for pair in range(pairs))
+    return Counter(_decision(setting, worse[pair % len(worse)], draw) for pair in range(pairs))
 
 
 def _decision(setting: Setting, worse: str | None, draw: np.random.Generator) -> Decision:
@@ -104,13 +104,18 @@ def _correlated(draw: np.random.Generator, rows: int, runs: int, correlation: fl
     return found
 
 
-def row(terms: tuple[float, float], in_turns: bool, correlation: float) -> list[str]:
+def row(terms: tuple[float, float], alternating: bool, correlation: float) -> list[str]:
     """Return a row of the table: of equal pairs, those that fail and pass; of others, those that pass and fail."""
     limit, spread = terms
-    cells = [f"{100 * limit:g} %", f"{100 * spread:g} %", "in turns" if in_turns else "base first", str(correlation)]
+    cells = [
+        f"{100 * limit:g} %",
+        f"{100 * spread:g} %",
+        "alternating" if alternating else "base first",
+        str(correlation),
+    ]
     both: tuple[Decision, Decision] = ("failed", "passed")
-    for size, (worse, shown) in product(SIZES, ((False, both), (True, both[::-1]))):
-        found = decisions(Setting(size, correlation, in_turns, limit, spread), worse, PAIRS)
+    for size, (worse, shown) in product(SIZES, (((None,), both), (WORSE, both[::-1]))):
+        found = decisions(Setting(size, correlation, alternating, limit, spread), worse, PAIRS)
         cells.append(" / ".join(f"{100 * found[each] / PAIRS:.1f}" for each in shown))
     return cells
 

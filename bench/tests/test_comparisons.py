@@ -6,19 +6,25 @@ import re
 
 import pytest
 
-from bench.comparisons import CORRELATIONS, MARK, PAGE, SIZES, TERMS, Setting, decisions, row
+from bench.comparisons import CORRELATIONS, FAILURES, MARK, PAGE, SIZES, TERMS, WORSE, Setting, decisions, row
 from bench.table import END
 
 MOST = 0.05
 """The most comparisons that may be wrong."""
 
 
-@pytest.mark.parametrize("in_turns", [True, False])
-def test_few_comparisons_are_wrong(in_turns: bool) -> None:
+@pytest.mark.parametrize("alternating", [True, False])
+def test_few_comparisons_are_wrong(alternating: bool) -> None:
     """Correlated runs with a large spread, whose limit is small for it; three standard errors (2.8 %) more."""
-    setting = Setting(5, 0.9, in_turns, limit=0.1, spread=0.15)
-    assert decisions(setting, worse=False, pairs=60)["failed"] <= 60 * (MOST + 0.084)
-    assert decisions(setting, worse=True, pairs=60)["passed"] <= 60 * (MOST + 0.084)
+    setting = Setting(5, 0.9, alternating, limit=0.1, spread=0.15)
+    assert decisions(setting, worse=(None,), pairs=60)["failed"] <= 60 * (MOST + 0.084)
+    assert decisions(setting, worse=WORSE, pairs=60)["passed"] <= 60 * (MOST + 0.084)
+
+
+def test_a_higher_failure_rate_of_one_task_is_found() -> None:
+    """In most pairs, by the failure rates alone."""
+    setting = Setting(10, 0.0, alternating=True, limit=0.1, spread=0.03)
+    assert decisions(setting, worse=(FAILURES,), pairs=20)["failed"] > 10
 
 
 def test_the_page_has_few_wrong_ones() -> None:
@@ -30,8 +36,8 @@ def test_the_page_has_few_wrong_ones() -> None:
 
 
 @pytest.mark.nightly(part="runs")
-@pytest.mark.parametrize("in_turns", [True, False])
-def test_the_page_has_the_rows(in_turns: bool) -> None:
+@pytest.mark.parametrize("alternating", [True, False])
+def test_the_page_has_the_rows(alternating: bool) -> None:
     """Two of them, as they are simulated again."""
-    cells = row(TERMS[1], in_turns, CORRELATIONS[-1])
+    cells = row(TERMS[1], alternating, CORRELATIONS[-1])
     assert f"\n| {' | '.join(cells)} |\n" in PAGE.read_text(encoding="utf-8")

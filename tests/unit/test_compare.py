@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 def within_three_sigma(share: float) -> float:
-    """By how much the share found among `PAIRS` may lie beside a probability."""
+    """By how much the share found among `PAIRS` may differ from a probability."""
     return 3 * math.sqrt(share * (1 - share) / PAIRS)
 
 
@@ -388,14 +388,14 @@ def test_corrected_for_looks_few_are_found_that_are_not_there() -> None:
     def some_task(base: Floats, new: Floats) -> NDArray[np.bool_]:
         return np.asarray(np.any(holm(welch(base, new).p_values()) * looks <= ALPHA, axis=-1))
 
-    def beside(base: Floats, new: Floats) -> NDArray[np.bool_]:
+    def decided(base: Floats, new: Floats) -> NDArray[np.bool_]:
         low, high = welch(scores(base), scores(new)).interval(1 - level(looks))
         return np.asarray((high < 1.05) | (low > 1.05))
 
     most = ALPHA + within_three_sigma(ALPHA)
     assert looked_at(lambda base, new: welch(scores(base), scores(new)).p_values() * looks <= ALPHA) <= most
     assert looked_at(some_task) <= most
-    assert looked_at(beside, slower=1.05) <= most
+    assert looked_at(decided, slower=1.05) <= most
 
 
 @settings(max_examples=30)
@@ -434,9 +434,9 @@ def test_an_infinite_figure_leaves_others_as_they_are() -> None:
     """Other figures keep their intervals; p is corrected for all."""
     finite = Sample("a", [100, 101, 102], [120, 121, 122])
     (alone,) = compare([finite])
-    beside, infinite = compare([finite, Sample("b", [100, 101, 102], [100, math.inf, math.inf])])
-    assert (beside.low, beside.high) == (alone.low, alone.high)
-    assert beside.p == pytest.approx(2 * (alone.p or 0))
+    with_infinite, infinite = compare([finite, Sample("b", [100, 101, 102], [100, math.inf, math.inf])])
+    assert (with_infinite.low, with_infinite.high) == (alone.low, alone.high)
+    assert with_infinite.p == pytest.approx(2 * (alone.p or 0))
     assert (infinite.new_ms, infinite.ratio, infinite.low, infinite.p) == (math.inf, math.inf, None, None)
 
 

@@ -6,20 +6,17 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from compared_runs import decided, three, write_run
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, skipped
 
-from loadsim.analysis.compare import POWER
-from loadsim.analysis.compare_decision import ONE_SIDED, Terms, by_shares
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates, more_failures
 from loadsim.cli import main
@@ -268,42 +265,6 @@ def test_the_interval_of_a_difference_of_shares() -> None:
     assert low < 0 < high  # alike, and yet chance
     assert unanswered([10, 40, 70], [50, 80, 110]).more == "new"
     assert (unanswered([0], [0]).allowed, FailureRates([], [Counts(100, 0)]).allowed) == (0.01, 0.05)
-
-
-SCORED_TASKS = 9
-"""The scored tasks of the profile Medium."""
-
-
-def comparisons(*, runs: int, planned: int, share: float, spread: float, worse: float = 1.0) -> Iterator[bool]:
-    """Simulated comparisons: True if new fails by its failure rates.
-
-    Failure rates vary between runs by a log-normal factor; that of one task of new is `worse` times as large.
-    """
-    draw = np.random.default_rng(17)
-    for _ in range(200):
-        shares = share * np.exp(spread * draw.standard_normal((SCORED_TASKS, 2, runs)))
-        shares[0, 1] *= worse
-        failed = draw.binomial(planned, np.minimum(shares, 1.0)).tolist()
-        rates = {
-            str(at): FailureRates(*([Counts(planned, count) for count in side] for side in of_task))
-            for at, of_task in enumerate(failed)
-        }
-        yield any(one.decision == "failed" for one in by_shares(rates, Terms(0.05, 1, 1.0)))
-
-
-@pytest.mark.parametrize(
-    ("runs", "planned", "share", "spread"),
-    [(3, 100, 0.05, 0.0), (10, 300, 0.03, 0.4)],
-)
-def test_equal_failure_rates_seldom_fail_a_server(runs: int, planned: int, share: float, spread: float) -> None:
-    """At most a third of 5 % of comparisons, with three standard errors (2.7 %) of 200 simulated ones."""
-    failed = list(comparisons(runs=runs, planned=planned, share=share, spread=spread))
-    assert np.mean(failed) <= ONE_SIDED + 3 * (ONE_SIDED * (1 - ONE_SIDED) / len(failed)) ** 0.5
-
-
-def test_a_higher_failure_rate_of_one_task_is_found() -> None:
-    """Ten runs of 300 tasks whose failure rates of 3 % vary by 40 %; one of nine tasks fails five times as often."""
-    assert np.mean(list(comparisons(runs=10, planned=300, share=0.03, spread=0.4, worse=5.0))) >= POWER
 
 
 def test_the_side_with_more_failures_is_new_if_both_have_some() -> None:
