@@ -82,15 +82,12 @@ class Difference:
     name: str
     base_ms: float
     new_ms: float
+    difference_ms: float
     ratio: float
     low: float | None = None
     high: float | None = None
     p: float | None = None
     detectable: float | None = None
-
-    @property
-    def difference_ms(self) -> float:
-        return 0.0 if self.new_ms == self.base_ms else self.new_ms - self.base_ms
 
     @property
     def change(self) -> Literal["slower", "faster"] | None:
@@ -118,7 +115,9 @@ def compare(samples: Sequence[Sample], looks: int = 1, stretch: float = 1.0) -> 
     base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
     means = [tuple(map(_without_rounding_error, np.exp(side.mean(axis=-1)))) for side in (base, new)]
     plain = [
-        Difference(sample.name, base_ms, new_ms, 1.0 if new_ms == base_ms else new_ms / base_ms)
+        Difference(sample.name, base_ms, new_ms, 0.0, 1.0)
+        if new_ms == base_ms
+        else Difference(sample.name, base_ms, new_ms, new_ms - base_ms, new_ms / base_ms)
         for sample, base_ms, new_ms in zip(samples, *means, strict=True)
     ]
     if min(_runs(base, new)) < 2:

@@ -12,14 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from loadsim.analysis.compare import (
-    ALPHA,
-    LOOKS_WITH_REPEATS,
-    Decision,
-    Sample,
-    larger_share_p,
-    repeats_needed,
-)
+from loadsim.analysis.compare import ALPHA, LOOKS_WITH_REPEATS, Decision, Sample, larger_share_p, repeats_needed
 from loadsim.analysis.compared_run import BASE, NEW, Run, Sides, kind_of
 from loadsim.analysis.criteria import Result, figure, judge_each
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side

@@ -29,18 +29,7 @@ from loadsim.analysis.compare_decision import (
     shares,
     together,
 )
-from loadsim.analysis.compared_run import (
-    BASE,
-    DELIVERY,
-    LEAST_DELIVERY_MS,
-    NEW,
-    SCORE,
-    RunFigures,
-    Sides,
-    named,
-    of_both,
-    read_sides,
-)
+from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
 from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, unequal_conditions, warnings_of
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures
 from loadsim.analysis.figures import TaskFigures
@@ -68,7 +57,6 @@ class ComparedFigure:
     """
 
     difference: Difference = field(metadata=INLINE)
-    difference_ms: float
     change: str | None
     answered_less: Side | None
     p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
@@ -262,9 +250,8 @@ def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
 
 def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]:
     """Return a sample of each figure that all runs have, in the order of the first run."""
-    least_ms = {DELIVERY: LEAST_DELIVERY_MS}
     return [
-        Sample(name, *([max(of_run[name], least_ms.get(name, 0.0)) for of_run in found[side]] for side in (BASE, NEW)))
+        Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
         for name in found[BASE][0]
         if all(name in of_run for of_run in of_both(found))
     ]
@@ -295,7 +282,7 @@ def _failure_rate_warning(name: str, one: FailureRates) -> str:
 
 def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
     won = (found.change, more_failures) in (("faster", NEW), ("slower", BASE))
-    return ComparedFigure(found, found.difference_ms, None if won else found.change, more_failures)
+    return ComparedFigure(found, None if won else found.change, more_failures)
 
 
 def _one_look(figures: ComparisonFigures) -> list[str]:

@@ -189,7 +189,8 @@ def _by_driver(name: str, figures: Mapping[str, float | None]) -> dict[str, floa
 
 def _further(summary: Summary) -> dict[str, float]:
     """Return the time of delivery, if there was mail, and those with a criterion of their own, by name."""
-    found = {DELIVERY: figure(summary.score, _OF_DELIVERY)} | {
+    delivery_ms = figure(summary.score, _OF_DELIVERY)
+    found = {DELIVERY: None if delivery_ms is None else max(delivery_ms, LEAST_DELIVERY_MS)} | {
         one.name: one.figure
         for one in summary.criteria
         if kind_of(one.name) == "time" and not one.each and one.name.rpartition(".")[2] not in SCORES

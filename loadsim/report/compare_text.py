@@ -124,7 +124,8 @@ def _table(figures: ComparisonFigures) -> list[Sequence[str]]:
 
 
 def _row(one: ComparedFigure) -> Sequence[str]:
-    by = "-" if has_infinite(one) else f"{'-' if one.difference_ms < 0 else '+'}{ms(abs(one.difference_ms))}"
+    by_ms = one.difference.difference_ms
+    by = "-" if has_infinite(one) else f"{'-' if by_ms < 0 else '+'}{ms(abs(by_ms))}"
     return (
         one.difference.name,
         ms(one.difference.base_ms),
@@ -175,8 +176,5 @@ def _notes(comparison: Comparison) -> list[str]:
     if not any(one.change or one.answered_less for one in figures.all_figures):
         lines.append("No difference shown. This does not prove that there is none: see Detectable.")
     if runs < FIRST_LOOK:
-        lines.append(
-            f"With fewer than {FIRST_LOOK} runs of each, the variation between runs is hardly known: intervals are"
-            " wide."
-        )
+        lines.append(f"With fewer than {FIRST_LOOK} runs of each, intervals are wide: little shows how runs vary.")
     return lines

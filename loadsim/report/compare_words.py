@@ -71,9 +71,7 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
         return []
     more = len(names) - MOST_CRITERIA
     words = ", ".join(map(named, names[:MOST_CRITERIA])) + (f" and {more} more" if more > 0 else "")
-    if figures.base_passed:
-        return [f"new missed criteria that base did not: {words}"]
-    return [f"new missed criteria in a larger share of its runs than base: {words}"]
+    return [f"new missed criteria more often than base: {words}"]
 
 
 def _longer_waits(figures: ComparisonFigures) -> list[str]:
@@ -114,13 +112,7 @@ def invalid_runs(figures: ComparisonFigures) -> str:
     """Return how many of the runs are invalid; "" if none is."""
     runs = (*figures.base, *figures.new)
     invalid = sum(run.validity == "invalid" for run in runs)
-    if not invalid:
-        return ""
-    return (
-        f"{'both' if len(runs) == 2 else f'all {invalid}'} runs are invalid"
-        if invalid == len(runs)
-        else (f"{invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid")
-    )
+    return f"{invalid} of {len(runs)} runs {'is' if invalid == 1 else 'are'} invalid" if invalid else ""
 
 
 def tone(comparison: Comparison) -> Tone:
@@ -309,19 +301,14 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
     """Return a clause on the reason of a decision."""
     if one.kind == "criteria":
         return "; ".join(missed_more(figures)) or "more runs of new than of base miss criteria"
-    if one.kind == "share":
-        if one.low is None or one.high is None or one.limit is None:
-            return f"{named(one.name)}: a single run on a side"
-        by = f"{100 * one.low:.2g} to {100 * one.high:.2g} %"
-        return f"{named(one.name)}: worse by {by}, at most {_percent(one.limit)} allowed"
-    name, driver = _time(one.name)
-    row = next((row for row in figures.all_scores if row.difference.name == one.name), None)
-    if row is None:
+    name, driver = (named(one.name), "") if one.kind == "share" else _time(one.name)
+    if one.kind == "time" and one.name not in {row.difference.name for row in figures.all_scores}:
         return f"the {name}{driver} was not measured in each run"
     if one.low is None or one.high is None:
-        if has_infinite(row):
-            return f"fewer than two runs of a side have a finite {name}{driver}"
-        return f"the {name}'s ratio{driver} is {ratio_words(row.difference.ratio)} of single runs"
+        return f"a side has fewer than two finite figures of {name}{driver}"
+    if one.kind == "share":
+        by = f"{100 * one.low:.2g} to {100 * one.high:.2g} %"
+        return f"{name}: worse by {by}, at most {_percent(one.limit or 0)} allowed"
     if one.limit is None:
         return f"base has a higher failure rate than new: its {name}{driver} is that of the other tasks"
     where = "lies below" if one.high < one.limit else "lies above" if one.low > one.limit else "contains"
@@ -333,10 +320,10 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
 
 def delivery_words(figures: ComparisonFigures) -> list[str]:
     """Return the meaning of the delivery times, if those of a run are below the least that counts."""
-    times_ms = [run.further_ms.get(DELIVERY, math.inf) for run in (*figures.base, *figures.new)]
     least = f"{LEAST_DELIVERY_MS:g} ms"
     shown = f"{DELIVERY}: 95th percentiles below {least} count as {least}, as users do not notice less."
-    return [shown] if min(times_ms) < LEAST_DELIVERY_MS else []
+    runs = (*figures.base, *figures.new)
+    return [shown] if any(run.further_ms.get(DELIVERY) == LEAST_DELIVERY_MS for run in runs) else []
 
 
 def interval_words(one: ComparedFigure) -> str:

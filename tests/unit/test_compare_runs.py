@@ -169,8 +169,6 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
     assert "Inconclusive" in compare_text(comparison) and "slower" not in compare_text(comparison)
     assert (comparison.exit_status, comparison.document["more_repeats"]) == (4, None)
-    ratio = by_name(comparison, "Score")["ratio"]
-    assert f"score's ratio is {ratio:.3f} of single runs\n" in (compare_text(comparison))
 
 
 def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
@@ -361,14 +359,14 @@ def test_response_scores_that_vary_do_not_decide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("base_late", "new_late", "decision", "says"),
     [
-        ([0, 0, 0], [6000, 6000, 6000], "failed", "new missed criteria that base did not: score from due times"),
-        ([0, 0, 0], [0, 0, 6000], "undecided", "new missed criteria that base did not: score from due times"),
-        ([0], [6000], "undecided", "new missed criteria that base did not: score from due times"),
+        ([0, 0, 0], [6000, 6000, 6000], "failed", "new missed criteria more often than base: score from due times"),
+        ([0, 0, 0], [0, 0, 6000], "undecided", "new missed criteria more often than base: score from due times"),
+        ([0], [6000], "undecided", "new missed criteria more often than base: score from due times"),
         (
             [0, 0, 6000],
             [0, 6000, 6000],
             "undecided",
-            "new missed criteria in a larger share of its runs than base: score from due times",
+            "new missed criteria more often than base: score from due times",
         ),
         ([0, 0, 6000], [0, 0, 6000], "passed", ""),
         ([0, 6000, 6000], [0, 0, 6000], "passed", ""),

@@ -426,7 +426,7 @@ def test_a_cell_that_misses_criteria_fails_its_comparison() -> None:
     assert one.document["missed_more"] == ["score_ms"]
     assert (one.document["decision"], figures.exit_status) == ("failed", 1)
     assert [each["name"] for each in one.document["response_scores"]] == ["Response score"]
-    assert "failed: new missed criteria that base did not: score" in suite_text(figures, 200)
+    assert "failed: new missed criteria more often than base: score" in suite_text(figures, 200)
 
 
 @pytest.mark.slow
