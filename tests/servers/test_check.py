@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from mailservers import SITES, StartEmbedded, numbered_accounts, submit
-from provisioning import FOREIGN, USERS, Lab, MakeLab, Snapshot, lab_maker, quiet
+from mailservers import submit
+from provisioning import FOREIGN, USERS, Lab, MakeLab, Snapshot, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
 from loadsim.cli import main
@@ -34,23 +34,10 @@ NO_LISTS = ("lists.count=0",)
 WITH_LIST = ("lists.count=1", "lists.size.min=2", "lists.size.average=2", "lists.size.max=2")
 
 
-@pytest.fixture(scope="module", params=SITES)
-def make_lab(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
-) -> MakeLab:
-    """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 24)
-    if request.param == "embedded":
-        server: RunningServer = embedded_server(accounts)
-    else:
-        server = request.getfixturevalue("dovecot_postfix")(accounts)
-    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
-
-
 @pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
+def lab(lab: Lab) -> Lab:
     """A scenario of three users with new accounts, without lists, which the server does not have."""
-    return make_lab().with_settings(*NO_LISTS)
+    return lab.with_settings(*NO_LISTS)
 
 
 def silent(step: str) -> None:

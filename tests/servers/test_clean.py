@@ -9,16 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accounts
+from mailservers import DOMAIN, logged_on
 from provisioning import (
     FOREIGN,
-    USERS,
     WANTED_FOLDERS,
     Lab,
     MakeLab,
     Snapshot,
     delivery_report,
-    lab_maker,
     own_message,
     put,
     quiet,
@@ -34,23 +32,9 @@ from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
 
 
-@pytest.fixture(scope="module", params=SITES)
-def make_lab(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
-) -> MakeLab:
-    """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 24)
-    if request.param == "embedded":
-        server = embedded_server(accounts)
-    else:
-        server = request.getfixturevalue("dovecot_postfix")(accounts)
-    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
-
-
 @pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
+def lab(lab: Lab) -> Lab:
     """A scenario of three users with new accounts, which are initialised."""
-    lab = make_lab()
     asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
     return lab
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import DOMAIN, SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from mailservers import DOMAIN, StartDovecotPostfix, logged_on, numbered_accounts
 from provisioning import (
     FOREIGN,
     USERS,
     WANTED_FOLDERS,
     Lab,
     delivery_report,
-    lab_maker,
     own_message,
     put,
+    quiet,
     quoted,
     runs_step_by_step,
     with_steps,
@@ -43,31 +43,6 @@ from loadsim.provisioning.initialise import (
     initialise,
     restore_mailbox,
 )
-
-MakeLab = Callable[[], Lab]
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
-
-
-@pytest.fixture(scope="module", params=SITES)
-def make_lab(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
-) -> MakeLab:
-    """Makes scenarios with accounts that nobody used before, on either server."""
-    accounts = numbered_accounts(USERS * 28)
-    if request.param == "embedded":
-        server = embedded_server(accounts)
-    else:
-        server = request.getfixturevalue("dovecot_postfix")(accounts)
-    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
-
-
-@pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
-    """A scenario of three users with new accounts."""
-    return make_lab()
 
 
 def run(lab: Lab, mode: str = "auto") -> Initialised:

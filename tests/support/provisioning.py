@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import yaml
-from mailservers import DOMAIN, logged_on
+from mailservers import DOMAIN, SITES, StartEmbedded, logged_on, numbered_accounts
 
 from loadsim.errors import ServerLost
 from loadsim.model.message_tag import MessageTag, body_digest
@@ -88,7 +89,29 @@ class Lab:
             put(client, folder, message, flags)
 
 
-def lab_maker(server: RunningServer, accounts: Sequence[Account], directory: Path) -> Callable[[], Lab]:
+MakeLab = Callable[[], Lab]
+
+
+@pytest.fixture(scope="module", params=SITES)
+def make_lab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
+) -> MakeLab:
+    """Make scenarios with new accounts, on either server."""
+    accounts = numbered_accounts(USERS * 28)
+    if request.param == "embedded":
+        server: RunningServer = embedded_server(accounts)
+    else:
+        server = request.getfixturevalue("dovecot_postfix")(accounts)
+    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    """A scenario of three users with new accounts."""
+    return make_lab()
+
+
+def lab_maker(server: RunningServer, accounts: Sequence[Account], directory: Path) -> MakeLab:
     """Makes labs on one server, each with the next accounts of these."""
     numbers = count()
 
@@ -247,9 +270,6 @@ def runs_step_by_step(lab: Lab, account: Account, work: Callable[[Account, Any],
         if asyncio.run(with_steps(lab, account, 1, work)):
             return runs
     raise AssertionError("it does not get any further")
-
-
-MakeLab = Callable[[], Lab]
 
 
 def quiet(phase: str, done: int, total: int) -> None:
