@@ -131,6 +131,7 @@ class AccountPattern:
         login = _fill(self.user, index)
         account = Account(
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
+            first_address=_address(_fill(self.user, 1), domain),
             password_source=self.password_source,
             password_remark=_remark(self.password),
         )
@@ -213,7 +214,8 @@ def _accounts(
         if row["user"] in seen or address.lower() in seen:
             raise ConfigError(f"{name}: line {line}: expected each user once, found {show(row['user'])} again")
         seen |= {row["user"], address.lower()}
-        accounts.append(Account(number, row["user"], address, row["password"], manifest_key))
+        first = accounts[0].address if accounts else address
+        accounts.append(Account(number, row["user"], address, row["password"], manifest_key, first_address=first))
     return accounts
 
 

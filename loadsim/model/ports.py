@@ -88,6 +88,7 @@ class Account:
     `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
     name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
     if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
+    `first_address` is the address of the scenario's first account, which all its manifests name; "" without one.
     `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
     `password_remark` is what errors say about the pattern of the password; "" if nothing is unusual.
     """
@@ -100,6 +101,7 @@ class Account:
     authcid: str | None = None
     authzid: str | None = None
     token: TokenSource | None = None
+    first_address: str = field(default="", compare=False)
     password_source: str = field(default="", compare=False)
     password_remark: str = field(default="", compare=False)
 

@@ -10,7 +10,6 @@ from loadsim.errors import ServerRefused
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Provisioning, Quota, ServerOffer
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import list_own
 
 Before = tuple[frozenset[str], manifest.Record | None]
 """The names and the record in the manifest of an account before a check."""
@@ -37,7 +36,8 @@ async def make_folders(places: list[Place], account: Account, mailbox: Provision
     folder = next(name for name in own if name not in existing)
     missing = tuple(name for name in (SENT_ITEMS, DELETED_ITEMS, CALENDAR, folder) if name not in existing)
     new_folder = manifest.FOLDER not in existing
-    before = None if new_folder else await _names_and_record(account, mailbox)
+    found = [] if new_folder else await manifest.accepted_in(mailbox, account)
+    before = (manifest.names_in(found), manifest.record_in(found)) if found else None
     quotas: Sequence[Quota] = ()
     with suppress(ServerRefused):
         quotas = await mailbox.quotas()
@@ -54,22 +54,6 @@ async def make_folders(places: list[Place], account: Account, mailbox: Provision
         await mailbox.create(name)
 
 
-async def _accepted(account: Account, mailbox: Provisioning) -> Sequence[manifest.Manifest]:
-    own = await list_own(account, mailbox, manifest.FOLDER)
-    return (await manifest.read(mailbox, account, own))[0]
-
-
-async def _names_and_record(account: Account, mailbox: Provisioning) -> Before | None:
-    """Return the names and the record in an account's manifests; None if no manifest is accepted."""
-    accepted = await _accepted(account, mailbox)
-    if refusal := manifest.refusal(account, accepted):
-        raise refusal
-    if not accepted:
-        return None
-    names = frozenset[str]().union(*(each.names for each in accepted))
-    return names, accepted[0].record if len(accepted) == 1 else None
-
-
 async def restore_folders(place: Place, account: Account, mailbox: Provisioning, existing: Sequence[str]) -> None:
     """Delete the folders that the check created, if they are empty, and put the manifest back as it was."""
     kept = [name for name in place.created if name in existing and not await delete_empty(mailbox, name)]
@@ -79,7 +63,7 @@ async def restore_folders(place: Place, account: Account, mailbox: Provisioning,
     elif kept:
         await manifest.write(mailbox, account, kept)
     else:
-        ours = [each.message.ref for each in await _accepted(account, mailbox)]
+        ours = [each.message.ref for each in await manifest.accepted_in(mailbox, account)]
         if place.made_manifest_folder and await mailbox.message_count(manifest.FOLDER) == len(ours):
             await mailbox.delete(manifest.FOLDER)
         elif ours:

@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from loadsim.errors import ConfigError, ServerRefused
+from loadsim.errors import ServerRefused
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.provisioning import manifest
 from loadsim.provisioning.holder import LEASE_S, Holder
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import list_own
-from loadsim.provisioning.sessions import visit
+from loadsim.provisioning.sessions import name_of, visit
 
 RENEW_S = LEASE_S / 3
 
@@ -36,29 +35,30 @@ class Hold:
         self.lost: str | None = None
 
     async def take(self, create: bool) -> None:
-        """Write the hold; without a manifest, only with `create`. Raises `ConfigError` if another process has it.
+        """Write the hold; without a manifest, only with `create`. Raises `AccountTaken`.
 
         An account that fails has no hold: the work on it reports that.
         """
-        refusals: list[ConfigError] = []
 
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
-            refusals.extend(filter(None, [manifest.refusal(account, found)]))
-            if refusals or not (found or create):
+            manifest.refuse_taken(account, found)
+            if not (found or create):
                 return
             with suppress(ServerRefused):  # it may exist
                 await mailbox.create(manifest.FOLDER)
             await _put(account, mailbox, found, self._holder)
             found = await _manifests(account, mailbox)
-            refusals.extend(filter(None, [manifest.refusal(account, found)]))
-            if refusals:
-                await mailbox.expunge([each.message.ref for each in found if each.holder == self._holder])
-            self._held = not refusals
+            try:
+                manifest.refuse_taken(account, found)
+            except manifest.AccountTaken:
+                await mailbox.expunge([each.message.ref for each in found if each.body.holder == self._holder])
+                raise
+            self._held = True
 
-        await visit(self._accounts, self._services, work, lambda *_: None)
-        for refusal in refusals:
-            raise refusal
+        for result in await visit(self._accounts, self._services, work, lambda *_: None):
+            if isinstance(result, manifest.AccountTaken):
+                raise result
 
     async def renew_always(self) -> None:
         """Renew the hold in intervals, until it is lost."""
@@ -76,13 +76,13 @@ class Hold:
     async def _replace(self, holder: Holder | None) -> None:
         async def work(account: Account, mailbox: Provisioning) -> None:
             found = await _manifests(account, mailbox)
-            other = manifest.holder_of(found)
+            other = manifest.holder_in(found)
             if other != self._holder:
-                self.lost = str(manifest.in_use(account, other or "traces of one"))
-            elif holder is not None or any(each.names or each.record for each in found):
+                self.lost = f"{name_of(account)}: expected the hold of this process, found {other or 'it removed'}"
+            elif holder is not None or manifest.names_in(found) or manifest.record_in(found):
                 await _put(account, mailbox, found, holder)
                 self._holder = holder or self._holder
-            elif found:
+            else:
                 await mailbox.expunge([each.message.ref for each in found])
                 await delete_empty(mailbox, manifest.FOLDER)
 
@@ -93,21 +93,18 @@ class Hold:
 async def _manifests(account: Account, mailbox: Provisioning) -> list[manifest.Manifest]:
     if manifest.FOLDER not in await mailbox.folders():
         return []
-    own = await list_own(account, mailbox, manifest.FOLDER)
-    return (await manifest.read(mailbox, account, own))[0]
+    return (await manifest.read(mailbox, account, (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]))[0]
 
 
 async def _put(
     account: Account, mailbox: Provisioning, found: Sequence[manifest.Manifest], holder: Holder | None
 ) -> None:
-    names = frozenset[str]().union(*(each.names for each in found))
-    record = found[0].record if len(found) == 1 else None
-    await manifest.replace(mailbox, account, found, names, record, holder)
+    await manifest.replace(mailbox, account, found, manifest.names_in(found), manifest.record_in(found), holder)
 
 
 @asynccontextmanager
 async def held(accounts: Sequence[Account], services: Services, work: str, create: bool = True) -> AsyncIterator[Hold]:
-    """Hold accounts while the block lasts; `work` is the command. Raises `ConfigError` if another process has them."""
+    """Hold accounts while the block lasts; `work` is the command. Raises `AccountTaken`."""
     hold = Hold(accounts, services, work)
     await hold.take(create)
     try:

@@ -424,7 +424,7 @@ async def restore_mailbox(
 
     # Write the manifest before the folders that it names are created.
     created = state.created - change.forget | frozenset(change.create) - {INBOX}
-    if created != state.created:
+    if created != state.created or not state.manifests:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
         await manifest.write(mailbox, account, created)

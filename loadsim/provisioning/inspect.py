@@ -15,7 +15,7 @@ from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Account, FolderStatus, MessageRef, Part, Provisioning, Stored
 from loadsim.provisioning import manifest
-from loadsim.provisioning.manifest import Manifest, Record
+from loadsim.provisioning.manifest import Manifest, Record, names_in, record_in
 from loadsim.provisioning.sessions import name_of
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
@@ -70,7 +70,7 @@ class MailboxState:
     @property
     def created(self) -> frozenset[str]:
         """The names of the folders that loadsim created."""
-        return frozenset().union(*(each.names for each in self.manifests))
+        return names_in(self.manifests)
 
     @property
     def foreign(self) -> dict[str, int]:
@@ -82,7 +82,7 @@ class MailboxState:
 
         Without `modseq` flags may have changed: those of the Inbox were listed.
         """
-        record = self.manifests[0].record if len(self.manifests) == 1 and not self.kept else None
+        record = None if self.kept else record_in(self.manifests)
         contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
         return record is not None and record.start_state == digest and record.status == contents
 
@@ -94,8 +94,7 @@ async def inspect_mailbox(
 ) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen.
 
-    If the manifest's record is `trusted`, folders that are unchanged since are not listed. Raises `ConfigError` if
-    another process is at work on the account.
+    If the manifest's record is `trusted`, folders that are unchanged since are not listed. Raises `AccountTaken`.
     """
     # Read the manifest.
     status = await mailbox.status()
@@ -106,14 +105,13 @@ async def inspect_mailbox(
         stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         state = await _folder_state(account, mailbox, stored)
         accepted, kept = await manifest.read(mailbox, account, state.own)
-        if refusal := manifest.refusal(account, accepted):
-            raise refusal
+        manifest.refuse_taken(account, accepted)
         ours = {each.message.ref for each in accepted}
         own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
         folders[manifest.FOLDER] = FolderState(own, state.foreign)
 
     # Take what is unchanged from its record, and list the rest.
-    record = accepted[0].record if len(accepted) == 1 and not kept else None
+    record = None if kept else record_in(accepted)
     if record is not None and trusted(record):
         for name in record.unchanged(status):
             folders[name] = FolderState((), 0, recorded=record.status[name].messages)

@@ -6,7 +6,8 @@ leaves names of folders that do not exist, which does no harm. It names only fol
 A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
 of another account, can name folders for deletion.
 
-The manifest of the first account of a run also has its holder: the process at work on the accounts (`hold`).
+It names the first of the accounts with which the mailbox was prepared; others with another first account may not use
+it. The manifest of the first account that a process uses also has its holder: that process (`hold`).
 
 After a mailbox was brought to its start state, the manifest has a record of it: the digest of the start state, and the
 status of each folder. A folder of which the status is unchanged has unchanged contents, and need not be listed.
@@ -17,7 +18,6 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Part, Provis
 from loadsim.model.workload import may_be_made
 from loadsim.provisioning.holder import Holder
 from loadsim.provisioning.sessions import name_of
-from loadsim.timinglog.json_checks import unique_keys
+from loadsim.timinglog import json_checks as form
 
 FOLDER = "LoadSim"
 """The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
@@ -70,36 +70,56 @@ class Record:
 
 
 class Body(NamedTuple):
-    """The parsed body of a manifest: folders, its record, and its holder."""
+    """The parsed body of a manifest: its folders, the address of the first account, its record, and its holder."""
 
     names: frozenset[str]
-    record: Record | None
-    holder: Holder | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A manifest that is accepted: its message, and what its body has."""
-
-    message: Stored
-    names: frozenset[str]
+    first_account: str
     record: Record | None = None
     holder: Holder | None = None
 
 
-def holder_of(manifests: Iterable[Manifest]) -> Holder | None:
-    """Return the holder in the first of these manifests that has one."""
-    return next((each.holder for each in manifests if each.holder is not None), None)
+class Manifest(NamedTuple):
+    """A manifest that is accepted."""
+
+    message: Stored
+    body: Body
 
 
-def refusal(account: Account, manifests: Iterable[Manifest]) -> ConfigError | None:
-    """Return the error if a process other than this one, and its parent, is at work on the accounts; else None."""
-    holder = holder_of(manifests)
-    return None if holder is None or holder.ours or holder.gone else in_use(account, holder)
+def names_in(manifests: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the folders that loadsim created."""
+    return frozenset[str]().union(*(each.body.names for each in manifests))
 
 
-def in_use(account: Account, found: object) -> ConfigError:
-    return ConfigError(f"{name_of(account)}: expected that no other loadsim uses it, found {found}")
+def record_in(manifests: Sequence[Manifest]) -> Record | None:
+    """Return the record; None if there are several manifests."""
+    return manifests[0].body.record if len(manifests) == 1 else None
+
+
+def holder_in(manifests: Iterable[Manifest]) -> Holder | None:
+    """Return the first holder."""
+    return next((each.body.holder for each in manifests if each.body.holder is not None), None)
+
+
+class AccountTaken(ConfigError):
+    """Another process is at work on an account, or it was prepared with other accounts."""
+
+
+def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
+    """Raise `AccountTaken` unless these manifests of an account leave it to this process, or its parent.
+
+    The first one decides, so that of two processes that write one at the same time, only one is refused.
+    """
+    if manifests and (first := manifests[0].body.first_account) != _first_account(account):
+        raise AccountTaken(
+            f"{name_of(account)} belongs to the accounts that begin with {first}: `loadsim clean` these first"
+        )
+    holder = holder_in(manifests)
+    if holder is not None and not (holder.ours or holder.gone):
+        raise AccountTaken(f"{name_of(account)}: expected that no other loadsim uses it, found {holder}")
+
+
+def _first_account(account: Account) -> str:
+    return (account.first_address or account.address).lower()
 
 
 def is_manifest(message: Stored) -> bool:
@@ -108,18 +128,23 @@ def is_manifest(message: Stored) -> bool:
     return evidence is not None and evidence.run == INITIAL_RUN and evidence.kind == KIND
 
 
-async def read(mailbox: Provisioning, account: Account, own: Sequence[Stored]) -> tuple[list[Manifest], list[str]]:
+async def read(mailbox: Provisioning, account: Account, own: Iterable[Stored]) -> tuple[list[Manifest], list[str]]:
     """Return the manifests among these messages, and the reasons why others are not accepted."""
     accepted: list[Manifest] = []
     reasons: list[str] = []
     for message in filter(is_manifest, own):
         try:
-            body = parse(await _body(mailbox, message), account, mailbox.folder_at)
+            accepted.append(Manifest(message, parse(await _body(mailbox, message), account, mailbox.folder_at)))
         except RejectedManifest as reason:
             reasons.append(str(reason))
-        else:
-            accepted.append(Manifest(message, *body))
     return accepted, reasons
+
+
+async def accepted_in(mailbox: Provisioning, account: Account) -> list[Manifest]:
+    """Return the accepted manifests in their folder, which must exist. Raises `AccountTaken`."""
+    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
+    refuse_taken(account, accepted)
+    return accepted
 
 
 _TEXT = Part("TEXT", "text/plain", 0)
@@ -146,52 +171,52 @@ def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) 
     `folder_at` returns the folder with a path; the manifest has paths.
     """
     try:
-        document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
+        document = json.loads(body.decode("ascii"), object_pairs_hook=form.unique_keys)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
-        raise RejectedManifest("expected a JSON object with each key once") from None
-    if not isinstance(document, dict) or document.keys() - {"holder"} not in _KEYS:
-        raise RejectedManifest("expected the keys account, folders and signature")
-    paths = document["folders"]
-    if not isinstance(paths, list) or not all(
-        isinstance(path, str) and (may_be_made(path) or may_be_made(folder_at(path))) for path in paths
-    ):
+        document = None
+    if _FORM(document) is not None:
+        raise RejectedManifest("expected this version's form: clean with its own version, or delete it by hand")
+    signature, paths = document.pop("signature"), document["folders"]
+    if not all(may_be_made(path) or may_be_made(folder_at(path)) for path in paths):
         raise RejectedManifest(
             "expected names of folders that profiles have, or the scenario's `folders`, found another"
         )
-    names = frozenset(map(folder_at, paths))
-    signature, content = document.pop("signature"), document
-    if (
-        document["account"] != account.address.lower()
-        or not isinstance(signature, str)
-        or not hmac.compare_digest(signature.encode(errors="replace"), _signature(account, content).encode())
+    if document["account"] != account.address.lower() or not hmac.compare_digest(
+        signature.encode(errors="replace"), _signature(account, document).encode()
     ):
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    return Body(names, _record(document.get("start_state"), folder_at), _holder(document.get("holder")))
+    state, holder = document.get("start_state"), document.get("holder")
+    return Body(
+        frozenset(map(folder_at, paths)),
+        document["first_account"],
+        state and Record(state["digest"], {folder_at(at): FolderStatus(*each) for at, each in state["status"].items()}),
+        holder and Holder(**holder),
+    )
 
 
-_KEYS = (
-    {"account", "folders", "signature"},
-    {"account", "folders", "signature", "start_state"},
+def _line(value: Any) -> str | None:
+    """Check a text that errors show: one line of at most the length of an address (RFC 5321 section 4.5.3.1)."""
+    return None if isinstance(value, str) and value.isprintable() and len(value) <= 320 else "a line"
+
+
+def _status(value: Any) -> str | None:
+    wrong = form.each_of(form.or_none(form.whole(0, 1 << 63)))(value)
+    return wrong or (None if len(value) == len(FolderStatus._fields) else "a status")
+
+
+def _only(needed: Mapping[str, form.Check], others: Mapping[str, form.Check] | None = None) -> form.Check:
+    return form.having_only(form.having(needed, others), *needed, *(others or ()))
+
+
+_INSTANT = form.whole(0, 1 << 37)
+_HOLDER = _only({"work": _line, "host": _line, "process": _line, "since_s": _INSTANT, "until_s": _INSTANT})
+_FORM = _only(
+    {"account": form.text, "first_account": _line, "folders": form.each_of(form.text), "signature": form.text},
+    {"start_state": _only({"digest": form.text, "status": form.each_in(_status)}), "holder": _HOLDER},
 )
-
-
-def _holder(found: Any) -> Holder | None:
-    """Return the holder in a signed manifest; None if it has none, or another version of loadsim wrote it."""
-    with suppress(TypeError):
-        return Holder(**found)
-    return None
-
-
-def _record(found: Any, folder_at: Callable[[str], str]) -> Record | None:
-    """Return the record in a signed manifest; None if it has none, or another version of loadsim wrote it."""
-    match found:
-        case {"digest": str() as digest, "status": dict() as status}:
-            numbers = [value for value in status.values() if isinstance(value, list) and len(value) == 5]
-            if len(numbers) == len(status):
-                return Record(digest, {folder_at(path): FolderStatus(*value) for path, value in status.items()})
-    return None
+"""The form of a manifest's body."""
 
 
 def _signature(account: Account, content: Mapping[str, Any]) -> str:
@@ -201,15 +226,13 @@ def _signature(account: Account, content: Mapping[str, Any]) -> str:
     return hmac.new(key.encode(), _PURPOSE + canonical, sha256).hexdigest()
 
 
-async def write(
-    mailbox: Provisioning,
-    account: Account,
-    names: Iterable[str],
-    record: Record | None = None,
-) -> None:
-    """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist."""
-    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER])
-    await replace(mailbox, account, accepted, names, record, holder_of(accepted))
+async def write(mailbox: Provisioning, account: Account, names: Iterable[str], record: Record | None = None) -> None:
+    """Replace the accepted manifests by one of these names with the same holder. The manifest's folder must exist.
+
+    Raises `AccountTaken`.
+    """
+    accepted = await accepted_in(mailbox, account)
+    await replace(mailbox, account, accepted, names, record, holder_in(accepted))
 
 
 async def replace(
@@ -240,6 +263,7 @@ def compose(
     The record has paths in place of folders.
     """
     content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
+    content["first_account"] = _first_account(account)
     if record is not None:
         content["start_state"] = {"digest": record.start_state, "status": record.status}
     if holder is not None:

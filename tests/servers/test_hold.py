@@ -1,4 +1,4 @@
-"""Accounts that another loadsim uses: refused by name, free after its crash, and noticed if it comes all the same."""
+"""Accounts that another loadsim uses or prepared: refused by name, free after a crash, and noticed if it comes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,26 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from mailservers import SITES, StartEmbedded, numbered_accounts
-from provisioning import USERS, Lab, MakeLab, Snapshot, lab_maker, quiet
+from mailservers import logged_on
+from provisioning import USERS, WANTED_FOLDERS, Lab, MakeLab, Snapshot, quiet, quoted, with_steps
 
 from loadsim.cli import main
-from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Provisioning
 from loadsim.provisioning import manifest
 from loadsim.provisioning.hold import held
 from loadsim.provisioning.holder import Holder, identity
-from loadsim.provisioning.initialise import initialise
+from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
 from loadsim.provisioning.sessions import all_done, visit
 
 OTHER = Holder("run", "elsewhere", "boot namespace pid 7 started 1", 1_760_000_000, 2_000_000_000)
 
 
-@pytest.fixture(scope="module", params=SITES)
-def make_lab(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
-) -> MakeLab:
-    accounts = numbered_accounts(USERS * 12)
-    if request.param == "embedded":
-        server = embedded_server(accounts)
-    else:
-        server = request.getfixturevalue("dovecot_postfix")(accounts)
-    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
-
-
 @pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
+def lab(lab: Lab) -> Lab:
     """A scenario of three users with new accounts, which are initialised."""
-    lab = make_lab()
     asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
     return lab
 
@@ -52,7 +39,7 @@ def given_to(lab: Lab, holder: Holder) -> None:
     async def work(account: Account, mailbox: Provisioning) -> None:
         own = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
         ((found,), _) = await manifest.read(mailbox, account, own)
-        await manifest.replace(mailbox, account, [found], found.names, found.record, holder)
+        await manifest.replace(mailbox, account, [found], found.body.names, found.body.record, holder)
 
     all_done(asyncio.run(visit(lab.accounts[:1], lab.services, work, lambda *_: None)))
 
@@ -64,20 +51,85 @@ def contents(lab: Lab) -> Sequence[dict[str, list[bytes]]]:
     return [*map(of, lab.snapshots())]
 
 
+def scenario_of(lab: Lab, accounts: Sequence[Account]) -> tuple[str, ...]:
+    """Return the options of a scenario with these accounts."""
+    table = lab.path.parent / f"{accounts[0].login}.csv"
+    table.write_text("\n".join(["user,password", *(f"{each.login},{each.password}" for each in accounts)]))
+    return ("--set", f"accounts.csv={table}", "--set", f"topology.0.users={len(accounts)}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [("run", "--even-invalid", "--set", "lists.count=0"), ("init",), ("clean",), ("check", "--wait", "1")]
 )
-def test_accounts_in_use_are_refused(lab: Lab, command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The line names the other process, and when it began. Nothing is changed."""
-    given_to(lab, OTHER)
-    before = contents(lab)
+def test_accounts_of_others_are_refused(lab: Lab, command: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names the first account of the others, or their process and its start. Nothing is changed."""
     verb, *options = command
-    assert main([verb, str(lab.path), *options]) == 2
-    assert "expected that no other loadsim uses it, found loadsim run on elsewhere, which began at 2025-10-09" in (
-        capsys.readouterr().err
-    )
-    assert contents(lab) == before
+    for holder, accounts, found in (
+        (None, lab.accounts[1:], f"belongs to the accounts that begin with {lab.accounts[0].address}: `loadsim clean`"),
+        (OTHER, lab.accounts, "expected that no other loadsim uses it, found loadsim run on elsewhere, which began at"),
+    ):
+        if holder:
+            given_to(lab, holder)
+        before = contents(lab)
+        assert main([verb, str(lab.path), *options, *scenario_of(lab, accounts)]) == 2
+        assert found in capsys.readouterr().err
+        assert contents(lab) == before
+
+
+def test_accounts_that_overlap_in_the_middle(lab: Lab, make_lab: MakeLab) -> None:
+    """No account is changed before all are known to be free; they are after `clean`. The hold leaves nothing."""
+    free = make_lab()
+    command = [str(lab.path), *scenario_of(lab, [free.accounts[0], *lab.accounts[:2]])]
+    before = contents(lab)
+    for verb in ("init", "clean"):
+        assert main([verb, *command]) == 2
+        assert contents(lab) == before
+        assert contents(free) == [{INBOX: []}] * USERS
+    assert main(["clean", str(lab.path)]) == 0
+    assert main(["init", *command]) == 0
+    assert main(["clean", *command]) == 0
+
+
+def test_the_users_of_a_scenario_may_be_fewer_and_more(make_lab: MakeLab) -> None:
+    """Prepared by several machines, or by one."""
+    lab = make_lab()
+    for total, users in ((3, [3]), (3, [1, 2]), (2, None), (3, None)):
+        workload = lab.with_settings(f"topology.0.users={total}").workload
+        asyncio.run(initialise(workload, lab.services, "auto", quiet, users))
+
+
+def test_mailboxes_without_folders_of_ours_belong_to_others_too(make_lab: MakeLab) -> None:
+    lab = make_lab()
+    with logged_on(lab.server, lab.accounts[1]) as client:
+        for folder in sorted(WANTED_FOLDERS - {INBOX}):
+            client.create(quoted(folder))
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    assert main(["init", str(lab.path), *scenario_of(lab, lab.accounts[1:2])]) == 2
+
+
+def test_others_that_prepare_an_account_at_the_same_time(make_lab: MakeLab) -> None:
+    """The manifest that is stored first decides."""
+    lab = make_lab()
+
+    class Overtaken:
+        def __init__(self, mailbox: Any) -> None:
+            self._mailbox = mailbox
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._mailbox, name)
+
+        async def create(self, folder: str) -> None:
+            await self._mailbox.create(folder)
+            if folder == manifest.FOLDER:
+                others = replace(lab.accounts[0], first_address="first@example.test")
+                lab.put(1, folder, manifest.compose(others, [])[1])
+
+    async def work(account: Account, mailbox: Any) -> None:
+        with pytest.raises(manifest.AccountTaken, match="begin with first@"):
+            await restore_mailbox(account, Overtaken(mailbox), StartState(lab.workload), from_scratch=False)
+
+    assert asyncio.run(with_steps(lab, lab.accounts[0], 1000, work))
 
 
 def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
@@ -101,17 +153,6 @@ def test_a_hold_is_written_and_removed(make_lab: MakeLab) -> None:
     assert contents(lab) == before == [{INBOX: []}] * USERS
 
 
-def test_a_hold_of_new_accounts_leaves_nothing(make_lab: MakeLab) -> None:
-    lab = make_lab()
-
-    async def hold() -> None:
-        async with held(lab.accounts, lab.services, "run"):
-            assert "LoadSim" in await asyncio.to_thread(lambda: contents(lab)[0])
-
-    asyncio.run(hold())
-    assert contents(lab) == [{INBOX: []}] * USERS
-
-
 def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
     """And is left alone."""
 
@@ -125,11 +166,10 @@ def test_who_comes_all_the_same_is_noticed(lab: Lab) -> None:
 
 
 def test_a_hold_that_is_wiped_is_noticed(lab: Lab) -> None:
-    """Another loadsim, or anybody, has removed the manifest."""
+    """Another loadsim, or anybody, has removed the manifest with its folder."""
 
     async def wipe(account: Account, mailbox: Provisioning) -> None:
-        own = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
-        await mailbox.expunge([each.ref for each in own])
+        await mailbox.delete(manifest.FOLDER)
 
     async def hold() -> str | None:
         async with held(lab.accounts, lab.services, "run") as holding:
@@ -160,10 +200,3 @@ def test_a_process_and_its_parent_share_a_hold() -> None:
     assert replace(OTHER, process=identity(os.getppid())).ours
     assert not OTHER.ours
     assert not OTHER.gone
-
-
-def test_inspection_alone_refuses_another_holder(lab: Lab) -> None:
-    """Accounts of two processes may overlap without the same first one."""
-    given_to(lab, OTHER)
-    with pytest.raises(ConfigError, match="elsewhere"):
-        asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))

@@ -148,6 +148,7 @@ def test_the_names_of_the_scenario_s_folders(tmp_path: Path, scenario: Scenario)
     body = written.read_bytes().partition(b"\n\n")[2].replace(b"\n", b"\r\n")
     paths = {"Mail/Sent": "Sent Items"}
     found = manifest.parse(body, scenario.account(2), lambda path: paths.get(path, path))
+    assert found.first_account == scenario.account(1).address
     assert found.names == StartState(Workload(scenario)).folders(2).keys() - {"INBOX"}
 
 
