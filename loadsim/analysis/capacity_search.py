@@ -54,7 +54,7 @@ REACH = 4
 """The least distance of the interval's ends from the limit, in standard deviations of the runs at the measured ends.
 
 Runs that are alike in a row differ less than the server does. With correlations to 0.9, this holds the capacity in nine
-of ten stated intervals (decision 54)."""
+of ten stated intervals (decision 51)."""
 
 MOST_VOID = 2
 """The search stops after this number of void steps with one number since its last other result."""

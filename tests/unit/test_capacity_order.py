@@ -148,7 +148,6 @@ def test_stated_intervals_are_right(rho: float, spread: float, stated: float) ->
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.9])
 @pytest.mark.parametrize("spread", [0.02, 0.05, 0.1])
 def test_of_many_stated_intervals_nine_in_ten_are_right(rho: float, spread: float) -> None:
-    """The table of decision 54."""
     right, _, by_order = Server(rho, spread).shares(1000)
     assert right >= 0.9
     assert by_order <= 0.13 or rho
