@@ -88,8 +88,8 @@ nightly-runs: $(VENV)/.installed-dev ## run real runs, searches and suites on Do
 	$(INSTALL)
 	$(PYTEST) -m "nightly(part='runs')"
 
-nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat, slapadd and zsh
-	$(INSTALL) chromium mandoc groff man-db zsh fish slapd sasl2-bin sysstat procps
+nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat and slapadd
+	$(INSTALL) chromium mandoc groff man-db slapd sasl2-bin sysstat procps
 	$(PYTEST) -m "nightly(part='tools')"
 
 nightly-hosts: $(VENV)/.installed-dev ## run clusters on several hosts, which are network namespaces

@@ -1,35 +1,22 @@
-"""The commands and their arguments as data, for shell completion and the manual page: taken from the parsers."""
+"""The commands and their arguments as data, for the pages that list them: taken from the parsers."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-from loadsim.model.yaml_reader import known
-
-SHIPPED_BY_METAVAR: dict[str, tuple[str, ...]] = {
-    "SCENARIO": ("scenarios",),
-    "PROFILE": ("profiles",),
-    "SUITE": ("suites",),
-}
-"""The shipped files that a value with this metavar may name, next to files of the user's own."""
-
-FILES, DIRECTORIES = "files", "directories"
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An option, or an argument without `flags`. `value` is its metavar; "" for a switch.
 
-    `words` are values to choose from. `paths` is `FILES` or `DIRECTORIES` if the value may be one, else "".
+    `words` are values to choose from.
     """
 
     flags: tuple[str, ...]
     value: str
     words: tuple[str, ...]
-    paths: str
     optional: bool
     repeated: bool
     help: str
@@ -79,19 +66,10 @@ def _argument(action: argparse.Action, path: tuple[str, ...]) -> Argument:
     words = tuple(map(str, action.choices or ()))
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     value = "" if action.nargs == 0 else metavar or ("|".join(words) if words else action.dest.upper())
-    shipped = SHIPPED_BY_METAVAR.get(metavar, ())
-    if path == ("show",) and metavar == "NAME":
-        shipped = ("scenarios", "profiles", "programs", "suites")
-    paths = ""
-    if metavar == "DIR":
-        paths = DIRECTORIES
-    elif metavar in SHIPPED_BY_METAVAR or action.type is Path or metavar in ("FILE", "LOG", "RUN", "OUT", "PATH"):
-        paths = FILES
     return Argument(
         flags=tuple(action.option_strings),
         value=value,
-        words=words or tuple(name for kind in shipped for name in known(kind)),
-        paths=paths,
+        words=words,
         optional=bool(action.option_strings and not action.required) or action.nargs in ("?", "*"),
         repeated=action.nargs in ("+", "*") or isinstance(action, argparse._AppendAction),
         help=_help(action),
