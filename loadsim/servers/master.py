@@ -140,7 +140,7 @@ class Master:
         return frozenset(found)
 
     def first_error(self) -> str:
-        """Return the first error on its standard error or in its log; later ones follow from it."""
+        """Return the first error on its standard error or in its log: a taken port, or else one that others follow."""
         lines = [
             line
             for file in (self._output, self._log)
@@ -149,7 +149,8 @@ class Master:
             if line.strip()
         ]
         errors = [line for line in lines if re.search(r"\b(fatal|error)\b", line, re.IGNORECASE)]
-        return (errors or lines[-1:] or ["nothing"])[0].strip()
+        taken = [line for line in lines if TAKEN in line]
+        return (taken or errors or lines[-1:] or ["nothing"])[0].strip()
 
     def stop(self) -> None:
         """Terminate the master, then terminate and kill the processes that it leaves. A second call does nothing.
