@@ -11,7 +11,7 @@ NEWER_PYTHONS ?= python3.12 python3.13
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-fast check check-style check-types check-layers check-prose docs docs-serve schemas manual architecture format \
+.PHONY: help run test test-fast check check-style check-types check-layers check-prose docs docs-serve reference architecture format \
   hostile fuzz nightly nightly-drivers nightly-runs nightly-tools nightly-hosts nightly-servers nightly-tutorials nightly-package nightly-versions \
   bench lock audit clean-venv
 
@@ -57,11 +57,10 @@ docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broke
 docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
 
-schemas: $(VENV)/.installed-dev ## write schemas/ from the classes that read files, and from the reference
-	PYTHONPATH=. $(BIN)/python tools/make_schemas.py
-
-manual: $(VENV)/.installed-dev ## write man/loadsim.1 from the parsers of the commands
+reference: $(VENV)/.installed-dev ## write man/loadsim.1, schemas/, and the pages of commands and scenarios, from the code
 	PYTHONPATH=. $(BIN)/python tools/make_manual.py
+	PYTHONPATH=. $(BIN)/python tools/make_commands.py
+	PYTHONPATH=. $(BIN)/python tools/make_schemas.py
 
 architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
 	$(BIN)/python tools/draw_architecture.py

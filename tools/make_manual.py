@@ -10,6 +10,7 @@ from pathlib import Path
 from loadsim.cli import parser
 from loadsim.cli.command_tree import Argument, Command, command_tree
 from loadsim.version import __version__
+from tools.make_commands import sentence
 
 ROOT = Path(__file__).parent.parent
 MANUAL = ROOT / "man" / "loadsim.1"
@@ -24,7 +25,7 @@ def manual() -> str:
     """Return the page. It has no date: the version says which program it describes."""
     top = command_tree(parser())
     lines = [
-        '.\\" Written by tools/make_manual.py: make manual',
+        '.\\" Written by tools/make_manual.py: make reference',
         f'.TH LOADSIM 1 "" "loadsim {__version__}" "User Commands"',
         ".SH NAME",
         "loadsim \\- simulate mail users on an IMAP and SMTP server",
@@ -50,7 +51,7 @@ def _command(command: Command) -> list[str]:
         f".B {_text(f'loadsim {command.name}')}",
         *_synopsis(command),
         ".PP",
-        _text(_sentence(command.about)),
+        _text(sentence(command.about)),
         *_arguments((*command.operands, *(each for each in command.options if "--help" not in each.flags))),
     ]
 
@@ -70,7 +71,7 @@ def _arguments(arguments: Iterable[Argument]) -> list[str]:
     for each in arguments:
         names = ", ".join(f"\\fB{_escaped(flag)}\\fP" for flag in each.flags)
         value = f"\\fI{_escaped(each.value)}\\fP" if each.value else ""
-        lines += [".TP", " ".join(part for part in (names, value) if part), _text(_sentence(each.help))]
+        lines += [".TP", " ".join(part for part in (names, value) if part), _text(sentence(each.help))]
     return lines
 
 
@@ -79,13 +80,8 @@ def _statuses() -> list[str]:
     lines = []
     for status, meaning in STATUS.findall((ROOT / "docs/reference/exit-status.md").read_text(encoding="utf-8")):
         text = LINK.sub(r"\1", meaning).replace("`", "")
-        lines += [".TP", f".B {status}", _text(_sentence(text.partition(". ")[0]))]
+        lines += [".TP", f".B {status}", _text(sentence(text.partition(". ")[0]))]
     return lines
-
-
-def _sentence(text: str) -> str:
-    end = "" if text.endswith((".", "?")) else "."
-    return f"{text[:1].upper()}{text[1:]}{end}"
 
 
 def _text(text: str) -> str:

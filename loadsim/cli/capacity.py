@@ -59,10 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", type=users, metavar="N", dest="first", help="first number of users; default: an eighth of --most"
     )
     parser.add_argument(
-        "--most", type=users, metavar="N", help="largest number of users to measure; default: the scenario's users"
+        "--most",
+        type=users,
+        metavar="N",
+        help="largest number of users to measure, whose accounts must exist; default: the scenario's users",
     )
     parser.add_argument(
-        "--steps", type=_steps, default=(), metavar="N,N,...", help="measure only these numbers, until one fails"
+        "--steps",
+        type=_steps,
+        default=(),
+        metavar="N,N,...",
+        help="measure only these numbers, until one fails; without --from and --most",
     )
     parser.add_argument(
         "--width",
@@ -72,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="length of the interval, as a share of its middle; default: 20%%, which is +-10%%",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="end with two equal results at each end; no interval is stated in general"
+        "--quick",
+        action="store_true",
+        help="end with two equal results at each end, instead of five, usually without an interval (exit status 4)",
     )
     parser.add_argument(
         "--pause",
@@ -86,10 +95,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="directory of the search, new, or of one to resume; default: in runs"
     )
     parser.add_argument(
-        "--engines", type=int, metavar="N", help="number of processes that make the load; default: one per core"
+        "--engines",
+        type=int,
+        metavar="N",
+        help="number of processes that make the load; default: one per core, or per 15,000 users",
     )
     parser.add_argument(
-        "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
+        "--pin",
+        action="store_true",
+        help="run the load and a server on this machine on separate cores; without root, the load only",
     )
     add_cluster_runs(parser)
     parser.add_argument(

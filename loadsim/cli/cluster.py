@@ -172,7 +172,7 @@ def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> 
         default=[],
         required=station_required,
         metavar="HOST",
-        help="name or address at which clients reach the controller; repeatable",
+        help="name or address at which clients reach the controller; localhost is added; repeatable",
     )
     parser.add_argument(
         "--client",

@@ -14,7 +14,9 @@ from loadsim.runs.result import RunResult
 
 def add_cluster_runs(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=False)
-    parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
+    parser.add_argument(
+        "--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined; capacity needs it"
+    )
 
 
 def refuse_cluster_options(args: argparse.Namespace) -> None:

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     show = verbs.add_parser("show", help="print the records as lines, in time order")
     _add_logs(show)
-    show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable")
+    show.add_argument(
+        "--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable; default: all"
+    )
     show.add_argument("--task", metavar="NAME", help="only tasks of this name")
     show.add_argument("--user", type=whole(0, 10**18), metavar="N", help="only records of this user")
     show.add_argument(
@@ -72,7 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cut = verbs.add_parser("truncate", help="write the records of a window to a new log")
     cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
     for bound in ("begin", "end"):
-        cut.add_argument(bound, type=instant_s, nargs="?", metavar=bound.upper(), help="h:mm, h:mm:ss or seconds")
+        cut.add_argument(
+            bound,
+            type=instant_s,
+            nargs="?",
+            metavar=bound.upper(),
+            help=f"{bound} of the window; default: the scenario's",
+        )
     _add_out(cut)
     cut.set_defaults(run=run_truncate)
 
@@ -98,10 +106,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=percent,
         default=SCORED_PERCENT,
         metavar="P",
-        help="percentile of table and score, instead of the 95th",
+        help="percentile of table and score; criteria use the 95th; default: %(default)s",
     )
     answer.add_argument(
-        "--method", choices=METHODS, default=MERGED, help="how percentiles of several clients are combined"
+        "--method",
+        choices=METHODS,
+        default=MERGED,
+        help="percentiles over all records, or the mean of the clients' percentiles; default: %(default)s",
     )
     answer.add_argument("--by", choices=BY, help="also print a table for each of these")
     answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")

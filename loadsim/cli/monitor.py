@@ -52,12 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="the new file, which ends in .tlog; - for standard output",
+        help="the new file, which ends in .tlog; - for standard output, until nothing reads it",
     )
     parser.add_argument(
-        "--name", metavar="NAME", help="name of this monitor, for its file and criteria; default: the host's"
+        "--name",
+        metavar="NAME",
+        help="name of this monitor, for its file and criteria: a-z, 0-9 and -; default: the host's",
     )
-    parser.add_argument("--for", type=duration, dest="duration_s", metavar="TIME", help="how long; default: no end")
+    parser.add_argument(
+        "--for", type=duration, dest="duration_s", metavar="TIME", help="how long, such as 2h; default: no end"
+    )
     for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
         parser.add_argument(
             f"--{service}-port",

@@ -171,8 +171,10 @@ SAMPLED_THERE = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the scenario's name; it is written to NAME.yaml")
-    parser.add_argument("--host", help="host of IMAP and SMTP; default: 127.0.0.1")
+    parser.add_argument("name", metavar="NAME", help="the scenario's name; it is written to NAME.yaml, a new file")
+    parser.add_argument(
+        "--host", help="host of IMAP and SMTP; one beyond loopback gets into allow_hosts; default: 127.0.0.1"
+    )
     parser.add_argument("--tls", choices=TLS, help="encryption; default: none")
     parser.add_argument("--imap-port", type=_port, metavar="PORT", help="default: 143; with implicit TLS, 993")
     parser.add_argument(

@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file to write or replace; its suffix is the format; default: report.html, or standard output",
     )
-    parser.add_argument("--format", choices=FORMATS, help="format of the report; default: that of the file, or html")
+    parser.add_argument(
+        "--format", choices=FORMATS, help="format of the report; pdf needs Chromium; default: that of the file, or html"
+    )
     parser.add_argument(
         "--note",
         action="append",
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=note,
         dest="notes",
         metavar="NAME:TEXT",
-        help="add a note to the disclosure section; repeatable",
+        help="add a note to the disclosure section, or replace an entry of this name; repeatable",
     )
     parser.set_defaults(run=run_report)
 

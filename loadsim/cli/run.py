@@ -52,20 +52,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
     parser.add_argument(
-        "--engines", type=int, metavar="N", help="number of processes that make the load; default: one per core"
+        "--engines",
+        type=int,
+        metavar="N",
+        help="number of processes that make the load; default: one per core, or per 15,000 users",
     )
-    parser.add_argument("--slice", metavar="K/N", help="generate part K of N; other machines generate the rest")
-    parser.add_argument("--start-at", metavar="TIME", help="common start of all machines, such as 14:00:00Z")
+    parser.add_argument(
+        "--slice",
+        metavar="K/N",
+        help="generate part K of N, or of weights K/W,W,...; other machines generate the rest; needs --start-at",
+    )
+    parser.add_argument(
+        "--start-at",
+        metavar="TIME",
+        help="common start of all machines: ISO 8601 with a zone, or the nearest 14:00:00Z",
+    )
     add_wide(parser)
     parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     parser.add_argument(
-        "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
+        "--pin",
+        action="store_true",
+        help="run the load and a server on this machine on separate cores; without root, the load only",
     )
     parser.add_argument(
         "--trust-start-state",
         action="store_true",
-        help="inspect only a few mailboxes before the run (initialise: trust)",
+        help="inspect only five mailboxes before the run (initialise: trust)",
     )
     parser.add_argument(
         "--even-invalid", action="store_true", help="also make a run that cannot become valid, by its plan and limits"

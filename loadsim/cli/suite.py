@@ -53,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the suite, new, or of one to resume; default: in runs"
     )
-    parser.add_argument("--list", action="store_true", help="print the order of the runs and their time; run nothing")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print the order of the runs, their time and, with --out, what has been done; run nothing",
+    )
     parser.add_argument(
         REPORT,
         type=Path,

@@ -153,36 +153,6 @@ def events() -> dict[str, set[str]]:
 # --- commands ---
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", commands())
-def test_every_verb_is_described_with_exactly_its_options(command):
-    """A verb's section names each option and positional argument that the parser knows, and no other."""
-    verb = commands()[command]
-    text = section(REFERENCE / "commands.md", f"`{command}`")
-    assert set(OPTION.findall(text)) == options(verb)
-    usage = INDENTED.findall(text)[0]
-    assert f"{usage} ".startswith(f"{command} ")
-    assert set(OPTION.findall(usage)) <= options(verb)
-    for action in verb._actions:
-        if action.dest == "help":
-            continue
-        if not action.option_strings:
-            assert str(action.metavar) in usage
-        for choice in action.choices or ():
-            assert f"`{choice}`" in text
-        if action.option_strings and isinstance(action.default, str | int) and not isinstance(action.default, bool):
-            assert str(action.default) in text, f"default of {action.dest}"
-
-
-def test_no_verb_is_described_that_does_not_exist():
-    """The sections and the table of verbs are those of the parser."""
-    page = REFERENCE / "commands.md"
-    titles = re.findall(r"^## `(.+)`$", page.read_text(), re.MULTILINE)
-    assert titles == list(commands())
-    overview = page.read_text().partition("\n## ")[0]
-    assert [code_in(row[0])[0] for row in rows(overview)] == titles
-
-
 def test_the_tutorial_types_commands():
     """The pattern that finds command lines finds the tutorial's: each verb that it teaches."""
     found = {argv[0] for line in typed_lines(DOCS / "tutorial.md") for argv in arguments(line)}

@@ -1,15 +1,18 @@
-"""The manual page: up to date, complete, and free of warnings of the programs that show it."""
+"""The pages of commands: up to date and complete; the manual page is free of warnings of the programs that show it."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from paths import ROOT
 
 from loadsim.cli import parser
 from loadsim.cli.command_tree import command_tree
+from tools.make_commands import PAGE, page
 from tools.make_manual import MANUAL, manual
 
 
@@ -20,10 +23,11 @@ def plain(text: str) -> str:
     return re.sub(r"\\f[BIP]", "", text)
 
 
-def test_the_file_is_what_the_parsers_give() -> None:
-    """`make manual` writes it again. No path of the machine that wrote it is in it."""
-    text = MANUAL.read_text(encoding="utf-8")
-    assert text == manual()
+@pytest.mark.parametrize(("file", "made"), [(MANUAL, manual), (PAGE, page)])
+def test_the_file_is_what_the_parsers_give(file: Path, made: Callable[[], str]) -> None:
+    """`make reference` writes it again. No path of the machine that wrote it is in it."""
+    text = file.read_text(encoding="utf-8")
+    assert text == made()
     assert str(ROOT) not in text and "/home/" not in text and "/root" not in text
 
 

@@ -31,7 +31,7 @@ CHOICE = re.compile(r"(?<![\w|-])[\w-]+(?:\|[\w-]+)+")
 def command_blocks() -> list[Block]:
     """Return the blocks of all pages that a reader types.
 
-    The synopses of docs/reference/commands.md are none: test_docs.py compares their options with the program's.
+    The synopses of docs/reference/commands.md are none: tools/make_commands.py writes them from the parsers.
     """
     found = [block for page in PAGES for block in blocks(page) if block.commands or block.language in SHELL]
     synopses = ROOT / "docs" / "reference" / "commands.md"

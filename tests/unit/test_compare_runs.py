@@ -26,7 +26,7 @@ from loadsim.report.compare_text import compare_text
 from loadsim.report.compare_words import RESERVATION, tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
-COMMANDS = ROOT / "docs" / "reference" / "commands.md"
+JSON_PAGE = ROOT / "docs" / "reference" / "json.md"
 
 FIGURES = ("tasks", "scores", "response_scores", "further")
 
@@ -909,7 +909,7 @@ def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
     base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", 122.4)))
     assert main(["compare", "--base", *base, "--new", *new, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    section = COMMANDS.read_text(encoding="utf-8").partition("## `loadsim compare`")[2]
+    section = JSON_PAGE.read_text(encoding="utf-8").partition("## `compare`")[2]
     keys = {*figures, *figures["base"][0], *figures["tasks"][0], *figures["scores"][0]}
     assert {key for key in keys if f"`{key}`" not in section} == set()
     (read,) = (one for one in figures["tasks"] if one["name"] == "READ")

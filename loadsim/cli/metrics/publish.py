@@ -16,7 +16,9 @@ from loadsim.model.scenario import Scenario
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address")
+    parser.add_argument(
+        "--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address; without HOST, on loopback"
+    )
     parser.add_argument(
         "--metrics-linger",
         metavar="DURATION",

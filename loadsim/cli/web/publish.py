@@ -28,8 +28,14 @@ TOKEN_BYTES = 32
 
 
 def add_web(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--web", metavar="[HOST:]PORT", help="serve a page that shows the run; prints its address")
-    parser.add_argument("--web-certificate", type=Path, metavar="FILE", help="with --web: the certificate, for HTTPS")
+    parser.add_argument(
+        "--web",
+        metavar="[HOST:]PORT",
+        help="serve a page that shows the run, and print its URL; without HOST, on loopback; port 0: any free one",
+    )
+    parser.add_argument(
+        "--web-certificate", type=Path, metavar="FILE", help="with --web: certificate in PEM, needed beyond loopback"
+    )
     parser.add_argument("--web-key", type=Path, metavar="FILE", help="with --web: the key of the certificate")
 
 

@@ -1,0 +1,85 @@
+"""Write `docs/reference/commands.md`, the page of all commands and options, from the parsers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from loadsim.cli import parser
+from loadsim.cli.command_tree import Argument, Command, command_tree
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
+
+HEAD = """\
+# Commands
+
+<!-- Written by tools/make_commands.py from the parsers: make reference -->
+
+Results go to standard output; progress, warnings and errors to standard error. [Exit status](exit-status.md) lists the
+exit statuses, [JSON output](json.md) the keys of `--json`. `loadsim VERB --help` and `man loadsim` have this page's
+text. `source <(loadsim completion bash)` completes it in a shell.
+
+Give all verbs the same settings (`--set`), or accounts will be missing. A `TIME` in a log counts from the common start:
+`h:mm`, `h:mm:ss` or seconds. Ctrl-C ends a run early, with the figures measured so far. Before the load and in other
+verbs, it ends the command.
+"""
+
+SHARED_BY = 3
+"""Options of as many commands are described once."""
+
+
+def page() -> str:
+    """Return the page."""
+    commands = [command for command in command_tree(parser()).all() if command.path and not command.verbs]
+    uses = Counter(_row(argument) for command in commands for argument in _described(command))
+    shared = [row for row, count in uses.items() if count >= SHARED_BY]
+    parts = [HEAD, "## Of several commands\n", _table(shared)]
+    for command in commands:
+        own = [row for row in map(_row, _described(command)) if row not in shared]
+        parts += [f"## `loadsim {command.name}`\n", _synopsis(command), f"{sentence(command.about)}\n"]
+        parts += [_table(own)] if own else []
+    return "\n".join(parts)
+
+
+def _described(command: Command) -> list[Argument]:
+    return [each for each in (*command.operands, *command.options) if "--help" not in each.flags]
+
+
+def _synopsis(command: Command) -> str:
+    words = [_typed(each) for each in _described(command)]
+    line = f"loadsim {command.name}"
+    # The space within a bracket is no place for a line to end.
+    text = " ".join([line, *(word.replace(" ", "\0") for word in words)])
+    wrapped = textwrap.wrap(text, 110, break_on_hyphens=False, subsequent_indent="    ")
+    return "".join(f"    {part}\n" for part in wrapped).replace("\0", " ")
+
+
+def _typed(argument: Argument) -> str:
+    word = " ".join(part for part in (argument.flags[-1] if argument.flags else "", argument.value) if part)
+    word = f"[{word}]" if argument.optional else word
+    return f"{word}..." if argument.repeated else word
+
+
+def _row(argument: Argument) -> str:
+    name = " ".join(part for part in (", ".join(argument.flags), argument.value) if part).replace("|", r"\|")
+    return f"| `{name}` | {sentence(argument.help).removesuffix('.')} |"
+
+
+def _table(rows: Iterable[str]) -> str:
+    return "\n".join(["| option | meaning |", "|---|---|", *rows, ""])
+
+
+def sentence(text: str) -> str:
+    """Return a help text as a sentence."""
+    end = "" if text.endswith((".", "?")) else "."
+    return f"{text[:1].upper()}{text[1:]}{end}"
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
