@@ -26,15 +26,13 @@ Give all verbs the same settings (`--set`), or accounts will be missing. A `TIME
 verbs, it ends the command.
 """
 
-SHARED_BY = 3
-"""Options of as many commands are described once."""
-
 
 def page() -> str:
-    """Return the page."""
+    """Return the page. What several commands have is described once, if its name has one meaning or it is frequent."""
     commands = [command for command in command_tree(parser()).all() if command.path and not command.verbs]
     uses = Counter(_row(argument) for command in commands for argument in _described(command))
-    shared = [row for row, count in uses.items() if count >= SHARED_BY]
+    texts = Counter(row.partition(" | ")[0] for row in uses)
+    shared = [row for row, count in uses.items() if count > 2 or (count == 2 and texts[row.partition(" | ")[0]] == 1)]
     parts = [HEAD, "## Of several commands\n", _table(shared)]
     for command in commands:
         own = [row for row in map(_row, _described(command)) if row not in shared]

@@ -32,7 +32,8 @@ from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
-from loadsim.model.scenario import TRUST, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_document import TRUST
 from loadsim.passwords import SECRET_SETTING
 from loadsim.report.answer import verdict_line
 from loadsim.report.first_screen import changes_for_repeats

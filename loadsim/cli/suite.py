@@ -22,7 +22,8 @@ from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
-from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.suite import GIVEN, Slot, Suite, load_suite
 from loadsim.model.workload import Workload
 from loadsim.report.digits import count

@@ -242,17 +242,31 @@ class AccountsSection:
     """Either a pattern, `user` and one source of the passwords, or a table, `csv`."""
 
     user: Text | None = None
+    """Pattern of log-on names: `{index}` is the user's number, `{index:05d}` padded; without @, the address is in
+    `domain`. Default: `user{index:05d}` on the embedded server."""
     password: Text | None = None
+    """Pattern of passwords, never shown or stored. Default: `secret-{index}` on the embedded server."""
     password_file: Text | None = None
+    """Instead of `password`: a file with the pattern on one line."""
     password_env: Text | None = None
+    """Instead of `password`: an environment variable with it."""
     password_command: Text | None = None
+    """Instead of `password`: a command that prints it within 60 s, without a shell."""
     csv: Text | None = None
+    """Instead of names and passwords: a table with the columns `user`, `password` and optionally `address`."""
     manifest_key: Text | None = None
+    """Key that signs the manifest of each mailbox; accounts without passwords need it. Default: each password."""
     token_file: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    """File of the user's OAuth token, with the fields `{index}` and `{user}`; read at each log-on, on each client."""
     token_command: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    """Instead of `token_file`: a command that prints the token within 60 s, 30 s before expiry and once after a
+    refusal."""
     master: Text | None = None
+    """Name of a master user, to whom all passwords belong, and who logs on as each user."""
     master_separator: Text | None = None
+    """Send user, separator and master as the log-on name, such as Dovecot's `*`."""
     authzid: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    """Pattern of the authorisation identity, with `{index}` and `{user}`. Default: `{user}` with `master`."""
 
     def __post_init__(self) -> None:
         sources = [source for source in PASSWORDS if getattr(self, source) is not None]

@@ -10,17 +10,16 @@ from loadsim.model.schema import Amount, Count, Duration, PositiveDuration, Shar
 @strict
 @dataclass(frozen=True, slots=True)
 class GeneratorLimits:
-    """Limits of the generator, beyond which a run is invalid; None switches a limit off.
-
-    `lag_p99_ms` limits the 99th percentile of an event loop's lag. `lag_share` limits it to a share of the 95th
-    percentile of the fastest scored task. `cpu` is a share of one core, for each engine. `lateness_p95_ms` limits the
-    95th percentile of the tasks' lateness.
-    """
+    """Limits of the generator, beyond which a run is invalid; None switches a limit off."""
 
     lag_p99_ms: Amount | None = 5.0
+    """Largest 99th percentile of an engine's event-loop lag; `null` switches off, here and below."""
     lag_share: Share | None = 0.1
+    """Largest share of that lag in the 95th percentile of the fastest scored task; 2 ms are always allowed."""
     cpu: Share | None = 0.6
+    """Largest share of a core that an engine may use."""
     lateness_p95_ms: Amount | None = 50.0
+    """Largest 95th percentile of the generator's lateness, and of an engine's late start."""
 
 
 @strict
@@ -28,21 +27,27 @@ class GeneratorLimits:
 class Limits:
     """Limits of a valid run, and the time limits of the work that the end of a run finds unfinished.
 
-    `lost_users` is a share of the users, `done` a share of the planned tasks, `load` a share of the plan's tasks.
-    `hits` is the least number for each scored task: with fewer than 20, the 95th percentile is the slowest hit.
-    `window_s` is the shortest window. `command_s` limits one protocol command, `grace_s` the tasks that still run at
-    the end, `drain_s` the mail that is not delivered yet.
+    With fewer than 20 hits, the 95th percentile is the slowest hit.
     """
 
     lost_users: Share = 0.01
+    """Invalid if the generator loses a larger share of the users."""
     done: Share = 0.98
+    """Invalid if a smaller share of the tasks that were due started."""
     load: Share = 0.95
+    """Invalid if a smaller share of the plan's tasks started, or of the companions' time had a session."""
     hits: Count = 20
+    """Invalid if a scored task has fewer hits."""
     window_s: Duration = 30.0
+    """Invalid if the window is shorter."""
     command_s: PositiveDuration = 60.0
+    """Time limit of a protocol command; a visit to a mailbox by `init` or `clean` may take 20 times this."""
     grace_s: Duration = 10.0
+    """Longest wait at the end for running tasks."""
     drain_s: Duration = 30.0
+    """Longest wait after that for mail in transit; a slice always waits this long."""
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
+    """Limits of the load generator; on the embedded server, they only warn."""
 
     def in_header(self) -> dict[str, float | None]:
         """Return the limits of a valid run by the names that a log's header has for them; None is off."""

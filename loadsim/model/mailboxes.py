@@ -190,22 +190,26 @@ _PerFolder = Annotated[
 @strict
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """The mailboxes before the run; what is None is as the users' profiles have it.
-
-    Of the `inbox`, the newest messages are unread: as many as the profile has at the start. With `fan_out`, a folder
-    has at most this number of folders, and so has the top level. `age_days`: the messages of a folder are spread over
-    these days before December 2025, and have these dates on the server, too. `population`: their senders are drawn from
-    this number of users, of whom the first are active; None: all are.
-    """
+    """The mailboxes before the run; what is None is as the users' profiles have it."""
 
     inbox: _Messages | None = None
+    """Messages in each Inbox; the newest are unread, as many as the profile has. Default: the profile's."""
     deleted_items: _Messages | None = None
+    """Messages in Deleted Items. Default: the profile's."""
     folders: Annotated[int, whole(1, MOST_FOLDERS)] | None = None
+    """Number of a user's own folders. Default: the profile's."""
     fan_out: Positive | None = None
+    """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
+    """Messages in each of these; a distribution is drawn for each user and folder. Default: the profile's."""
     sizes: Annotated[Sizes, _ReadSizes()] | None = None
+    """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or a lognormal `{median,
+    sigma or mean, max}`. Default: the profile's kinds."""
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
+    """Days before December 2025 over which the dates of a folder's messages are spread. Default: November 2025."""
     population: Positive | None = None
+    """Users from whom senders are drawn, at least the active ones; answers to others go to active users. Default: the
+    active users."""
 
     def __post_init__(self) -> None:
         if self.folders is not None and levels(self.folders, self.fan_out) > DEEPEST:

@@ -87,9 +87,13 @@ class StartState:
     """The messages of a mailbox before the run: unread in the Inbox, read in Deleted Items and new folders."""
 
     inbox: Count
+    """Unread messages in the Inbox."""
     deleted_items: Count
+    """Messages in Deleted Items."""
     folders: Positive
+    """Number of the user's own folders."""
     messages_per_folder: Count
+    """Read messages in each of them."""
 
 
 @strict
@@ -98,12 +102,19 @@ class NewMail:
     """New messages: the rate per day, the number of random recipients, and the chance of a list in addition."""
 
     per_day: Amount
+    """New messages per day."""
     recipients: Positive
+    """Number of random recipients."""
     list_chance: Share
+    """Share of messages to which a distribution list is added."""
     save_sent: Switch = True
+    """Save a copy in Sent Items."""
     priority: Annotated[str, word("normal")] = "normal"
+    """Priority of the messages."""
     delivery_receipt: Off = False
+    """Ask for a delivery receipt; not done yet."""
     read_receipt: Off = False
+    """Ask for a read receipt; not done yet."""
 
 
 @strict
@@ -112,7 +123,9 @@ class ProcessInbox:
     """Reading all unread messages of the Inbox: the rate per day, and the delay between messages."""
 
     per_day: Amount
+    """Times a day at which the user reads all unread messages."""
     read_note_delay_ms: DurationDistribution = field(metadata={"key": "read_note_delay"})
+    """Pause between messages, `{min, average, max}`; scales with the day."""
 
 
 @strict
@@ -121,6 +134,7 @@ class Browse:
     """Reading one old message of a random folder: the rate per day."""
 
     per_day: Amount
+    """Times a day at which the user reads an old message of a random folder."""
 
 
 @strict
@@ -129,12 +143,19 @@ class Outcomes:
     """The exclusive chances of the outcomes of reading a message; the rest up to 100% is `nothing`."""
 
     reply: Share = 0.0
+    """Reply to the sender."""
     reply_all: Share = 0.0
+    """Reply to sender and individual recipients."""
     forward: Share = 0.0
+    """Forward it, addressed like a new message."""
     move: Share = 0.0
+    """Move it to a random folder."""
     copy: Share = 0.0
+    """Copy it to a random folder."""
     delete: Share = 0.0
+    """Move it to Deleted Items."""
     nothing: Share = 0.0
+    """Leave it. Default: what is left of 100%."""
 
     def __post_init__(self) -> None:
         """Reject more than 100%; the rest is `nothing`."""
@@ -156,9 +177,13 @@ class ListRule:
     """Distribution lists: `count` of them, or as many as `cover` a share of the users; and their sizes."""
 
     size: CountDistribution
+    """Members of a list, `{min, average, max}`."""
     count: Count | None = None
+    """Number of lists; this or `cover`."""
     cover: Share | None = None
+    """Share of the users who are on lists; this or `count`."""
     overlap: Off = False
+    """A user may be on several lists; not done yet."""
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.cover is None):
@@ -173,8 +198,11 @@ class Schedule:
     """Changes of the user's schedule; each replaces the whole schedule file."""
 
     per_day: Amount
+    """Changes of the schedule per day."""
     file_bytes: SizeDistribution = field(metadata={"key": "file_size"})
+    """Size of the schedule file, `{min, average, max}`."""
     free_busy: Off = False
+    """Update free/busy information; not done yet."""
 
 
 @strict
@@ -183,7 +211,9 @@ class PublicFolders:
     """Public folders, which neither the canonical profiles nor loadsim use."""
 
     post: Off = False
+    """Post to public folders; not done yet."""
     browse: Off = False
+    """Browse public folders; not done yet."""
 
 
 @strict
@@ -208,12 +238,19 @@ class Calculated:
     """The published calculated load: messages per user and day, and recipients per message; None if not published."""
 
     received: Amount
+    """Messages received per day."""
     sent: Amount
+    """Messages sent per day."""
     new: Amount | None = None
+    """New messages per day."""
     reply: Amount | None = None
+    """Replies per day."""
     reply_all: Amount | None = None
+    """Replies to all per day."""
     forward: Amount | None = None
+    """Forwards per day."""
     recipients: Amount | None = None
+    """Mean number of recipients of a message."""
 
 
 TASKS = "tasks"
@@ -252,27 +289,51 @@ class Profile:
     """
 
     name: Text
+    """Name of these users in results."""
     source: Text = "not stated"
+    """Document from which the profile was taken."""
     sources: Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "string"}))] = field(default_factory=dict)
+    """Sources of single rows; a section has its own key `source`."""
     day_s: PositiveDuration
+    """Length of a user's day."""
     night_s: Duration = 0.0
+    """Time after each day in which users start no activities."""
     log_on: Annotated[str, word("once")] = "once"
+    """Users log on once, before the start."""
     log_off_daily: Off = False
+    """Log off at the end of each day; not done yet."""
     empty_deleted_items_on_log_off: Switch = True
+    """Empty Deleted Items before logging off."""
     inbox_limit: Count | None = None
+    """Messages in the Inbox above which the oldest are moved to Deleted Items. Default: no limit."""
     load_attachment: Share
+    """Share of read messages with an attachment whose attachment is loaded."""
     start_state: StartState
+    """The mailbox before the run."""
     new_mail: NewMail
+    """New messages."""
     process_inbox: ProcessInbox
+    """Reading new mail."""
     browse: Browse
+    """Reading old mail."""
     after_reading: Outcomes
+    """Outcomes of reading a new message, which exclude each other."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
+    """Outcomes of reading an old message, likewise."""
     messages: Annotated[dict[str, float], Reads(_weights_of_kinds, mapping_of(WEIGHT_JSON, KINDS))]
+    """Weights of the kinds of messages: texts of 1, 2, 4 KiB (`ups1K`, `ups2K`, `ups4K`), or of 1 KiB with an
+    attachment of 10 KiB (`ups10Kat`), of Word or Excel (`upsWDatt`, `upsXLatt`), an embedded bitmap or Excel object
+    (`upsBMobj`, `upsXLobj`)."""
     lists: ListRule
+    """Distribution lists."""
     schedule: Schedule
+    """The user's calendar."""
     public_folders: PublicFolders = field(default_factory=PublicFolders)
+    """Public folders."""
     tasks: Annotated[dict[str, PluginTask], Checked(_plugin_tasks)] = field(default_factory=dict)
+    """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None
+    """Published load, which `loadsim plan` shows next to its own."""
 
 
 _PROFILE = pydantic.TypeAdapter(Profile)

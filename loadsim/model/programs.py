@@ -133,18 +133,34 @@ Sources = Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "stri
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     name: Annotated[str, Reads(_name, {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,60}$"})]
+    """Name in results: lower-case letters, digits, `_` and `-`."""
     source: Text = "not stated"
+    """Origin of the file."""
     sources: Sources = field(default_factory=dict)
+    """Origin of each key."""
     list: Annotated[tuple[str, ...], Reads(_list_items, _ITEMS_JSON)] = OUTLOOK_LIKE.list_items
+    """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
+    Message-ID, and others."""
     header_cache: Annotated[tuple[str, ...], Reads(_flags, any_of(one_of(*NO), _ITEMS_JSON))] = OUTLOOK_LIKE.flags
+    """Items by which cached headers are compared, FLAGS or UID FLAGS; only missing ones are then listed. Default: no.
+    """
     message: MessageItems = OUTLOOK_LIKE.message_items
+    """Items that fetch a whole message, with `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
+    Default: parts."""
     prefetch: Switch = OUTLOOK_LIKE.prefetch
+    """Fetch new messages when they are listed; needs such items in `message`."""
     idle: Switch = OUTLOOK_LIKE.idle
+    """Wait for new mail by IDLE, if the server has it."""
     poll_s: PositiveDuration = OUTLOOK_LIKE.poll_s
+    """Interval of NOOP without IDLE, or of looks for new mail; at least 0.1 s, never compressed."""
     submission: Annotated[str, word(*SUBMISSIONS)] = OUTLOOK_LIKE.submission
+    """SMTP driver, unless the scenario has `client.submission`."""
     connection: Annotated[str, word("per-message", "kept")] = OUTLOOK_LIKE.connection
+    """As `server.smtp.connection`, unless the scenario has it."""
     session: Annotated[str, word(*SESSIONS)] = OUTLOOK_LIKE.session
+    """One IMAP session from log-on to log-off, or one for each view, which needs `idle: no`."""
     connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = OUTLOOK_LIKE.connections
+    """Most connections to the mailbox at once, with a kept session."""
 
     def __post_init__(self) -> None:
         found = []

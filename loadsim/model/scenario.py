@@ -11,20 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import (
     MASK,
     AccountPattern,
-    AccountsSection,
     AccountTable,
-    Domain,
     exposed_passwords,
     prefer_set_password,
     resolve_accounts,
 )
-from loadsim.model.criteria import CRITERIA_JSON, Criteria, documents, planned_tasks, read_criteria, unfolded
+from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.groups import (
     Group,
     Lists,
@@ -36,43 +34,30 @@ from loadsim.model.groups import (
     with_submission,
 )
 from loadsim.model.host_port import is_loopback
-from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
-from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
+from loadsim.model.ports import Account, FolderSettings, Services
 from loadsim.model.problems import Key, Problems
-from loadsim.model.profile import PLUGIN_TASK_KEY, TASKS, WEIGHT_JSON, load_weights, read_weights
+from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
+from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, TRUST, Document
 from loadsim.model.scenario_sections import (
     AbortOn,
     Client,
-    Folders,
-    GroupSection,
-    ListsSection,
     Losses,
-    Monitors,
-    Probes,
     RunSection,
 )
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
 from loadsim.model.schema import (
-    KeywordOr,
-    ReadAs,
-    Reads,
-    Text,
-    mapping_of,
-    strict,
     with_nearest,
     with_nearest_file,
-    word,
 )
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
     known,
     locate,
-    mismatch,
     override,
     parse_mended,
     read_document,
@@ -80,79 +65,11 @@ from loadsim.model.yaml_reader import (
 )
 from loadsim.plugins import origin
 
-EMBEDDED: Literal["embedded"] = "embedded"
-
-TRUST = "trust"
-"""The value of `initialise` with which only a few mailboxes are inspected."""
-
 DEFAULT_LOG_ON = "IMAP auto, SMTP auto"
 """The log-on methods of a server for which a scenario states none."""
 
 
 # --- the scenario -----------------------------------------------------------------------------------------------
-
-
-def _weights(value: object) -> dict[str, float]:
-    weights = {**load_weights(), **read_weights(value, TASKS, (*load_weights(), *UNSCORED))}
-    if not any(weights.values()):
-        raise mismatch("a weight above 0", "none")
-    return weights
-
-
-Weights = Annotated[
-    dict[str, float], Reads(_weights, lambda: mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
-]
-
-
-def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
-    if not groups:
-        raise mismatch("a list of at least one group", "none")
-    return groups
-
-
-@strict
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    MISPLACED: ClassVar[Mapping[str, str]] = {
-        **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
-        **{
-            key: f"run.{key}"
-            for key in (
-                "day_length",
-                "day_shape",
-                "days",
-                "duration",
-                "ramp_up",
-                "warm_up",
-                "window",
-                "seed",
-                "mode",
-            )
-        },
-    }
-
-    name: Text | None = None
-    server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
-    folders: Folders = OF_SERVER
-    domain: Domain = "loadsim.test"
-    accounts: AccountsSection | None = None
-    topology: Annotated[tuple[GroupSection, ...], ReadAs(tuple[GroupSection, ...], _some_groups)]
-    mailbox: Mailbox = PROFILES
-    lists: ListsSection = field(default_factory=ListsSection)
-    run: RunSection = field(default_factory=RunSection)
-    client: Client = field(default_factory=Client)
-    initialise: Annotated[str, word("auto", "always", "never", TRUST)] = "auto"
-    weights: Weights = field(default_factory=load_weights)
-    criteria: Annotated[Any, Reads(lambda value: value, CRITERIA_JSON)] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    abort_on: AbortOn = field(default_factory=AbortOn)
-    cluster: Losses = field(default_factory=Losses)
-    probes: Probes = field(default_factory=dict)
-    monitors: Monitors = field(default_factory=dict)
-    allow_hosts: tuple[Text, ...] = ()
-
-
-_DOCUMENT = TypeAdapter(_Document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +342,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
             del document["criteria"]
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
-    sections = parse_mended(_DOCUMENT, document, origin, problems, _mended)
+    sections = parse_mended(DOCUMENT, document, origin, problems, _mended)
     return _resolve(sections, origin, path, passwords, problems)
 
 
@@ -448,7 +365,7 @@ def _mended(document: dict[str, Any], faulty: Sequence[Key]) -> dict[str, Any]:
     return {**mended, "topology": groups or [_GROUP]}
 
 
-def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool, problems: Problems) -> Scenario:
+def _resolve(document: Document, origin: Origin, path: Path, passwords: bool, problems: Problems) -> Scenario:
     """Read the files that the document refers to, fill in defaults, and check that its parts fit together.
 
     All checks are made whose sections are sound. Raises `ConfigError` with all errors.
@@ -547,7 +464,7 @@ def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], orig
                 )
 
 
-def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
+def _server(document: Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
     if not isinstance(document.server, Server):
         return document.server
     return resolve_server(document.server, document.accounts, document.allow_hosts, origin, directory)
@@ -557,7 +474,7 @@ _ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}
 """The section of accounts that an error shows where there is none."""
 
 
-def _check_accounts(document: _Document, origin: Origin) -> None:
+def _check_accounts(document: Document, origin: Origin) -> None:
     """Check that the accounts fit the server."""
     if document.accounts is None:
         if document.server != EMBEDDED:
@@ -569,7 +486,7 @@ def _check_accounts(document: _Document, origin: Origin) -> None:
 
 
 def _accounts(
-    document: _Document, users: int, origin: Origin, directory: Path, passwords: bool
+    document: Document, users: int, origin: Origin, directory: Path, passwords: bool
 ) -> AccountPattern | AccountTable:
     if document.accounts is None:
         return AccountPattern()
@@ -588,7 +505,7 @@ def _mailbox(section: Mailbox, users: int, topology: Sequence[Group], origin: Or
     return section
 
 
-def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) -> Criteria:
+def _criteria(document: Document, topology: Sequence[Group], origin: Origin) -> Criteria:
     planned: dict[str, set[str]] = {}
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))

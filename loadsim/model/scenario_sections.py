@@ -55,16 +55,14 @@ _ADDRESS_JSON = any_of({"type": "string", "format": "ipv4"}, {"type": "string", 
 @strict
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The behaviour of the users' mail programs, with any driver.
-
-    `submission` names the SMTP driver; None leaves it to the users' mail programs. `tls_resumption`: clients resume TLS
-    sessions. Both change the work of the server, and so are part of the result. The users' connections start from the
-    `source_addresses` in turn; without any, the system chooses.
-    """
+    """The behaviour of the users' mail programs, with any driver; what changes the server's work is in results."""
 
     submission: Annotated[str, word(*SUBMISSIONS)] | None = None
+    """SMTP driver, which results state. Default: the program's."""
     tls_resumption: Switch = True
+    """Users resume their TLS sessions."""
     source_addresses: tuple[Annotated[str, Reads(_source, _ADDRESS_JSON)], ...] = ()
+    """Addresses of each client machine from which connections start in turn. Default: the system's choice."""
 
     def __post_init__(self) -> None:
         if len(set(self.source_addresses)) < len(self.source_addresses):
@@ -186,9 +184,13 @@ FolderName = Annotated[str, Reads(_folder, {**TEXT_JSON, "maxLength": LONGEST_NA
 @dataclass(frozen=True, slots=True)
 class _Folders:
     prefix: Annotated[str, Reads(_prefix, {"type": "string", "maxLength": LONGEST_NAME})] | None = None
+    """Beginning of all names but INBOX, such as `INBOX.`. Default: by NAMESPACE."""
     sent: FolderName | None = None
+    """Folder of sent mail, below the prefix, with `/` between levels. Default: by special use, else Sent Items."""
     trash: FolderName | None = None
+    """Folder of deleted mail. Default: by special use, else Deleted Items."""
     calendar: FolderName | None = None
+    """Folder of the calendar; choose another where Calendar is reserved. Default: Calendar."""
 
     def __post_init__(self) -> None:
         for key, usual in (("sent", SENT_ITEMS), ("trash", DELETED_ITEMS), ("calendar", CALENDAR)):
@@ -239,22 +241,31 @@ class GroupSection:
     """A group as in a file. `program` has the users' mail program, and then their companions."""
 
     profile: Annotated[str, Reads(text, lambda: reference("profiles"))]
+    """Profile of the users: what they do."""
     users: Positive
+    """Number of users."""
     protocol: Annotated[str, Reads(_protocol, _PROTOCOL_JSON)] = "imap"
+    """Driver; `fake` is the in-memory mail system."""
     program: Annotated[
         tuple[str, ...],
         Reads(_programs, lambda: any_of(reference("programs"), list_of(reference("programs"), 1, MOST_PROGRAMS))),
     ] = (OUTLOOK_LIKE.name,)
+    """Mail program, or a list of up to four, of which all but the first only watch."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class ListsSection:
     count: Count | None = None
+    """Number of lists; with 0, mail goes to individuals only. Default: the profiles'."""
     cover: Share | None = None
+    """Instead of `count`: share of the population that is on a list. Default: the profiles'."""
     size: CountDistribution | None = None
+    """Members of a list. Default: the profiles'."""
     population: Positive | None = None
+    """Users of whom lists are made; only lists wholly inside the active users are addressed. Default: all users."""
     seed: Count = 1
+    """Seed of the lists, apart from the run's."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.cover is not None:
@@ -292,14 +303,24 @@ _WEIGHTS_JSON: Json = {
 @dataclass(frozen=True, slots=True)
 class RunSection:
     day_length_s: PositiveDuration | None = None
+    """Length of a day in the run; rates, delays and the night are scaled. Default: the profiles'."""
     days: Positive | None = None
+    """Number of days, each with its night. Default: 1."""
     duration_s: PositiveDuration | None = None
+    """Instead of `days`: length of the run."""
     ramp_up_s: Duration | None = None
+    """Time over which log-ons are spread. Default: 1 s per 50 users, at least 1 s."""
     warm_up_s: Duration | None = None
+    """Time after the common start that is not scored. Default: a quarter of the run; with nights, of the last whole
+    day, and all before."""
     window_s: PositiveDuration | None = None
+    """Time after the warm-up that is scored. Default: half of the run, or of that day."""
     seed: Count = 1
+    """Seed of everything that users do."""
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
+    """Tasks when they are due; or, with `stress`, each user's next activity at once, without a score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, any_of(one_of(FLAT), _WEIGHTS_JSON))] = ()
+    """Activity over a day: weights of 2 to 1,440 equal parts, of which only ratios count. Default: `flat`."""
 
     def __post_init__(self) -> None:
         if self.days is not None and self.duration_s is not None:
@@ -314,16 +335,16 @@ class RunSection:
 @strict
 @dataclass(frozen=True, slots=True)
 class AbortOn:
-    """Conditions that end a run early, like Ctrl-C; None switches one off. Each covers the last `period_s` of the run.
-
-    `failed_share`: a larger share of the tasks that ended has failed; `lost_users`: a larger share of the users has had
-    no session for all that time; `sessions_lost`: more sessions broke.
-    """
+    """Conditions that end a run early, like Ctrl-C; None switches one off."""
 
     failed_share: Share | None = None
+    """Ends the run if a larger share fails of at least 20 tasks that ended in `abort_on.period`."""
     lost_users: Share | None = None
+    """Ends it if a larger share of the users has no session during all that time."""
     sessions_lost: Count | None = None
+    """Ends it if more sessions break in that time."""
     period_s: PositiveDuration = 30.0
+    """Period over which these are judged, each second."""
 
 
 OnLoss = Literal["continue", "stop"]
@@ -333,12 +354,11 @@ OnLoss = Literal["continue", "stop"]
 @strict
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Reactions to a lost machine, in a run of several machines.
-
-    The controller follows `on_client_loss` if it loses a client. A client follows `on_control_loss` if it receives
-    nothing from the controller for `control_limit_s`.
-    """
+    """Reactions to a lost machine, in a run of several machines."""
 
     on_client_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
+    """If a client machine is lost, the others go on without its users, or the run ends."""
     on_control_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
+    """A client machine without the controller finishes its load, or stops."""
     control_limit_s: PositiveDuration = 60.0
+    """Time without a message after which the controller counts as lost."""

@@ -135,17 +135,30 @@ _CAPABILITY_JSON = any_of(one_of(*IGNORABLE), one_of(*map(str.lower, IGNORABLE))
 @dataclass(frozen=True, slots=True)
 class _Imap:
     host: Text
+    """Name or address; beyond loopback, it must be in `allow_hosts`."""
     port: Port | None = None
+    """Port. Default: 143, or 993 with `implicit`."""
     tls: Tls = "none"
+    """Encryption of the connection."""
     ca_file: Text | None = None
+    """File of the authorities that sign the server's certificate. Default: the system's."""
     auth: ImapMethods = ()
+    """Log-on methods in order of preference; the first that the server offers is used, and no other. Default: `auto`.
+    """
     tls_server_name: Text | None = None
+    """Name in the TLS handshake (SNI) and in the certificate. Default: host."""
     tls_min_version: TlsVersion = TLS_VERSIONS[0]
+    """Oldest version of TLS."""
     tls_verify: Verification = True
+    """Verify certificate and name. With `insecure-none`, anyone between can read passwords and mail; loadsim warns."""
     client_certificate: Pattern | None = None
+    """The users' certificate (PEM), for `external`, with the fields `{index}` and `{user}`."""
     client_key: Pattern | None = None
+    """Its key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
+    """Most connections of a machine at once when it prepares mailboxes; fewer if the server refuses."""
     ignore_capabilities: tuple[Annotated[str, Reads(_capability, _CAPABILITY_JSON)], ...] = ()
+    """Capabilities that are not used although the server offers them, such as `[IDLE, MOVE]`."""
 
     def __post_init__(self) -> None:
         _check_tls(self)
@@ -155,16 +168,27 @@ class _Imap:
 @dataclass(frozen=True, slots=True)
 class _Smtp:
     host: Text
+    """As for IMAP."""
     port: Port | None = None
+    """Port. Default: 25, 587 with `starttls`, 465 with `implicit`."""
     tls: Tls = "none"
+    """As for IMAP."""
     ca_file: Text | None = None
+    """As for IMAP. Default: the system's."""
     connection: Annotated[str, word("per-message", "kept")] | None = None
+    """One connection per message, or one that stays open. Default: the program's."""
     auth: SmtpMethods = True
+    """With `yes` or `auto`, authenticate if the server offers it; with `no`, never. A method must be offered."""
     tls_server_name: Text | None = None
+    """As for IMAP. Default: host."""
     tls_min_version: TlsVersion = TLS_VERSIONS[0]
+    """As for IMAP."""
     tls_verify: Verification = True
+    """As for IMAP."""
     client_certificate: Pattern | None = None
+    """As for IMAP."""
     client_key: Pattern | None = None
+    """As for IMAP. Default: in the certificate's file."""
 
     def __post_init__(self) -> None:
         _check_tls(self)
@@ -226,7 +250,9 @@ class Server:
     """The endpoints of the mail server under test."""
 
     imap: Annotated[Endpoint, ReadAs(_Imap, _imap)]
+    """IMAP service of the server."""
     smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)]
+    """SMTP service, for submission."""
 
     @property
     def log_on(self) -> str:

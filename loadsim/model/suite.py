@@ -82,8 +82,11 @@ class Hook:
     """A command around a run: the words of a program, or a line for a shell. It may take `limit_s`."""
 
     run: tuple[Text, ...] = ()
+    """Words of a command, without a shell, in the directory of this file."""
     shell: Text | None = None
+    """Instead of `run`: a line for `/bin/sh`."""
     limit_s: PositiveDuration = _LIMIT_S
+    """Time limit, after which the command is killed."""
 
     def __post_init__(self) -> None:
         if bool(self.run) == (self.shell is not None):
@@ -103,19 +106,28 @@ class Hook:
 @dataclass(frozen=True, slots=True)
 class ServerLevel:
     name: Name
+    """Name of the server in cells."""
     scenario: Text | None = None
+    """A scenario of its own. Default: the suite's."""
     set: Settings = field(default_factory=dict)
+    """Settings of the runs on this server."""
     before: tuple[Hook, ...] = ()
+    """Commands before each run on this server."""
     after: tuple[Hook, ...] = ()
+    """Commands after each run on this server."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class SettingsLevel:
     name: Name
+    """Name of the variant in cells."""
     set: Settings = field(default_factory=dict)
+    """Settings of the variant's runs."""
     before: tuple[Hook, ...] = ()
+    """Commands before each run of the variant."""
     after: tuple[Hook, ...] = ()
+    """Commands after each run of the variant."""
 
 
 @strict
@@ -124,9 +136,13 @@ class Selection:
     """Cells by their levels; a dimension that is None is not restricted."""
 
     server: Name | None = None
+    """Name of a server. Default: all."""
     profile: Profile | None = None
+    """A profile, as in `profiles`. Default: all."""
     users: Users | None = None
+    """A number of users. Default: all."""
     settings: Name | None = None
+    """Name of a variant. Default: all."""
 
     @property
     def levels(self) -> dict[str, str | int]:
@@ -138,31 +154,52 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class CompareSection:
     base: Selection
+    """Cells to compare with."""
     new: Selection
+    """Cells that may be slower."""
     max_regression: Share | None = None
+    """Allowed increase of score, response score and delivery. Default: any."""
 
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
     name: Name | None = None
+    """Name of the suite. Default: the file's."""
     scenario: Text
+    """Scenario of all runs: a shipped name, or a path relative to this file."""
     set: Settings = field(default_factory=dict)
-    servers: tuple[ServerLevel, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    users: tuple[Users, ...] = ()
-    settings: tuple[SettingsLevel, ...] = ()
-    repeats: Annotated[int, whole(1, 1000)] = 3
-    order: Annotated[str, word(RANDOM, GIVEN)] = RANDOM
-    seed: Count = 1
-    pause_s: Duration = 0.0
+    """Settings of all runs, by the paths of the scenario's keys."""
     before: tuple[Hook, ...] = ()
+    """Commands before each run."""
     after: tuple[Hook, ...] = ()
+    """Commands after each run."""
+    servers: tuple[ServerLevel, ...] = ()
+    """Servers. Default: the scenario's."""
+    profiles: tuple[Profile, ...] = ()
+    """Profiles, of a scenario with one group. Default: the scenario's."""
+    users: tuple[Users, ...] = ()
+    """Numbers of users, divided as in the scenario. Default: the scenario's."""
+    settings: tuple[SettingsLevel, ...] = ()
+    """Variants of the settings."""
+    repeats: Annotated[int, whole(1, 1000)] = 3
+    """Runs of each cell."""
+    order: Annotated[str, word(RANDOM, GIVEN)] = RANDOM
+    """Order of the cells in each repeat, by the seed or as in the file (reversed in every second)."""
+    seed: Count = 1
+    """Seed of the order."""
+    pause_s: Duration = 0.0
+    """Pause before each run but the first; with the probe postfix, also until the send queue is empty."""
     retries: Annotated[int, whole(0, 100)] = 1
+    """Most immediate repeats of an invalid or failed run."""
     stop_after: Positive = 3
+    """The suite ends after this many such runs in a row."""
     engines: Positive | None = None
+    """Number of processes that make the load. Default: by cores and users."""
     pin: Switch = False
+    """Run the load and a server on this machine on separate cores."""
     compare: tuple[CompareSection, ...] = ()
+    """Comparisons of cells."""
 
 
 _SUITE = TypeAdapter(_Document)

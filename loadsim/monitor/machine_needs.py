@@ -21,7 +21,8 @@ from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.model.population import further_connections
 from loadsim.model.run_times import at_least, rounded_up, typed
-from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload

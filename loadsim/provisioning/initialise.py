@@ -34,7 +34,7 @@ from loadsim.model.ports import (
     Services,
     Stored,
 )
-from loadsim.model.scenario import TRUST
+from loadsim.model.scenario_document import TRUST
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign

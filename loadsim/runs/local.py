@@ -28,7 +28,8 @@ from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.population import further_connections
 from loadsim.model.ports import Services
 from loadsim.model.run_times import in_words
-from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.collector import collected
 from loadsim.monitor.filesystems import server_storage

@@ -13,7 +13,8 @@ from typing import Any
 from loadsim.errors import ConfigError, together
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.problems import Problems
-from loadsim.model.scenario import EMBEDDED, Scenario, load_scenario
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.model.yaml_reader import read_yaml

@@ -48,9 +48,11 @@ VALIDATORS = {kind: validator(kind) for kind in SHIPPED_FILES}
 
 
 @pytest.mark.parametrize("kind", SHIPPED_FILES)
-def test_the_file_is_what_the_classes_and_the_reference_give(kind: str) -> None:
-    """`make reference` writes it again. It is a schema of the draft that it names."""
+def test_the_file_and_the_page_are_what_the_classes_give(kind: str) -> None:
+    """`make reference` writes them again. The file is a schema of the draft that it names."""
     assert schema_file(kind).read_text(encoding="utf-8") == make_schemas.text_of(KIND[kind])
+    page = make_schemas.REFERENCE / make_schemas.KINDS[KIND[kind]][1]
+    assert page.read_text(encoding="utf-8") == make_schemas.page_of(KIND[kind])
     schema = VALIDATORS[kind].schema
     assert schema["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from loadsim.model.criteria import DEFAULT, Bound, documents
 from loadsim.model.distribution import Distribution
 from loadsim.model.groups import Lists
 from loadsim.model.limits import GeneratorLimits, Limits
-from loadsim.model.mailboxes import Mailbox
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario, load_scenario
@@ -1017,83 +1015,6 @@ def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) ->
 
 
 # --- the reference, and installed packages ----------------------------------------------------------------------
-
-
-def documented(page: str) -> set[str]:
-    """The keys in the tables of a page of the reference; the figures of criteria are no keys."""
-    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8").partition("\n## Criteria\n")[0]
-    return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-
-
-def keys_of(document: object, path: str = "") -> set[str]:
-    """The paths of all single values, and [] for the elements of a list of mappings."""
-    if isinstance(document, dict) and document:
-        return {key for name, part in document.items() for key in keys_of(part, f"{path}.{name}".removeprefix("."))}
-    if isinstance(document, list) and document and isinstance(document[0], dict):
-        return keys_of(document[0], f"{path}[]")
-    return {path}
-
-
-def sections_of(keys: set[str]) -> set[str]:
-    """The mappings that have these keys; each figure with a criterion, or part of a plug-in, is a row by itself."""
-    above = {key[:end] for key in keys if ".NAME" not in key for end, sign in enumerate(key) if sign == "."}
-    return {each for each in above if each == "criteria" or not each.startswith("criteria.")} - {"topology[]"}
-
-
-def test_the_reference_names_every_key_of_a_scenario() -> None:
-    """Each key of a resolved scenario stands in the reference, and none that there is not."""
-    keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
-        "accounts.authzid",
-        "accounts.csv",
-        "accounts.manifest_key",
-        "accounts.master",
-        "accounts.master_separator",
-        "accounts.password_command",
-        "accounts.password_env",
-        "accounts.password_file",
-        "accounts.token_command",
-        "accounts.token_file",
-        "criteria.send_queue_empties",
-        "monitors.NAME.command",
-        "probes.NAME",
-        "server",
-        "topology",
-        "weights",
-        "run.day_shape",
-        "run.duration",
-        *(f"mailbox.{field.name}" for field in fields(Mailbox)),
-    }
-    keys = {key for key in keys if not key.startswith(("weights.", "lists.size.", "probes.host"))} | {"lists.size"}
-    assert documented("scenario.md") == keys | sections_of(keys)
-
-
-def test_the_reference_names_every_key_of_a_profile() -> None:
-    """Each key of a shipped profile stands in the reference, and none that there is not."""
-    document = read_yaml((ROOT / "profiles" / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"), "x")
-    keys = {key for key in keys_of(document) if not key.endswith(".source") and not key.startswith("sources.")}
-    keys = {re.sub(r"\.(min|average|max)$", "", key) for key in keys}
-    keys |= {"sources", "from", "lists.cover", "tasks.NAME.per_day"}
-    assert documented("profiles.md") == keys | sections_of(keys)
-
-
-def test_the_reference_states_the_defaults(file: Path) -> None:
-    """The values in the reference's last column are those of a scenario that says nothing."""
-    file.write_text(f"server: embedded\n{FEW}")
-    resolved = read_yaml(load_scenario(str(file)).to_yaml(), "x")
-    text = (ROOT / "docs" / "reference" / "scenario.md").read_text(encoding="utf-8")
-    stated = dict(re.findall(r"^\| `([^`]+)` \|.*\| ([^|]+) \|$", text, re.MULTILINE))
-    compared = 0
-    for key in keys_of(resolved):
-        value, default = resolved, stated.get(key, "").strip("`")
-        section, _, path = key.partition(".")
-        figure, _, limit = path.rpartition(".")  # the name of a figure has dots
-        for name in (section, figure, limit) if section == "criteria" else key.replace("[]", ".0").split("."):
-            value = value[int(name)] if isinstance(value, list) else value[name]
-        if key.startswith(("limits", "criteria")) or default in ("auto", "loadsim.test", "imap", "1"):
-            number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
-            assert value == number or str(value).removesuffix(".0") == default, key
-            compared += 1
-    assert compared == 32
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
     assert out == ""
     expected = [
         "loadsim: suite.yaml: line 2: repeats: expected a whole number from 1 to 1000, found 0",
-        "loadsim: suite.yaml: line 3: sevrers: expected one of the keys name, scenario, set, servers, profiles, ",
+        "loadsim: suite.yaml: line 3: sevrers: expected one of the keys name, scenario, set, before, after, ",
         "loadsim: suite.yaml: line 4: users[1]: expected each level once, found 4 twice",
         "loadsim: suite.yaml: line 5: before[0]: expected either run or shell, found both",
         "loadsim: suite.yaml: line 6: settings[0].name: expected a name of at most 40 letters",

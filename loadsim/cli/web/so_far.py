@@ -18,7 +18,8 @@ from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Stretch
 from loadsim.model.criteria import documents
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.model.scenario import EMBEDDED, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.terms import LOGON, STRESS, WITHOUT_WINDOW
 from loadsim.report.criterion_words import criteria_in_words
 from loadsim.report.digits import duration

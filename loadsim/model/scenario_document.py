@@ -1,0 +1,118 @@
+"""The document of a scenario file: its keys, their meaning and their defaults. `--set` applies to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from loadsim.model.accounts import AccountsSection, Domain
+from loadsim.model.criteria import CRITERIA_JSON
+from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.limits import Limits
+from loadsim.model.mailboxes import PROFILES, Mailbox
+from loadsim.model.ports import OF_SERVER
+from loadsim.model.profile import PLUGIN_TASK_KEY, TASKS, WEIGHT_JSON, load_weights, read_weights
+from loadsim.model.scenario_sections import (
+    AbortOn,
+    Client,
+    Folders,
+    GroupSection,
+    ListsSection,
+    Losses,
+    Monitors,
+    Probes,
+    RunSection,
+)
+from loadsim.model.scenario_server import Server
+from loadsim.model.schema import KeywordOr, ReadAs, Reads, Text, mapping_of, strict, word
+from loadsim.model.terms import UNSCORED
+from loadsim.model.yaml_reader import mismatch
+
+EMBEDDED: Literal["embedded"] = "embedded"
+
+TRUST = "trust"
+"""The value of `initialise` with which only a few mailboxes are inspected."""
+
+
+def _weights(value: object) -> dict[str, float]:
+    weights = {**load_weights(), **read_weights(value, TASKS, (*load_weights(), *UNSCORED))}
+    if not any(weights.values()):
+        raise mismatch("a weight above 0", "none")
+    return weights
+
+
+Weights = Annotated[
+    dict[str, float], Reads(_weights, lambda: mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
+]
+
+
+def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
+    if not groups:
+        raise mismatch("a list of at least one group", "none")
+    return groups
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    MISPLACED: ClassVar[Mapping[str, str]] = {
+        **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
+        **{
+            key: f"run.{key}"
+            for key in (
+                "day_length",
+                "day_shape",
+                "days",
+                "duration",
+                "ramp_up",
+                "warm_up",
+                "window",
+                "seed",
+                "mode",
+            )
+        },
+    }
+
+    name: Text | None = None
+    """Name of the run in results. Default: the file's name."""
+    server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
+    """The server under test: `embedded`, or the keys below."""
+    folders: Folders = OF_SERVER
+    """Names of folders on the server."""
+    domain: Domain = "loadsim.test"
+    """Domain of all simulated addresses, in which accounts must be."""
+    accounts: AccountsSection | None = None
+    """Log-on names and passwords of the users, who must exist on the server."""
+    topology: Annotated[tuple[GroupSection, ...], ReadAs(tuple[GroupSection, ...], _some_groups)]
+    """Groups of users, interleaved over the user numbers."""
+    mailbox: Mailbox = PROFILES
+    """Mailboxes before the run, in place of those of the profiles."""
+    lists: ListsSection = field(default_factory=ListsSection)
+    """Distribution lists, which must exist on the server."""
+    run: RunSection = field(default_factory=RunSection)
+    """Times of the run, and their seed."""
+    client: Client = field(default_factory=Client)
+    """Behaviour of the mail programs with any driver."""
+    initialise: Annotated[str, word("auto", "always", "never", TRUST)] = "auto"
+    """Bring mailboxes to the start state: if they differ (`auto`), always, or never; `trust` inspects five."""
+    weights: Weights = field(default_factory=load_weights)
+    """Weights of single tasks in the score, also of plug-ins. Default: `profiles/weights.yaml`."""
+    criteria: Annotated[Any, Reads(lambda value: value, CRITERIA_JSON)] = field(default_factory=dict)
+    """Limits of figures that a run must keep to pass."""
+    limits: Limits = field(default_factory=Limits)
+    """Limits of a run that may be believed, and time limits."""
+    abort_on: AbortOn = field(default_factory=AbortOn)
+    """Conditions that end a run early."""
+    cluster: Losses = field(default_factory=Losses)
+    """Reactions to a lost machine, in a run of several machines."""
+    probes: Probes = field(default_factory=dict)
+    """Probes by name, or `NAME/LABEL`, each a mapping of settings."""
+    monitors: Monitors = field(default_factory=dict)
+    """Monitors by name, each with the `command` that prints its log, such as `ssh mx1 loadsim monitor --probe host
+    --name mx1 --out -`. It runs without a shell during the load. At most 16."""
+    allow_hosts: tuple[Text, ...] = ()
+    """Hosts other than loopback that loadsim may put under load."""
+
+
+DOCUMENT = TypeAdapter(Document)
