@@ -58,6 +58,9 @@ BEGIN, END = "<!-- Written by tools/make_schemas.py: make reference -->\n", "<!-
 DEFAULT_TEXT = "default"
 """The key of a property's default as text, until the schema is complete."""
 
+AS_FOR_IMAP = "As for IMAP."
+"""The meaning of a key of SMTP, which the tables leave out."""
+
 WORDS = {
     "median": "The median.",
     "sigma": "The standard deviation of the natural logarithm.",
@@ -219,7 +222,7 @@ def _complete(schema: dict[str, Any], path: tuple[str, ...], top: dict[str, Any]
     for part in _objects(schema):
         for name, key in part["properties"].items():
             text = key.get("description") or _common((*path, name))
-            if text.startswith("As for IMAP."):
+            if text == AS_FOR_IMAP:
                 (imap,) = _objects(top["properties"]["server"])
                 (of_imap,) = _objects(imap["properties"]["imap"])
                 text = of_imap["properties"][name]["description"].partition(" Default: ")[0]
@@ -263,7 +266,7 @@ def table_of(kind: str) -> str:
         rows = list(_rows(key, (f"{name}[]" if key.get("type") == "array" else name,), seen))
         if rows and kind == "scenario":
             sections.append(f"### `{name}`\n\n{key['description']}\n\n{_table(rows)}")
-        else:
+        elif rows or _words(key) != ["no"]:
             single += rows or [Row(name, key["description"], _with_default(key))]
     if kind == "scenario":
         limits = [f"| `{name}` | {_limit(bound)} |" for name, bound in DEFAULT.items()]
@@ -272,16 +275,16 @@ def table_of(kind: str) -> str:
 
 
 def _rows(schema: dict[str, Any], path: tuple[str, ...], seen: set[tuple[str, str, str]]) -> Iterator[Row]:
-    """Yield the keys below a section that have a meaning of their own; each once, wherever it occurs."""
+    """Yield the keys below a section that have a meaning of their own, each once, and values other than `no`."""
     for part in _objects(schema):
         for name, key in part["properties"].items():
             described = (name, key.get("description", ""), key.get(DEFAULT_TEXT, ""))
-            if not described[1] or described in seen:
+            if not described[1] or described in seen or described[1] == AS_FOR_IMAP:
                 continue
             seen.add(described)
             here = (*path, f"{name}[]" if key.get("type") == "array" and list(_objects(key)) else name)
             below = list(_rows(key, here, seen))
-            if not below:
+            if not below and _words(key) != ["no"]:
                 yield Row(".".join(here), key["description"], _with_default(key))
             yield from below
 

@@ -87,9 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pause",
         type=_pause,
         metavar="TIME",
-        help="pause before each step but the first, on a server that is not embedded; with the probe postfix on this"
-        " machine, it goes on until the send queue is empty, otherwise it is fixed;"
-        f" default: {SETTLING_S:g}s with this probe and an SMTP server on this machine, else {PAUSE_S:g}s",
+        help="pause before each step but the first, unless the server is embedded; with the probe postfix here,"
+        f" until the send queue is empty; default: {SETTLING_S:g}s with it, else {PAUSE_S:g}s",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the search, new, or of one to resume; default: in runs"

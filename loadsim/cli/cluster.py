@@ -46,8 +46,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         "--listen",
         default=f"{LOOPBACK}:{DEFAULT_PORT}",
         metavar="HOST[:PORT]",
-        help="address to listen on: HOST, HOST:PORT, or PORT on loopback; 0.0.0.0: all interfaces;"
-        " port 0: any free one; default: %(default)s",
+        help="address to listen on; 0.0.0.0: all interfaces; port 0: any free one; default: %(default)s",
     )
     add_certs(up)
     up.set_defaults(run=run_up)

@@ -15,7 +15,7 @@ class GeneratorLimits:
     lag_p99_ms: Amount | None = 5.0
     """Largest 99th percentile of an engine's event-loop lag; `null` switches off, here and below."""
     lag_share: Share | None = 0.1
-    """Largest share of that lag in the 95th percentile of the fastest scored task; 2 ms are always allowed."""
+    """Largest such lag as a share of the 95th percentile of the fastest scored task; 2 ms are always allowed."""
     cpu: Share | None = 0.6
     """Largest share of a core that an engine may use."""
     lateness_p95_ms: Amount | None = 50.0

@@ -77,7 +77,7 @@ class Document:
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
     server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
-    """The server under test: `embedded`, or the keys below."""
+    """The server under test: `embedded`, or these keys; `smtp` has those of host, TLS and certificate, too."""
     folders: Folders = OF_SERVER
     """Names of folders on the server."""
     domain: Domain = "loadsim.test"

@@ -318,7 +318,7 @@ class RunSection:
     seed: Count = 1
     """Seed of everything that users do."""
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
-    """Tasks when they are due; or, with `stress`, each user's next activity at once, without a score."""
+    """Tasks come when they are due; with `stress`, each user's next activity begins at once, without a score."""
     day_shape: Annotated[tuple[float, ...], Reads(_day_shape, any_of(one_of(FLAT), _WEIGHTS_JSON))] = ()
     """Activity over a day: weights of 2 to 1,440 equal parts, of which only ratios count. Default: `flat`."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +13,6 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from paths import ROOT
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped
 
 from loadsim.analysis.criteria import Limits, Result, figure, judge_each
@@ -28,7 +26,6 @@ from loadsim.model.yaml_reader import known
 from loadsim.report.answer import full_answer
 from loadsim.users.tasks import TASKS
 
-SCENARIO = ROOT / "docs" / "reference" / "scenario.md"
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
 LIGHT = sorted(planned_tasks(load_profile("loadsim-5.5/light")))
 
@@ -276,28 +273,6 @@ def names(tree: Any, above: str = "") -> list[str]:
     if not hasattr(tree, "items"):
         return [above]
     return [name for key, below in tree.items() for name in names(below, f"{above}.{key}".removeprefix("."))]
-
-
-def test_the_reference_has_every_figure() -> None:
-    """The table of figures names each, those of tasks by the last part of their names, and no other."""
-    text = SCENARIO.read_text(encoding="utf-8").partition("\n## Criteria\n")[2].partition("`NAME` is")[0]
-    cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| "))
-    named = {name.removeprefix("tasks.NAME.") for name in re.findall(r"`([^`]+)`", cells)}
-    asked = [*names(figures({"imap": ["READ"]}, stress=False)), *names(figures({"imap": ["READ"]}, stress=True))]
-    there = {name.removeprefix("tasks.READ.").replace("by_task.READ", "by_task.NAME") for name in asked}
-    assert {name for name in asked if name.startswith("tasks.scored.")} == {
-        name.replace(".READ.", ".scored.") for name in asked if name.startswith("tasks.READ.")
-    }
-    percentiles = {name for name in there if name.endswith("_ms") and name[0] == "p"}
-    times = {
-        f"{group}.{name}"
-        for group in ("delivery", "inbox")
-        for name in (*percentiles, "max_ms", "mean_ms", "stddev_ms")
-    }
-    between = {"response_p90_ms", "response_p95_ms", "response_p99_ms", "response_p99_9_ms"}
-    unsaid = times | between | {name for name in there if name.startswith(("by_protocol.", "tasks.scored."))}
-    assert named - {"", "delivery.", "inbox."} == there - unsaid
-    assert unsaid <= there
 
 
 def has(score: Any, keys: list[str]) -> bool:

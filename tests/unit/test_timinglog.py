@@ -392,7 +392,8 @@ def test_the_reference_has_every_name_that_scripts_rely_on() -> None:
     """Outcomes and events in their order, CSV columns, and limits."""
     text = REFERENCE.read_text(encoding="utf-8")
     assert f"Outcomes, from 0: {', '.join(f'`{outcome}`' for outcome in OUTCOMES)}." in text
-    events = text[text.index("Events, from 0:") : text.index("Numbers\n")]
+    begin = text.index("Events, from 0:")
+    events = text[begin : text.index(" Numbers", begin)]
     assert events.split("`")[1::2] == list(EVENTS)
     names = {*COLUMNS, *(f"limits.{name}" for name in Limits().in_header())}
     assert {name for name in names if f"`{name}`" not in text} == set()
