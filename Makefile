@@ -69,7 +69,7 @@ format: $(VENV)/.installed-dev ## format the code, and correct what ruff can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables of docs/explanation/reliability.md
+hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables of tests/hostile/recorded.md
 	PYTHONPATH=tests:tests/support $(BIN)/python -m hostile --write
 
 fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run

@@ -6,7 +6,7 @@
     links       one connection in the middle: IMAP and SMTP, just enough of them to find commands and answers
     imap_faults, smtp_faults    the declared faults
     cases       one engine run with one fault, and what has to hold of it
-    page        the table in docs/explanation/reliability.md
+    page        the tables of recorded.md
 
 `make hostile` runs each fault by itself and writes the tables.
 """

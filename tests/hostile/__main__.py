@@ -12,7 +12,7 @@ from .page import TABLES, rows, write
 def main() -> int:
     """Return 1 if anything should not be."""
     parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the tables of docs/explanation/reliability.md")
+    parser.add_argument("--write", action="store_true", help="write the tables of tests/hostile/recorded.md")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only faults whose protocol, name or driver has this"
     )

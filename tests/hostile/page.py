@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/reliability.md: written from runs of the faults, and read by a test."""
+"""The tables of recorded.md: written from runs of the faults, and read by a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cases import Outcome, Provisioned, play, provision
 from .imap_faults import IMAP_FAULTS
 from .smtp_faults import SMTP_FAULTS
 
-PAGE = ROOT / "docs" / "explanation" / "reliability.md"
+PAGE = ROOT / "tests" / "hostile" / "recorded.md"
 
 
 @dataclass(frozen=True)
