@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import io
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -41,6 +40,8 @@ MARK = "<!-- Made by `python -m bench.crimes --write`; do not edit. -->"
 USERS = 40
 SERVICE_S = 0.020
 """Of a command, on average."""
+
+SHOWN_REASONS = 4
 
 BEGUN = "2026-01-05T08:00:00+00:00"
 """When these runs begin, by their logs, unless they are compared."""
@@ -160,19 +161,12 @@ class Row:
 
     @property
     def reasons(self) -> list[str]:
-        """Why, as the answer says it, but without limits, and of several tasks only the first."""
-        return [_short(reason) for reason in self.score["verdict"]["reasons"]]
-
-
-_LIMIT = re.compile(r"[,;] (below|at most|at least) ")
-_OF_TASKS = re.compile(r"(\S+ of [^,]+), (.+)")
-"""A criterion that several tasks miss: its figure, the first task, the others."""
-
-
-def _short(reason: str) -> str:
-    told = _LIMIT.split(reason)[0]
-    several = _OF_TASKS.fullmatch(told)
-    return f"{several[1]} and {several[2].count(',') + 1} more" if several else told
+        """The load made if it is too small, and the names of the missed criteria; of several tasks, one name."""
+        verdict = self.score["verdict"]
+        missed = [each for each in verdict["criteria"] if not each["passed"]]
+        names = [f"tasks' {each['name'].rpartition('.')[2]}" if each["each"] else each["name"] for each in missed]
+        load = [f"{self.score['load']['share']:.1%} of the load"] if verdict["validity"] != "valid" else []
+        return [*load, *dict.fromkeys(names)]
 
 
 def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
@@ -195,7 +189,8 @@ def document(rows: Iterable[Row]) -> str:
 
 def _cells(row: Row) -> list[str]:
     scores = [_ms(row.score[name]) for name in ("score_ms", "response_score_ms")]
-    why = "; ".join(row.reasons) or ACCEPTED.get(row.crime.title, "")
+    first, others = row.reasons[:SHOWN_REASONS], row.reasons[SHOWN_REASONS:]
+    why = ", ".join(first) + (f", {len(others)} more" if others else "") or ACCEPTED.get(row.crime.title, "")
     return [row.crime.title, *scores, row.verdict, why]
 
 
