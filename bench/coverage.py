@@ -260,33 +260,10 @@ def _autoregressive(random: np.random.Generator, length: int, correlation: float
 # --- as tables ---
 
 
-EXPLAINED_BY_MOOD = """\
-Coverage in %, of READ's percentile / of the score, all service times and rates together. In brackets: fewer than ten
-slow spells in the window. The standard deviation of a coverage of 95 % is 0.7 % in 1,000 windows, 1.5 % in 200, 3 % in
-50."""
-
 EXPLAINED_BY_WINDOW = f"""\
 Combinations with at least ten slow spells in the window. The lowest coverage is that of one combination with so many
 intervals, and with at least {ENOUGH} if one has. The width is relative to the range of the central 95 % of the figures
 of all windows."""
-
-
-def by_mood(rows: Sequence[Row]) -> str:
-    """Return the coverage for each mood, correlation time and length of window."""
-    shown = _with_intervals(rows)
-    cells = _grouped(shown, "mood", "tau_s", "window_s", "of")
-    beyond = _grouped([row for row in shown if row["beyond"]], "mood", "tau_s", "window_s")
-    windows_s = sorted({row["window_s"] for row in shown})
-
-    def told(*key: Any) -> str:
-        said = " / ".join(f"{_covered(cells[*key, of]):.1f}" if (*key, of) in cells else "-" for of in SHOWN)
-        return f"({said})" if key in beyond else said
-
-    body = [
-        [mood if tau_s else "independent times", f"{tau_s} s", *(told(mood, tau_s, window_s) for window_s in windows_s)]
-        for mood, tau_s in _grouped(shown, "mood", "tau_s")
-    ]
-    return f"{EXPLAINED_BY_MOOD}\n\n{table(['mood', 'correlation time', *map(_length, windows_s)], body)}"
 
 
 def by_window(rows: Sequence[Row]) -> str:
@@ -329,7 +306,7 @@ def _length(window_s: int) -> str:
 COVERAGE = Part(
     "coverage",
     measure,
-    {"Coverage of intervals, by mood": by_mood, "Coverage of intervals, by length of window": by_window},
+    {"Coverage of intervals, by length of window": by_window},
     smallest=Extent((3600,), (2,), 2, 10**6, 1),
     short=Extent((3600,), (2, 20), 200, 4_000_000),
     full=Extent((3600, 14_400), (2, 20, 100), 600, 18_000_000),
