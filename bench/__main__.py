@@ -18,7 +18,7 @@ from bench.cpu import IMAP_DOVECOT, IMAP_NULL, SMTP_NULL
 from bench.healthy import HEALTHY, any_invalid
 from bench.lateness import LATENESS
 from bench.logs import LOGS
-from bench.part import Effort, Part, Result
+from bench.part import Effort, Part, Result, option_of
 from bench.processes import raise_open_files, share_cpus
 from bench.table import put_into
 from bench.tls import TLS
@@ -34,15 +34,16 @@ LATEST = ROOT / "build" / "bench.json"
 
 EXPLANATION = ROOT / "docs" / "explanation"
 PAGES: Mapping[Path, Sequence[Part[Any]]] = {
-    EXPLANATION / "performance.md": [
-        *(IMAP_NULL, IMAP_DOVECOT, SMTP_NULL, USERS, MANY, LOAD, ENGINES, LATENESS, HEALTHY, LOGS, TLS)
-    ],
-    EXPLANATION / "clusters.md": [CLUSTER, CLUSTER_MANY, CLUSTER_LAG, CLUSTER_PULL, CLUSTER_LOG_BYTES],
+    EXPLANATION / "performance.md": [*(IMAP_NULL, IMAP_DOVECOT, SMTP_NULL, USERS, MANY, LOAD, HEALTHY, LOGS, TLS)],
+    EXPLANATION / "clusters.md": [CLUSTER, CLUSTER_LAG],
     EXPLANATION / "measurement.md": [COVERAGE],
 }
 """The pages that show tables, and the parts that they show."""
 
-PARTS = {part.name: part for parts in [*PAGES.values(), [WITNESS]] for part in parts}
+UNSHOWN: Sequence[Part[Any]] = [ENGINES, LATENESS, CLUSTER_MANY, CLUSTER_PULL, CLUSTER_LOG_BYTES, WITNESS]
+"""The parts whose tables are on no page."""
+
+PARTS = {part.name: part for parts in [*PAGES.values(), UNSHOWN] for part in parts}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,8 +107,14 @@ def chosen(names: Sequence[str], effort: Effort) -> list[Part[Any]]:
 
 
 def document(parts: Iterable[Part[Any]], results: Mapping[str, Result]) -> str:
-    """Return the tables of those parts that have results."""
-    return "\n\n".join(part.text(results[part.name]) for part in parts if part.name in results) + "\n"
+    """Return the tables of those parts that have results, and the circumstances, once for parts that share them."""
+    shown = [part for part in parts if part.name in results]
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for part in shown:
+        result = results[part.name]
+        names.setdefault((option_of(result.effort), result.at[:10], result.machine), []).append(part.name)
+    where = [f"`python -m bench{effort} {' '.join(some)}`, {day}: {on}." for (effort, day, on), some in names.items()]
+    return "\n\n".join([part.tables_of(results[part.name]) for part in shown] + where) + "\n"
 
 
 def read(path: Path) -> dict[str, Result]:

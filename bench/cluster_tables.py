@@ -20,10 +20,8 @@ def same(row: Row) -> str:
     both = "{both:,} (of {one:,} and {other:,})"
     body = [
         ["users, each in one engine of the cluster", f"{same['users']:,}"],
-        ["beginning of the plan digest of both", f"`{same['plan_digest']}`"],
         ["tasks due by the plan: user, task, microsecond", f"{same['due']:,}"],
         ["new messages: sender, id", f"{same['new_mail']:,}"],
-        ["their recipients", f"{same['new_mail_recipients']:,}"],
         ["new messages in Sent Items, by doveadm: kind, digest of the body, To", f"{same['sent_items']:,}"],
         ["replies and forwards in both runs: sender, id, recipients", both.format(**same["answers"])],
         ["messages that users processed in both runs: user, id, action", both.format(**same["fates"])],
@@ -34,18 +32,10 @@ def same(row: Row) -> str:
 
 def in_step(row: Row) -> str:
     """Return starts, clocks and control traffic of a cluster's run."""
-    clocks, control, gap = row["clocks"], row["control"], row["snapshots"]["gap_s"]
+    clocks, control = row["clocks"], row["control"]
     body = [
         ["true skew of the start instants sent to the four clients", f"{clocks['skew_ms']:.3f} ms"],
         ["true skew of their engines' starts", f"{clocks['begun_skew_ms']:.3f} ms"],
-        [
-            "start delay of each client, as reported",
-            ", ".join(figure(ms, "+.2f") or "-" for ms in row["claimed_start_late_ms"]) + " ms",
-        ],
-        [
-            "... reported uncertainty",
-            ", ".join(figure(ms, ".2f") or "-" for ms in row["claimed_start_error_ms"]) + " ms",
-        ],
         ["true error of the controller's estimated clock (median, most)", _spread(clocks["wrong_ms"])],
         ["... reported error bound", _spread(clocks["claimed_ms"])],
         [
@@ -54,8 +44,6 @@ def in_step(row: Row) -> str:
         ],
         ["a client to the controller", _rate(control, "to")],
         ["the controller to a client", _rate(control, "from")],
-        ["time between snapshots of all (least, median, most)", f"{gap['least']}, {gap['median']}, {gap['most']} s"],
-        ["verdict, exit status", f"{row['verdict']}, {row['status']}"],
     ]
     return table(["what", "measured"], body)
 

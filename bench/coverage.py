@@ -261,9 +261,8 @@ def _autoregressive(random: np.random.Generator, length: int, correlation: float
 
 
 EXPLAINED_BY_WINDOW = f"""\
-Combinations with at least ten slow spells in the window. The lowest coverage is that of one combination with so many
-intervals, and with at least {ENOUGH} if one has. The width is relative to the range of the central 95 % of the figures
-of all windows."""
+Combinations with at least ten slow spells in the window. *Lowest* is the coverage of one combination with at least
+{ENOUGH} intervals. Widths are relative to the central 95 % of the figures of all windows."""
 
 
 def by_window(rows: Sequence[Row]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
+from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, DROPPED, NONE, Command, Crime
 from bench.table import put_into, table
 from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan import Plan, make_plan
@@ -41,7 +41,7 @@ USERS = 40
 SERVICE_S = 0.020
 """Of a command, on average."""
 
-SHOWN_REASONS = 4
+SHOWN_REASONS = 3
 
 BEGUN = "2026-01-05T08:00:00+00:00"
 """When these runs begin, by their logs, unless they are compared."""
@@ -157,14 +157,15 @@ class Row:
     def verdict(self) -> str:
         """Its validity, and whether criteria were met."""
         verdict = self.score["verdict"]
-        return f"{verdict['validity']}, criteria {'met' if verdict['passed'] else 'missed'}"
+        return f"{verdict['validity']}, {'met' if verdict['passed'] else 'missed'}"
 
     @property
     def reasons(self) -> list[str]:
-        """The load made if it is too small, and the names of the missed criteria; of several tasks, one name."""
+        """The load made, if it is too small, and the names of the missed criteria, those of mail first."""
         verdict = self.score["verdict"]
         missed = [each for each in verdict["criteria"] if not each["passed"]]
         names = [f"tasks' {each['name'].rpartition('.')[2]}" if each["each"] else each["name"] for each in missed]
+        names.sort(key=lambda name: not name.startswith("delivery."))
         load = [f"{self.score['load']['share']:.1%} of the load"] if verdict["validity"] != "valid" else []
         return [*load, *dict.fromkeys(names)]
 
@@ -183,8 +184,9 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
 
 
 def document(rows: Iterable[Row]) -> str:
-    """The table as Markdown."""
-    return table(["crime", "score, ms", "response score, ms", "verdict", "why"], map(_cells, rows))
+    """The table as Markdown. Dropped connections have the verdicts of refused ones, and no rows."""
+    shown = (row for row in rows if row.crime.name != DROPPED)
+    return table(["crime", "score, ms", "response score, ms", "validity, criteria", "why"], map(_cells, shown))
 
 
 def _cells(row: Row) -> list[str]:

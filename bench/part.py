@@ -65,10 +65,19 @@ class Part(Generic[Size]):
         return Result(rows, effort, at, machine(), round(os.getloadavg()[1], 1))
 
     def text(self, result: Result) -> str:
-        """Return all tables, and the circumstances. No table is made of no rows."""
-        option = "" if result.effort == Effort.SHORT else f" --{result.effort}"
+        """Return all tables, and the circumstances."""
         load = "" if result.load is None else f"; load average {result.load}"
+        where = f"`python -m bench{option_of(result.effort)} {self.name}`, {result.at}: {result.machine}{load}."
+        return f"{self.tables_of(result)}\n\n{where}"
+
+    def tables_of(self, result: Result) -> str:
+        """Return all tables with their titles. No table is made of no rows."""
         pieces = []
         for title, table in self.tables.items():
             pieces += [f"### {title}", table(result.rows) if result.rows else NOTHING]
-        return "\n\n".join([*pieces, f"`python -m bench{option} {self.name}`, {result.at}: {result.machine}{load}."])
+        return "\n\n".join(pieces)
+
+
+def option_of(effort: str) -> str:
+    """Return the option of an effort."""
+    return "" if effort == Effort.SHORT else f" --{effort}"

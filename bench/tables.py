@@ -95,19 +95,16 @@ def tls(rows: Sequence[Row]) -> str:
 
 
 def logs(rows: Sequence[Row]) -> str:
-    """Return duration and memory of each step."""
-    steps = ("merge", "truncate", "score", "at_once", "answer")
+    """Return duration and memory of all steps at once, and of a whole answer."""
     body = [
         [
             f"{row['records']:,}",
             f"{row['bytes'] / 1e9:.1f}",
             *(
                 f"{row[step]['s']:.1f} s ({row[step]['cpu_s']:.1f} s CPU), {row[step]['peak_kib'] / 1024:.0f} MiB"
-                for step in steps
+                for step in ("at_once", "answer")
             ),
-            *(f"{row[rate] / 1e9:.2f}" for rate in ("crc_bytes_per_s", "write_bytes_per_s")),
         ]
         for row in rows
     ]
-    head = ["tasks", "GB", "merge", "truncate", "score", "all three at once", "answer", "CRC GB/s", "disk GB/s"]
-    return table(head, body)
+    return table(["tasks", "GB", "merge, truncate and score", "loadsim log answer"], body)
