@@ -41,7 +41,7 @@ ENDED_EARLY = "the run was ended early"
 
 SLOW_S = 300.0
 """A wait of the users' day that explains missing load: on Courier, mail that took 5 to 10 min of it cost 4 to 5 % of
-the load (`docs/how-to/courier.md`)."""
+the load (`docs/how-to/mail-servers.md`)."""
 
 GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
     "generator",

@@ -20,7 +20,7 @@ from loadsim.cli import parser
 
 EXAMPLES = ROOT / "docs" / "examples"
 
-ORDINARY = ("cd", "ls", "head", "mkdir", "chmod", ".")
+ORDINARY = ("cd", "ls", "head", "mkdir", "chmod", "export", ".")
 """Commands of each Unix, which need no test."""
 
 NOT_TAKEN = "not taken"

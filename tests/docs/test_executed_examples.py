@@ -57,7 +57,7 @@ exec {sys.executable} -m loadsim "$@"
 """
 """`loadsim`, whose runs take seconds: a day of 4 s, and of shipped scenarios few users on the embedded server."""
 
-OTHER_OUTPUTS = ("check-a-server.md", "watch-a-run.md")
+OTHER_OUTPUTS = ("another-server.md", "watch-a-run.md", "your-own-server.md")
 """Pages that show, after a command, the output on another server, or of a run that ends early."""
 
 PACKAGE = ("extend.md",)
@@ -178,7 +178,8 @@ def test_the_runs_of_a_page_do_what_it_says(page: Path, home: Path, embedded_ser
     """Commands that load a server, with the files that the page has the reader write before them."""
     scenario = load_scenario(str(home / "scenario.yaml"), ["topology.0.users=5"])  # the most that a page asks for
     services = embedded_server(*population_of(scenario)).services
-    written(home / "scenario.yaml", **on(services))
+    for name in ("scenario", "my-server"):
+        written(home / f"{name}.yaml", **on(services))
     written(home / "own.yaml", **on(services) | {"accounts": {"user": on(services)["accounts"]["user"]}})
     for name in ("results", "runs"):
         shutil.rmtree(home / name)

@@ -119,7 +119,7 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
 }
 """The beginnings of commands that are taken by the program's parser only, with the reason, and the test of the like."""
 
-MOST_PARSED_ONLY = 47
+MOST_PARSED_ONLY = 44
 """The number of command lines that are parsed only. Execute a new one, or state why not, and raise this."""
 
 
@@ -132,12 +132,12 @@ def parsed_only(page: str, line: str) -> str | None:
 def executed(block: Block) -> list[str]:
     """Return the command lines of a block that tests/docs/test_executed_examples.py executes.
 
-    A line that assigns a variable of the shell is joined to the next one.
+    A line that assigns or exports a variable of the shell is joined to the next one.
     """
     if typed_by(block) or block.untested is not None:
         return []
     page = str(block.page.relative_to(ROOT))
-    text = re.sub(r"^(\w+=\$\(.*\))$\n", r"\1; ", block.text, flags=re.MULTILINE)
+    text = re.sub(r"^(\w+=\$\(.*\)|export \w+=.*)$\n", r"\1; ", block.text, flags=re.MULTILINE)
     return [line for line in replace(block, text=text).commands if parsed_only(page, line) is None]
 
 
