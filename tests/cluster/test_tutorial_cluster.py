@@ -24,7 +24,6 @@ GOES_ON = {
     "loadsim server": ["# Ctrl-C stops it."],
     "loadsim cluster up": ["# Ctrl-C ends it."],
     "loadsim client": ["joined tls://station:8786 as "],
-    "dask ssh": ["joined tls://station:8786 as load1", "joined tls://station:8786 as load2"],
 }
 """What does not come back to the prompt, and what it has said when the tutorial goes on."""
 
@@ -121,9 +120,6 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         check_last_run(station, 3)
         *_, nothing_left = somebody.type("Afterwards")
         assert nothing_left in page["Afterwards"]
-        somebody.end("loadsim cluster up")
-        somebody.type("Dask's own way: `dask ssh`")
-        check_last_run(station, 4)
 
 
 def test_twelve_machines(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 """
 """What every Python process begins with that finds it as `sitecustomize`: to it, these packages are not installed."""
 
-DASK = ("dask", "distributed", "tornado", "paramiko")
+DASK = ("dask", "distributed", "tornado")
 
 
 def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> subprocess.CompletedProcess[str]:

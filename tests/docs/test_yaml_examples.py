@@ -32,7 +32,6 @@ SUITE_BASE: dict[str, Any] = {"scenario": "medium.yaml", "users": [500], "repeat
 
 OF_OTHERS: Mapping[str, str] = {
     "scrape_configs": "Prometheus; tests/servers/test_prometheus.py starts it with these keys",
-    "distributed": "Dask; tests/cluster/test_tutorial_cluster.py has it read the file",
 }
 """The first keys of files that other programs read, and the tests that have them read."""
 
