@@ -1,12 +1,11 @@
 """Make the pictures of reports in the documentation, from run directories.
 
-    python tools/picture_reports.py valid=runs/A degraded=runs/B invalid=runs/C several-runs=runs/D \\
-      several-runs=runs/E base=runs/F base=runs/G new=runs/H new=runs/I capacity=searches/J
+    python tools/picture_reports.py valid=runs/A invalid=runs/B several-runs=runs/C several-runs=runs/D \\
+      base=runs/E base=runs/F new=runs/G new=runs/H capacity=searches/I
 
 Each picture is a part of a report in headless Chromium, at 1280 or 400 px, light or dark; `PICTURES` names them. The
-comparison is of the runs `base` and `new`; `capacity` is the directory of a search. The picture of a printed page needs
-pdftoppm (Debian: poppler-utils). Each file is a PNG of 64 colours, which are enough for texts and lines. `--name NAME`
-makes one of them only, `--into DIR` makes them elsewhere.
+comparison is of the runs `base` and `new`; `capacity` is the directory of a search. Each file is a PNG of 64 colours,
+which are enough for texts and lines. `--name NAME` makes one of them only, `--into DIR` makes them elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from loadsim.cli.report import document_of
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.document import Document
 from loadsim.report.html import to_html
-from loadsim.report.pdf import to_pdf
-from loadsim.report.style import PAPER_STYLE
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "docs" / "how-to" / "pictures"
@@ -42,38 +39,24 @@ LEAST_WINDOW_PX = 600
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A part of the report on runs of a kind, from its top or from the heading `at` on; or its first printed page."""
+    """A part of the report on runs of a kind, from its top or from the heading `at` on."""
 
     kind: str
     width_px: int
     height_px: int
     dark: bool = False
     at: str | None = None
-    printed: bool = False
-
-
-FIRST_SCREENS_PX = {"valid": 1130, "degraded": 1000, "invalid": 1000, "several-runs": 900, "comparison": 900}
-"""The reports whose first screens are shown in all forms, with the height of the wide ones."""
-
-
-def first_screens() -> Iterator[tuple[str, Picture]]:
-    """Yield the first screen of each of these reports: wide and narrow, light and dark, and printed."""
-    for kind, height_px in FIRST_SCREENS_PX.items():
-        yield f"report-{kind}", Picture(kind, 1280, height_px)
-        yield f"report-{kind}-dark", Picture(kind, 1280, height_px, dark=True)
-        yield f"report-{kind}-narrow", Picture(kind, 400, 900)
-        yield f"report-{kind}-narrow-dark", Picture(kind, 400, 900, dark=True)
-        yield f"report-{kind}-printed", Picture(kind, 620, 877, printed=True)
 
 
 PICTURES = {
-    **dict(first_screens()),
+    "report-valid": Picture("valid", 1280, 1130),
+    "report-valid-narrow": Picture("valid", 400, 900),
     "report-charts-dark": Picture("valid", 1280, 1090, dark=True, at="Server and generator"),
-    "report-charts-narrow-dark": Picture("valid", 400, 900, dark=True, at="Server and generator"),
+    "report-invalid": Picture("invalid", 1280, 1000),
+    "report-several-runs": Picture("several-runs", 1280, 900),
+    "report-comparison": Picture("comparison", 1280, 900),
     "report-capacity": Picture("capacity", 1280, 1180),
     "report-capacity-curve": Picture("capacity", 1280, 1500, at="Users and response times"),
-    "report-capacity-averages": Picture("capacity", 1280, 900, at="Averages by number of users"),
-    "report-capacity-narrow": Picture("capacity", 400, 900),
 }
 
 
@@ -99,10 +82,7 @@ def main() -> None:
     for name, picture in chosen.items():
         document = document_on(picture.kind, runs)
         path = args.into / f"{name}.png"
-        if picture.printed:
-            draw_printed(to_pdf(to_html(document, PAPER_STYLE), "pictures"), picture, path)
-        else:
-            draw(to_html(document), picture, path)
+        draw(to_html(document), picture, path)
         print(f"{path}: {path.stat().st_size:,} bytes")
 
 
@@ -134,25 +114,6 @@ def draw(page: str, picture: Picture, path: Path) -> None:
             ],
             check=True,
             stderr=subprocess.DEVNULL,
-        )
-        keep(place / "shot.png", picture, path)
-
-
-def draw_printed(pdf: bytes, picture: Picture, path: Path) -> None:
-    """Write the picture of the first page. Raises `SystemExit` as `draw` does, and without pdftoppm."""
-    program = shutil.which("pdftoppm")
-    if program is None:
-        raise SystemExit("expected pdftoppm, found none: apt-get install poppler-utils")
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        (place / "report.pdf").write_bytes(pdf)
-        subprocess.run(  # noqa: S603 - pdftoppm, with a report of our own
-            [
-                program,
-                *("-png", "-singlefile", "-scale-to-x", str(picture.width_px), "-scale-to-y", str(picture.height_px)),
-                *(place / "report.pdf", place / "shot"),
-            ],
-            check=True,
         )
         keep(place / "shot.png", picture, path)
 

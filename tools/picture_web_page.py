@@ -1,9 +1,9 @@
-"""Make the pictures of the page of a run in the documentation, while a run, a suite or a search goes on.
+"""Make the picture of the page of a run in the documentation, while the run goes on.
 
-    PYTHONPATH=tests/support python -m tools.picture_web_page run=URL search=URL
+    PYTHONPATH=tests/support python -m tools.picture_web_page URL
 
-URL is the address that `--web` prints. The page must have shown some seconds of the window. The pictures of a kind are
-made at once, in headless Chromium; `PICTURES` names them.
+URL is the address that `--web` prints. The page must have shown some seconds of the window. The picture is made in
+headless Chromium.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from devtools import Browser, browser
 
 from tools.picture_reports import PLACE, Picture, keep
 
-PICTURES = {
-    "web-page": Picture("run", 1280, 1180),
-    "web-page-narrow-dark": Picture("run", 400, 900, dark=True),
-    "web-page-search": Picture("search", 1280, 900),
-    "web-page-search-narrow": Picture("search", 400, 900),
-}
+NAME, PICTURE = "web-page", Picture("run", 1280, 1180)
 
 SOME_ROWS = "series.rows.length > 3"
 """A condition in the page: its charts have some points."""
@@ -29,16 +24,12 @@ SOME_ROWS = "series.rows.length > 3"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="+", metavar="KIND=URL", help="the page of each kind: run, search")
+    parser.add_argument("url", metavar="URL", help="the page of a run")
     parser.add_argument("--into", type=Path, default=PLACE, metavar="DIR", help="where to; default: the documentation")
     args = parser.parse_args()
     args.into.mkdir(parents=True, exist_ok=True)
     with browser() as chromium:
-        for page in args.pages:
-            kind, _, url = page.partition("=")
-            for name, picture in PICTURES.items():
-                if picture.kind == kind:
-                    draw(chromium, url, picture, args.into / f"{name}.png")
+        draw(chromium, args.url, PICTURE, args.into / f"{NAME}.png")
 
 
 def draw(chromium: Browser, url: str, picture: Picture, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page on plug-ins shows the files of the example package, which other tests install and run."""
+"""The page on plug-ins shows or links the files of the example package, which other tests install and run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from example_plugins import SOURCE
 from paths import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "extend.md"
-FILES = ("pyproject.toml", *(f"loadsim_example/{name}" for name in ("driver.py", "task.py", "probe.py", "office.yaml")))
+SHOWN = ("loadsim_example/task.py", "loadsim_example/office.yaml")
+LINKED = ("pyproject.toml", "loadsim_example/driver.py", "loadsim_example/probe.py")
 LINES = 45
 """The most lines of code of an example, without blank ones."""
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", SHOWN)
 def test_the_page_shows_the_file(name: str) -> None:
-    """It is there to the letter, and short."""
-    code = (SOURCE / name).read_text()
+    """It is there to the letter."""
     shown = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert code in shown, f"expected {name} in {PAGE.name} as it is in {SOURCE}"
-    assert len([line for line in code.splitlines() if line.strip()]) <= LINES
+    assert (SOURCE / name).read_text() in shown, f"expected {name} in {PAGE.name} as it is in {SOURCE}"
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_the_page_links_the_file(name: str) -> None:
+    assert f"](../examples/plugin/{name})" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("name", (*SHOWN, *LINKED))
+def test_examples_are_short(name: str) -> None:
+    assert len([line for line in (SOURCE / name).read_text().splitlines() if line.strip()]) <= LINES
 
 
 def errors_of_types(place: Path, *names: str) -> list[str]:
@@ -62,7 +71,7 @@ def test_a_type_checker_holds_plug_ins_to_the_ports(tmp_path: Path) -> None:
         assert [each for each in found if f"{name}:{at}: error" in each], found
 
 
-def test_every_file_of_the_package_is_shown() -> None:
+def test_every_file_of_the_package_is_shown_or_linked() -> None:
     """But those that only make it a package."""
     found = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.*") if "__" not in path.as_posix()}
-    assert found == set(FILES)
+    assert found == {*SHOWN, *LINKED}
