@@ -23,7 +23,7 @@ from loadsim.model.scenario import Scenario
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 
-PICTURES = {"live-view.svg": (80, 24), "live-view-wide.svg": (200, 50)}
+PICTURES = {"live-view.svg": (80, 24)}
 """Columns and lines of the terminal of each picture."""
 
 
