@@ -272,7 +272,7 @@ def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
         *lines,
         "",
         "Next: docs/tutorial.md goes on with this run, then with Dovecot and Postfix on",
-        "this machine. With a mail server of your own:",
+        "this machine. With a mail server of your own (docs/how-to/your-own-server.md):",
         f"  {program} new my-server",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml {TRY_OPTIONS}",
