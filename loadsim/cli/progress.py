@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from threading import Timer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
     from loadsim.provisioning.sessions import Progress as ShowProgress
 
@@ -21,9 +21,6 @@ WORTH_TELLING_S = 10.0
 
 SILENT_S = 2.0
 """The progress of a share is shown after this time."""
-
-FIRST_SHARE = 0.01
-"""The first line of a share comes here: it says how long the rest may take."""
 
 
 def watched_terminal() -> Console | None:
@@ -64,47 +61,45 @@ def shown_progress() -> Iterator[ShowProgress]:
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
     """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`.
 
-    Elsewhere than on a terminal, the first line comes at `FIRST_SHARE`, and others at whole tenths. The time left is by
-    the pace since the first call: work may take seconds to begin.
+    A terminal shows before the first share that the block is at work, and nothing after the whole: nothing else may be
+    printed between. Elsewhere, there is a line at each tenth.
     """
     console = watched_terminal()
-    began_s = now_s()
-    tenths = -1
-    first: tuple[float, float] | None = None
-    with ExitStack() as shown, ExitStack() as waiting:
-        bar: Progress | None = None
-        waiting.enter_context(shown_work(title))  # millions of users take long before the first share
+    if console is None:
+        tenths = _Tenths(now_s, SILENT_S)
+        yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-        def show(share: float) -> None:
-            nonlocal bar, tenths, first
-            at_s = now_s()
-            if first is None:
-                waiting.close()
-                first = at_s, share
-            if at_s - began_s < SILENT_S or (console is not None and bar is None and share >= 1):
-                return
-            if console is not None:
-                if bar is None:
-                    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    name = TextColumn("{task.description}")
+    bar = Progress(SpinnerColumn(), name, TimeElapsedColumn(), console=console, transient=True)
+    work = bar.add_task(title, total=None)
+    after = Timer(SILENT_S, bar.start)
+    after.start()
 
-                    columns = (
-                        TextColumn("{task.description}"),
-                        BarColumn(),
-                        TaskProgressColumn(),
-                        TimeRemainingColumn(),
-                    )
-                    bar = shown.enter_context(Progress(*columns, console=console, transient=True))
-                    bar.add_task(title, total=1.0)
-                bar.update(bar.task_ids[0], completed=share)
-                if share >= 1:  # what follows may show progress of its own
-                    shown.close()
-            elif share >= FIRST_SHARE and int(10 * share) > tenths and (share > first[1] or share >= 0.1):
-                percent = int(100 * share) if tenths < 0 else 10 * int(10 * share)
-                tenths = int(10 * share)
-                left = _left(at_s - first[0], share - first[1], 1 - share)
-                print(f"{title}: {percent} %{left}", file=sys.stderr, flush=True)
+    def show(share: float) -> None:
+        bar.columns = (name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        bar.update(work, total=1.0, completed=share)
+        if share >= 1:  # what follows may show progress of its own
+            end()
 
+    def end() -> None:
+        after.cancel()
+        after.join()
+        bar.stop()
+
+    try:
         yield show
+    finally:
+        end()
 
 
 @contextmanager
@@ -113,46 +108,40 @@ def shown_work(title: str) -> Iterator[None]:
 
     Nothing may be printed in the block.
     """
-    console = watched_terminal()
-    if console is None:
+    with shown_share(title):
         yield
-        return
-    with ExitStack() as shown:
-
-        def show() -> None:
-            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-            bar = shown.enter_context(Progress(*columns, console=console, transient=True))
-            bar.add_task(title, total=None)
-
-        after = Timer(SILENT_S, show)
-        after.start()
-        try:
-            yield
-        finally:
-            after.cancel()
-            after.join()
 
 
 class Lines:
-    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all.
-
-    Lines have the time left if the phase takes more than `WORTH_TELLING_S`.
-    """
+    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._tenths: dict[str, int] = {}
-        self._began_s: dict[str, float] = {}
+        self._phases: dict[str, _Tenths] = {}
 
     def show(self, phase: str, done: int, total: int) -> None:
-        taken_s = self._now_s() - self._began_s.setdefault(phase, self._now_s())
-        tenths = 10 * done // total if total else 10
-        if tenths > self._tenths.get(phase, 0):
-            self._tenths[phase] = tenths
-            left = _left(taken_s, done, total - done)
-            print(f"{phase}: {done} of {total} accounts{left}", file=sys.stderr, flush=True)
+        tenths = self._phases.setdefault(phase, _Tenths(self._now_s))
+        tenths.show(done / total if total else 1.0, f"{phase}: {done} of {total} accounts")
+
+
+class _Tenths:
+    """Prints a line at each whole tenth of some work, once it has taken `silent_s`.
+
+    The time left is by the pace since the first call: work may take seconds to begin.
+    """
+
+    def __init__(self, now_s: Callable[[], float], silent_s: float = 0.0) -> None:
+        self._now_s, self._silent_s = now_s, silent_s
+        self._began_s = now_s()
+        self._tenths = 0
+        self._first: tuple[float, float] | None = None
+
+    def show(self, share: float, line: str) -> None:
+        at_s = self._now_s()
+        first_s, first = self._first = self._first or (at_s, share)
+        if at_s - self._began_s >= self._silent_s and int(10 * share) > self._tenths:
+            self._tenths = int(10 * share)
+            print(f"{line}{_left(at_s - first_s, share - first, 1 - share)}", file=sys.stderr, flush=True)
 
 
 def _left(taken_s: float, done: float, rest: float) -> str:
