@@ -11,15 +11,13 @@ import argparse
 import io
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 import loadsim
-from loadsim.cli.live_view import LATELY_S, Recent, Screenful
-from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import Scenario
+from loadsim.cli.live_figures import LiveFigures, LiveRun, View
+from loadsim.cli.live_view import Screenful
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "pictures"
 
@@ -27,20 +25,18 @@ PICTURES = {"live-view.svg": (80, 24)}
 """Columns and lines of the terminal of each picture."""
 
 
-class Camera(loadsim.Watcher):
+class Camera(View):
     """Keeps the last screen before an instant."""
 
-    def __init__(self, scenario: Scenario, at_s: float) -> None:
-        self._scenario = scenario
+    def __init__(self, at_s: float) -> None:
         self._at_s = at_s
-        self._recent = Recent(LATELY_S)
         self.screen: Screenful | None = None
 
-    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        """Keep the screen of a snapshot that is not too late."""
-        self._recent.add(snapshot)
-        if snapshot.phase == "work" and (snapshot.at_s or 0.0) <= self._at_s:
-            self.screen = Screenful(snapshot, self._recent.stretch, self._scenario, dict(clients))
+    def show(self, figures: LiveFigures) -> None:
+        """Keep the screen of figures that are not too late."""
+        load = figures.load
+        if load is not None and load.phase == "work" and (load.at_s or 0.0) <= self._at_s:
+            self.screen = Screenful(figures)
 
 
 def drawn(screen: Screenful, title: str, columns: int, lines: int) -> str:
@@ -57,9 +53,9 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=PLACE, metavar="DIR")
     args = parser.parse_args()
     scenario = loadsim.load_scenario(args.scenario)
-    camera = Camera(scenario, args.at)
+    camera = Camera(args.at)
     with tempfile.TemporaryDirectory() as place:
-        loadsim.run(scenario, Path(place) / "run", watcher=camera)
+        loadsim.run(scenario, Path(place) / "run", watcher=LiveRun(scenario, camera))
     if camera.screen is None:
         raise SystemExit(f"--at {args.at:g}: expected an instant after the first second of the load")
     args.into.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,7 @@
 
     PYTHONPATH=tests/support python -m tools.picture_web_page URL
 
-URL is the address that `--web` prints. The page must have shown some seconds of the window. The picture is made in
-headless Chromium.
+URL is the address that `--web` prints. The picture shows half a minute of the load, in headless Chromium.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from devtools import Browser, browser
 
 from tools.picture_reports import PLACE, Picture, keep
 
-NAME, PICTURE = "web-page", Picture("run", 1280, 1180)
+NAME, PICTURE = "web-page", Picture("run", 1280, 1330)
 
-SOME_ROWS = "series.rows.length > 3"
+SOME_POINTS = "points.length > 25"
 """A condition in the page: its charts have some points."""
 
 
@@ -35,7 +34,7 @@ def main() -> None:
 def draw(chromium: Browser, url: str, picture: Picture, path: Path) -> None:
     """Write the picture of a page as it is now. Raises `SystemExit` if the file is too large."""
     page = chromium.page(url, picture.width_px, picture.height_px, dark=picture.dark)
-    page.wait_for(SOME_ROWS)
+    page.wait_for(SOME_POINTS)
     with tempfile.TemporaryDirectory() as directory:
         shot = Path(directory) / "shot.png"
         page.picture(shot)

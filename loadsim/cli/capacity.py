@@ -17,13 +17,13 @@ from loadsim.analysis.capacity_step import MeasuredStep
 from loadsim.analysis.summary import Tone
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
+from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
 from loadsim.cli.report import capacity_document
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
-from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
@@ -35,7 +35,7 @@ from loadsim.runs.capacity_file import read_capacity
 from loadsim.runs.quiet_down import PAUSE_S, SETTLING_S
 from loadsim.runs.result import RunResult
 from loadsim.runs.resumable import Interrupted
-from loadsim.runs.watcher import Watcher, Watchers
+from loadsim.runs.watcher import Watcher
 
 REPORT = "--report"
 
@@ -265,9 +265,8 @@ class _Shown:
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
-        self._page.begin(scenario, f"{scenario.name}, {scenario.users:,} users")
-        with closing(RunView(scenario, quiet=self._args.quiet)) as view:
-            yield Watchers(self._page, view)
+        with closing(RunView(quiet=self._args.quiet)) as view:
+            yield LiveRun(scenario, self._page, view, title=f"{scenario.name}, {scenario.users:,} users")
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:

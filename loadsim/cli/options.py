@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli.stderr_lines import print_line
-from loadsim.cluster.address import PLAIN_WORD, control_address
+from loadsim.cluster.address import LOOPBACK, PLAIN_WORD, control_address
 from loadsim.errors import ConfigError, printable
 from loadsim.model import lazy_pydantic as pydantic
+from loadsim.model.host_port import host_and_port
 from loadsim.model.schema import PositiveDuration
 
 if TYPE_CHECKING:
@@ -37,6 +38,14 @@ def duration(text: str) -> float:
         return pydantic.TypeAdapter[float](PositiveDuration).validate_python(text)
     except pydantic.ValidationError as failure:
         raise argparse.ArgumentTypeError(f"{failure.errors()[0]['msg']}, found {text!r}") from None
+
+
+def listening_address(option: str, where: str) -> tuple[str, int]:
+    """Parse the [HOST:]PORT of an option; by default, only this machine can reach it. Raises `ConfigError`."""
+    try:
+        return host_and_port(where, host=LOOPBACK)
+    except ValueError as wrong:
+        raise ConfigError(f"{option}: expected [HOST:]PORT such as {LOOPBACK}:8080, found {where!r}{wrong}") from None
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:

@@ -69,24 +69,16 @@ def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iter
         tenths = _Tenths(now_s, SILENT_S)
         yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
         return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        SpinnerColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    name = TextColumn("{task.description}")
-    bar = Progress(SpinnerColumn(), name, TimeElapsedColumn(), console=console, transient=True)
+    name = rich.TextColumn("{task.description}")
+    bar = rich.Progress(rich.SpinnerColumn(), name, rich.TimeElapsedColumn(), console=console, transient=True)
     work = bar.add_task(title, total=None)
     after = Timer(SILENT_S, bar.start)
     after.start()
 
     def show(share: float) -> None:
-        bar.columns = (name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        bar.columns = (name, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
         bar.update(work, total=1.0, completed=share)
         if share >= 1:  # what follows may show progress of its own
             end()

@@ -22,13 +22,13 @@ from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
+from loadsim.cli.live_figures import LiveRun
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import WIDTH, add_wide, shown_answer
-from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
@@ -42,7 +42,6 @@ from loadsim.report.key_figures import score_words
 from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
-from loadsim.runs.watcher import Watchers
 from loadsim.servers.program_name import program_name
 
 REPORT_NAME = "report.html"
@@ -104,13 +103,13 @@ def run_scenario(args: argparse.Namespace) -> int:
             make = partial(on_cluster, scenario, out=args.out, even_invalid=args.even_invalid)
         with published_metrics(args, scenario) as metrics:
             with shown_page(args, scenario) as page:
-                with closing(RunView(scenario, quiet=args.quiet)) as view:
-                    result = make(watcher=Watchers(metrics, page, view))
+                with closing(RunView(quiet=args.quiet)) as view:
+                    live = LiveRun(scenario, metrics, page, view)
+                    result = make(watcher=live)
                 write_junit(verdict_junit(result.summary))
-                metrics.done(result.summary)
-                page.done(result.summary, result.directory)
+                live.done(result.summary, result.directory)
                 try:
-                    _show(result, args, page)
+                    _show(result, args)
                 finally:
                     hand_over(result.directory)
             linger(args)  # the run directory is complete
@@ -157,7 +156,7 @@ def _parse_instant(text: str, now: datetime) -> datetime:
     return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
 
 
-def _show(result: RunResult, args: argparse.Namespace, page: Page) -> None:
+def _show(result: RunResult, args: argparse.Namespace) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
     shown = text.splitlines()
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
@@ -166,7 +165,6 @@ def _show(result: RunResult, args: argparse.Namespace, page: Page) -> None:
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
             line = report_on(result.directory)
-        page.report(line)
         made = line.startswith(REPORT_MADE)
         shown.append(line)
         with suppress(BrokenPipeError):

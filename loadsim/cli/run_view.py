@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 
-from loadsim.cli.live_lines import Lines, ShowSnapshot
+from loadsim.cli.live_figures import LiveFigures, View
+from loadsim.cli.live_words import sentence
 from loadsim.cli.progress import shown_progress, shown_share, shown_work, watched_terminal
 from loadsim.cli.stderr_lines import print_line
-from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import Scenario
-from loadsim.provisioning.sessions import Progress as ShowProgress
 from loadsim.runs.watcher import Stage, Watcher
 
-
-@contextmanager
-def shown_run(scenario: Scenario) -> Iterator[ShowSnapshot]:
-    """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
-    console = watched_terminal()
-    if console is None:
-        yield Lines(scenario.run).show
-    else:
-        from loadsim.cli.live_view import Screen  # imports rich
-
-        with closing(Screen(console, scenario)) as view:
-            yield view.show
+BETWEEN_LINES_S = 10.0
 
 
 class Warnings(Watcher):
@@ -32,47 +20,71 @@ class Warnings(Watcher):
         print_line(f"loadsim: {line}")
 
 
-class RunView(Warnings):
+class RunView(View):
     """Shows a run on standard error; only warnings if `quiet`."""
 
-    def __init__(self, scenario: Scenario, *, quiet: bool) -> None:
-        self._scenario = scenario
+    def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._rows = watched_terminal() is not None
+        self._stage: Stage | None = None
         self._shown = ExitStack()
-        self._progress: ShowProgress = lambda *_: None
-        self._planned: Callable[[float], None] = lambda _: None
-        self._screen: ShowSnapshot = lambda *_: None
+        self._draw: Callable[[LiveFigures], None] = lambda _: None
 
     def close(self) -> None:
         """End the display of the last stage."""
         self._shown.close()
 
-    def stage(self, stage: Stage) -> None:
-        self.close()
+    def show(self, figures: LiveFigures) -> None:
         if self._quiet:
             return
-        if stage == "plan":
-            self._planned = self._shown.enter_context(shown_share("Planning"))
-        elif stage == "prepare":
-            self._progress = self._shown.enter_context(shown_progress())
-        elif stage == "load":
-            self._screen = self._shown.enter_context(shown_run(self._scenario))
-        elif stage == "analyse":
-            self._shown.enter_context(shown_work("Computing the summary"))
+        if figures.stage != self._stage:
+            self.close()
+            self._stage, self._draw = figures.stage, self._display(figures.stage)
+        self._draw(figures)
 
     def message(self, line: str) -> None:
         if not self._quiet:
             print_line(line)
 
-    def planned(self, share: float) -> None:
-        self._planned(share)
+    def warning(self, line: str) -> None:
+        print_line(f"loadsim: {line}")
 
-    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
-        if client is None:
-            self._progress(phase, done, total)
-        elif self._rows:
-            self._progress(f"{phase}, {client}", done, total)
+    def _display(self, stage: Stage) -> Callable[[LiveFigures], None]:
+        """Begin the display of a stage, and return what draws its figures."""
+        if stage == "plan":
+            share = self._shown.enter_context(shown_share("Planning"))
+            return lambda figures: None if figures.share is None else share(figures.share)
+        if stage == "prepare":
+            progress = self._shown.enter_context(shown_progress())
 
-    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        self._screen(snapshot, clients)
+            def show_steps(figures: LiveFigures) -> None:
+                for step, (passed, all_of_them) in figures.prepared.items():
+                    progress(step, passed, all_of_them)
+
+            return show_steps
+        if stage == "load":
+            console = watched_terminal()
+            if console is None:
+                return Lines().show
+            from loadsim.cli.live_view import Screen  # imports rich
+
+            return self._shown.enter_context(closing(Screen(console))).show
+        if stage == "analyse":
+            self._shown.enter_context(shown_work("Computing the summary"))
+        return lambda _: None
+
+
+class Lines:
+    """Prints a line at each change of the phase, and every ten seconds."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._last_s = 0.0
+
+    def show(self, figures: LiveFigures) -> None:
+        if figures.load is None:
+            return
+        at_s = figures.load.at_s or 0.0
+        if figures.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
+            self._phase, self._last_s = figures.phase, at_s
+            with suppress(BrokenPipeError):  # the reader has gone: the run goes on
+                print(f"{figures.phase}: {sentence(figures.load)}", file=sys.stderr, flush=True)

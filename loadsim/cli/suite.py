@@ -13,13 +13,13 @@ from typing import Any
 
 from loadsim.analysis.suite import FAILED, SuiteFigures, SuiteRun
 from loadsim.analysis.summary import Tone
+from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.progress import shown_share, shown_work
 from loadsim.cli.report_file import check_format, check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.show import schema_file
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
-from loadsim.cli.web.page_watcher import Page
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
@@ -33,7 +33,7 @@ from loadsim.report.table import table
 from loadsim.runs.resumable import Interrupted
 from loadsim.runs.suite import Scenarios, run_suite, status_of
 from loadsim.runs.suite_cells import scenarios_of
-from loadsim.runs.watcher import Watcher, Watchers
+from loadsim.runs.watcher import Watcher
 
 ENDED_EARLY = 3
 """The exit status of a suite that was interrupted in a run."""
@@ -173,9 +173,8 @@ class _Shown:
 
     @contextmanager
     def watch(self, scenario: Scenario) -> Iterator[Watcher]:
-        self._page.begin(scenario, f"{self._suite.name}: {self._run}")
-        with closing(RunView(scenario, quiet=self._args.quiet)) as view:
-            yield Watchers(self._page, view)
+        with closing(RunView(quiet=self._args.quiet)) as view:
+            yield LiveRun(scenario, self._page, view, title=f"{self._suite.name}: {self._run}")
 
     def _progress(self, line: str) -> None:
         if not self._args.quiet:

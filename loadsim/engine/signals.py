@@ -100,20 +100,21 @@ def delayed_signals() -> Iterator[None]:
 
 
 @contextmanager
-def awaited_signal() -> Iterator[Callable[[float], None]]:
+def awaited_signal() -> Iterator[Callable[[float], bool]]:
     """Yield a function that waits for at most so many seconds until a signal arrives, also one after earlier ones.
 
-    A signal since the beginning of the block ends the wait at once; none raises anything in the block.
+    The function returns whether there was one. A signal since the beginning of the block ends the wait at once; none
+    raises anything in the block.
     """
     signalled, signalling = os.pipe()
 
     def on_signal(_: bool) -> None:
         os.write(signalling, b".")
 
-    def wait(most_s: float) -> None:
+    def wait(most_s: float) -> bool:
         waiting = select.poll()
         waiting.register(signalled, select.POLLIN)
-        waiting.poll(most_s * 1000)
+        return bool(waiting.poll(most_s * 1000))
 
     try:
         with handled_by(on_signal, even_if_ignored=True):

@@ -42,6 +42,8 @@ def load_of_plan(
             takes = in_words(scenario.duration_s)
             raise ConfigError(f"{scenario.name}: {why}; --even-invalid makes it all the same, and takes {takes}")
         watcher.warning(f"warning: {why}")
+    if load is not None:
+        watcher.due(load.tasks)
     return load
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from loadsim.engine.snapshot import LiveSnapshot
@@ -34,6 +34,10 @@ class Watcher(Protocol):
         """Report the finished share of a plan, from 0 to 1. A plan that takes less than a second reports none."""
         return
 
+    def due(self, tasks: Mapping[str, Sequence[int]]) -> None:
+        """Report the plan, if it is known: how many of each task are due in each of equal parts of the run."""
+        return
+
     def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
         """Report how many accounts have passed a phase of the preparation.
 
@@ -48,41 +52,6 @@ class Watcher(Protocol):
     def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
         """Report a sample of a probe of this machine, before the next snapshot: finite figures by name."""
         return
-
-
-class Watchers(Watcher):
-    """Passes all progress on to several watchers."""
-
-    def __init__(self, *watchers: Watcher) -> None:
-        self._watchers = watchers
-
-    def stage(self, stage: Stage) -> None:
-        for each in self._watchers:
-            each.stage(stage)
-
-    def message(self, line: str) -> None:
-        for each in self._watchers:
-            each.message(line)
-
-    def warning(self, line: str) -> None:
-        for each in self._watchers:
-            each.warning(line)
-
-    def planned(self, share: float) -> None:
-        for each in self._watchers:
-            each.planned(share)
-
-    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
-        for each in self._watchers:
-            each.prepared(phase, done, total, client)
-
-    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        for each in self._watchers:
-            each.snapshot(snapshot, clients)
-
-    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
-        for each in self._watchers:
-            each.sampled(probe, figures)
 
 
 class _Silent(Watcher):

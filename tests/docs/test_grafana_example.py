@@ -12,8 +12,8 @@ import yaml
 from paths import ROOT
 from promql import named
 
+from loadsim.cli.live_figures import RUN_PHASES
 from loadsim.cli.metrics.definitions import METRICS, VALIDITIES
-from loadsim.cli.metrics.state import RUN_PHASES
 
 EXAMPLES = ROOT / "docs" / "examples" / "grafana"
 DASHBOARD = json.loads((EXAMPLES / "loadsim.json").read_text(encoding="utf-8"))

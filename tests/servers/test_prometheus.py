@@ -20,7 +20,7 @@ import yaml
 from live_snapshots import WORK
 from paths import ROOT
 from patience import PATIENCE_S
-from run_states import metrics_of, summary_of
+from run_states import live_run, summary_of
 from virtual_runs import NOWHERE
 
 from loadsim.cli.metrics.prometheus import served_metrics
@@ -106,16 +106,16 @@ def test_prometheus_answers_every_query(tmp_path: Path) -> None:
     """Of the dashboard, and of the alerts, each of which has a reason here."""
     bad = replace(WORK, lag_p99_ms=20.0, cpu_share=0.9, users_on=100, tasks={"READ": {"ok": 9, "lost": 1}})
     worse = replace(bad, at_s=125.2, tasks={"READ": {"ok": 10, "lost": 50}}, failures={"SEND": {"450 RCPT": 5}})
-    metrics = metrics_of(tmp_path, bad)
+    live = live_run(tmp_path, bad)
     with (
-        served_metrics("127.0.0.1:0", lambda: metrics.state) as port,
+        served_metrics("127.0.0.1:0", lambda: live.figures) as port,
         prometheus(tmp_path, f"127.0.0.1:{port}") as url,
     ):
         await_points(url, "loadsim_users", 2)
-        metrics.snapshot(worse, {})
+        live.snapshot(worse, {})
         await_points(url, "loadsim_run_seconds > 125", 2)
         for hits, validity in ((1, "valid"), (99, "invalid")):
-            metrics.done(summary_of(tmp_path, hits))
+            live.done(summary_of(tmp_path, hits), tmp_path)
             await_points(url, f'loadsim_validity{{validity="{validity}"}} == 1')
         for query in (*queries(), *(rule["expr"] for rule in rules())):
             await_points(url, query)
@@ -143,9 +143,9 @@ def rules() -> list[dict[str, Any]]:
 
 def test_the_probe_reads_a_real_prometheus(tmp_path: Path) -> None:
     """Its own page, with summaries, histograms and counters of each status. Each sample fetches it once more."""
-    metrics = metrics_of(tmp_path, WORK)
+    live = live_run(tmp_path, WORK)
     with (
-        served_metrics("127.0.0.1:0", lambda: metrics.state) as port,
+        served_metrics("127.0.0.1:0", lambda: live.figures) as port,
         prometheus(tmp_path, f"127.0.0.1:{port}") as url,
     ):
         await_points(url, "up == 1")

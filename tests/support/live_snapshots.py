@@ -1,6 +1,8 @@
-"""A snapshot of a run that lasts."""
+"""Snapshots of a run that lasts."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from loadsim.engine.snapshot import LiveSnapshot
 
@@ -24,3 +26,14 @@ WORK = LiveSnapshot(
     cpu_share=0.123,
     rss_bytes=96 * 2**20,
 )
+
+BEFORE = replace(
+    WORK,
+    at_s=64.2,
+    tasks={"READ": {"ok": 1075}, "SEND": {"ok": 220}},
+    service_times={"READ": {"20": 1075}, "SEND": {"50.1": 220}},
+    late_busy_s=10.0,
+    late_down_s=4.0,
+    late_generator_s=0.25,
+)
+"""A minute before."""

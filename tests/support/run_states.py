@@ -1,4 +1,4 @@
-"""Runs at some instants, as metrics describe them."""
+"""Runs at some instants, as they are shown."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ from timing_samples import done, write_sample
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli.metrics.state import RunMetrics
+from loadsim.cli.live_figures import LiveRun, View
 from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.model.scenario import Scenario
 
 TIMES = {"day_length": "300s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"}
 """The window is from 60 s to 240 s of 300."""
 
 
-def metrics_of(place: Path, *snapshots: LiveSnapshot) -> RunMetrics:
-    """Those of a run that has been prepared, after these snapshots."""
-    metrics = RunMetrics(scenario_of(place, (QUIET, 200), run=TIMES))
-    metrics.stage("prepare")
-    metrics.prepared("inspect", 200, 200)
-    metrics.prepared("initialise", 3, 7)
-    metrics.prepared("initialise", 1, 4, "a client")
-    metrics.stage("load")
+def scenario_of_run(place: Path) -> Scenario:
+    """That of a run of 200 users."""
+    return scenario_of(place, (QUIET, 200), run=TIMES)
+
+
+def live_run(place: Path, *snapshots: LiveSnapshot, views: tuple[View, ...] = ()) -> LiveRun:
+    """A run that has been prepared, after these snapshots."""
+    live = LiveRun(scenario_of_run(place), *views)
+    live.due({"READ": [6] * 300, "SEND": [2] * 300})
+    live.stage("prepare")
+    live.prepared("inspect", 200, 200)
+    live.prepared("initialise", 3, 7)
+    live.prepared("initialise", 1, 4, "a client")
+    live.stage("load")
     for snapshot in snapshots:
-        metrics.snapshot(snapshot, {})
-    return metrics
+        live.snapshot(snapshot, {})
+    return live
 
 
 def summary_of(place: Path, least_hits: int = 1) -> Summary:

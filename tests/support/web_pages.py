@@ -19,6 +19,7 @@ from patience import PATIENCE_S
 from run_states import TIMES
 from small_runs import written
 
+from loadsim.cli.live_figures import LiveRun, before
 from loadsim.cli.web.server import LONGEST_CONNECTION_S, PageServer, serving
 from loadsim.cli.web.view import PageView
 from loadsim.model.scenario import Scenario, load_scenario
@@ -35,7 +36,7 @@ def scenario() -> Scenario:
 
 def page_view() -> PageView:
     """What the page of such a run shows, before anything was reported."""
-    return PageView(scenario(), scenario().name)
+    return PageView(before(scenario()))
 
 
 def options(**given: Any) -> argparse.Namespace:
@@ -45,9 +46,10 @@ def options(**given: Any) -> argparse.Namespace:
 
 @dataclass
 class Served:
-    """A served page; `stopped` counts the times that the run was to end."""
+    """A served page of a live run; `stopped` counts the times that the run was to end."""
 
     view: PageView
+    live: LiveRun
     port: int
     server: PageServer
     tls: ssl.SSLContext | None = None
@@ -110,4 +112,4 @@ def served(
     port = server.server_address[1]
     server.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
     with serving(server):
-        yield Served(view, port, server, client_tls, stopped)
+        yield Served(view, LiveRun(scenario(), view), port, server, client_tls, stopped)

@@ -5,36 +5,27 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_snapshots import WORK
+from live_snapshots import BEFORE, WORK
 from patience import PATIENCE_S
 from rich.console import Console
 from stderr_terminal import terminal_on_stderr
 from virtual_runs import QUIET, scenario_of
 
-from loadsim.cli.live_lines import sentence
+from loadsim.cli.live_figures import LiveFigures, LiveRun
 from loadsim.cli.live_view import Screenful
+from loadsim.cli.live_words import sentence
 from loadsim.cli.run_view import RunView
 from loadsim.engine.latency_histogram import BOUNDS_MS
-from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
+from loadsim.engine.snapshot import LiveSnapshot, of_a_lost_engine
 from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario
-
-BEFORE = replace(
-    WORK,
-    at_s=64.2,
-    tasks={"READ": {"ok": 1075}, "SEND": {"ok": 220}},
-    service_times={"READ": {"20": 1075}, "SEND": {"50.1": 220}},
-    late_busy_s=10.0,
-    late_down_s=4.0,
-    late_generator_s=0.25,
-)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +34,22 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     return scenario_of(tmp_path_factory.mktemp("scenario"), (QUIET, 200), day="300s")
 
 
-def drawn(
-    snapshot: LiveSnapshot, lately: Stretch | None, scenario: Scenario, columns: int = 120, encoding: str = "utf-8"
-) -> list[str]:
-    """The lines of the screen on a terminal that is so wide."""
+def figures_of(
+    scenario: Scenario, *snapshots: LiveSnapshot, clients: Mapping[str, LiveSnapshot] | None = None
+) -> LiveFigures:
+    """The figures of a run after these snapshots."""
+    live = LiveRun(scenario)
+    live.stage("load")
+    for snapshot in snapshots:
+        live.snapshot(snapshot, clients or {})
+    return live.figures
+
+
+def drawn(figures: LiveFigures, columns: int = 120, encoding: str = "utf-8", height: int = 50) -> list[str]:
+    """The lines of the screen on a terminal of this size."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    Console(file=out, width=columns, height=50).print(Screenful(snapshot, lately, scenario))
+    Console(file=out, width=columns, height=height).print(Screenful(figures))
     out.flush()
     return [line.rstrip() for line in raw.getvalue().decode(encoding).splitlines()]
 
@@ -65,7 +65,7 @@ def cells(lines: list[str]) -> dict[str, list[str]]:
 
 def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
-    lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario))
+    lines = cells(drawn(figures_of(scenario, BEFORE, WORK)))
     assert lines["window"][-1] == "0:02:04 of the run's 0:05:00, 0:02:56 left"
     assert lines["Users"] == ["199 of 200 on, 1 session lost, 3 messages in transit"]
     # 1038 READs and 200 SENDs in a minute, and three that failed: 1241 in 60 s
@@ -83,7 +83,7 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
 
 def test_times_have_the_digits_of_the_answer(scenario: Scenario) -> None:
     """Thousands separators, no decimals from 100 ms on, and seconds from 10 s on, wherever a time stands."""
-    ended = Stretch(BEFORE, WORK).ended("ok", *FAILURES)
+    ended = WORK.ended("ok", *FAILURES) - BEFORE.ended("ok", *FAILURES)
     slow = replace(
         WORK,
         lag_p99_ms=2528.1,
@@ -91,29 +91,11 @@ def test_times_have_the_digits_of_the_answer(scenario: Scenario) -> None:
         late_busy_s=BEFORE.late_busy_s + 2.5281 * ended,
         late_down_s=BEFORE.late_down_s + 228.3074 * ended,
     )
-    for columns in (200, 60):
-        text = " ".join(drawn(slow, Stretch(BEFORE, slow), scenario, columns))
-        assert "busy 2,528 ms" in text
-        assert "down 228 s" in text
-        assert "2,528 ms late" in text
-    assert "generator 12.3 s (worst)" in " ".join(drawn(slow, None, scenario))
+    text = " ".join(drawn(figures_of(scenario, BEFORE, slow)))
+    for told in ("busy 2,528 ms", "down 228 s", "2,528 ms late", "generator 12.3 s (worst)"):
+        assert told in text
     assert "event loop 2,528 ms late" in sentence(slow)
-    console = Console(file=io.StringIO(), width=120, height=50)
-    console.print(Screenful(WORK, None, scenario, {"one": slow}))
-    assert isinstance(console.file, io.StringIO)
-    assert "2,528 ms" in console.file.getvalue()
-
-
-def test_the_limit_of_the_event_loop_is_that_of_the_verdict(scenario: Scenario) -> None:
-    """10 % of the fastest scored task's 95th percentile, but from 2 to 5 ms; LOGON is not scored."""
-    for times, expected in (
-        ({"READ": {"100": 50}, "SEND": {"20": 50}}, "2.0"),  # 10 % of 18 ms would be less
-        ({"READ": {"100": 50}, "LOGON": {"10": 50}}, "5.0"),
-        ({}, "5.0"),
-    ):
-        told = replace(WORK, service_times=times)
-        lines = cells(drawn(told, Stretch(replace(BEFORE, service_times={}), told), scenario))
-        assert f"(99th percentile, limit {expected} ms)" in lines["Generator"][0]
+    assert "2,528 ms" in " ".join(drawn(figures_of(scenario, WORK, clients={"one": slow})))
 
 
 @pytest.mark.parametrize(
@@ -126,10 +108,7 @@ def test_the_limit_of_the_event_loop_is_that_of_the_verdict(scenario: Scenario) 
 )
 def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
     """Below the tasks; one that is lost has nobody on, and is over."""
-    console = Console(file=io.StringIO(), width=columns, height=50)
-    console.print(Screenful(WORK, None, scenario, {"two": of_a_lost_engine(WORK), "one": WORK}))
-    assert isinstance(console.file, io.StringIO)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    lines = drawn(figures_of(scenario, WORK, clients={"two": of_a_lost_engine(WORK), "one": WORK}), columns)
     names = [line.split()[0] for line in lines if line]
     assert names[-3:] == ["Client", "one", "two"]
     assert cells(lines)["one"] == row
@@ -146,12 +125,9 @@ def test_of_many_clients_the_worst_have_rows(scenario: Scenario, height: int, ta
     clients = {f"c{number:02d}": replace(WORK, lag_p99_ms=float(number)) for number in range(1, 41)}
     clients["c03"] = of_a_lost_engine(WORK)
     clients["c07"] = replace(WORK, tasks={"READ": {"timeout": 9}}, lag_p99_ms=0.0)
-    console = Console(file=io.StringIO(), width=120, height=height)
-    console.print(Screenful(WORK, None, scenario, clients))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
+    lines = drawn(figures_of(scenario, WORK, clients=clients), height=height)
     assert len(lines) <= height
-    rows = cells([line.rstrip() for line in lines])
+    rows = cells(lines)
     assert [name in rows for name in ("READ", "SEND")] == [tasks > 0, tasks > 1]
     worst = sorted(["c03", "c07", *(f"c{number:02d}" for number in range(40, 0, -1) if number not in (3, 7))][:shown])
     assert [name for name in rows if re.fullmatch(r"c\d\d", name)] == worst
@@ -162,7 +138,7 @@ def test_of_many_clients_the_worst_have_rows(scenario: Scenario, height: int, ta
 def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
     """While users log on there is neither a time nor a generator's figure, and nothing has failed."""
     begun = LiveSnapshot("log-on", None, 200, 50, {"LOGON": {"ok": 50}}, 0, 0, 0.0)
-    lines = cells(drawn(begun, None, scenario))
+    lines = cells(drawn(figures_of(scenario, begun)))
     assert lines["log-on"][-1] == "50 of 200 users on"
     assert lines["Tasks"] == ["50 done, 0 failed"]
     assert lines["Failures"] == ["none"]
@@ -172,7 +148,7 @@ def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
 @pytest.mark.parametrize("phase", ["finish", "drain", "log-off", "over"])
 def test_every_phase_after_the_work_says_what_is_done(scenario: Scenario, phase: str) -> None:
     """The bar is full, and words stand where the time was."""
-    lines = cells(drawn(replace(WORK, phase=phase), None, scenario))
+    lines = cells(drawn(figures_of(scenario, replace(WORK, phase=phase))))
     assert re.search("[a-z]", lines[phase][-1])
 
 
@@ -180,7 +156,7 @@ def test_every_phase_after_the_work_says_what_is_done(scenario: Scenario, phase:
 @given(columns=st.integers(10, 200), encoding=st.sampled_from(["utf-8", "ascii"]))
 def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, encoding: str) -> None:
     """However narrow it is; at most 110 columns are taken, and a terminal that knows only ASCII gets no other sign."""
-    lines = drawn(WORK, Stretch(BEFORE, WORK), scenario, columns, encoding)
+    lines = drawn(figures_of(scenario, BEFORE, WORK), columns, encoding)
     assert max(map(len, lines)) <= min(columns, 110)
 
 
@@ -188,7 +164,7 @@ def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, en
 @given(columns=st.integers(11, 200))
 def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
     """A narrow terminal has fewer columns on the tasks, down to what was done: 12 for 1234 would be a wrong figure."""
-    lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario, columns))
+    lines = cells(drawn(figures_of(scenario, BEFORE, WORK), columns))
     whole = {"done": ("2,113", "420"), "failed": ("0", "3"), "lately/s": ("17.3", "3.3")}
     whole["95th, about"] = ("22 ms", "over 100 s")
     headings = lines["Task"]
@@ -261,45 +237,22 @@ Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
 def test_a_screen_as_a_whole(scenario: Scenario, columns: int, lines: int) -> None:
     """Nothing is cut, each figure has its unit, and all tasks of a day are on it."""
-    shown = drawn(day(), Stretch(BEGUN, day()), scenario, columns)
+    shown = drawn(figures_of(scenario, BEGUN, day()), columns)
     assert "\n".join(shown) == SCREENS[columns]
     assert len(shown) < lines
-
-
-@pytest.mark.parametrize("columns", [40, 60])
-def test_a_narrow_terminal_gets_fewer_words(scenario: Scenario, columns: int) -> None:
-    """The same figures, in lines that are short enough to leave room for the tasks."""
-    lines = drawn(WORK, Stretch(BEFORE, WORK), scenario, columns)
-    text = re.sub(r"\s+", " ", " ".join(lines))
-    for told in (
-        "run: 0:02:56 left",
-        "199 of 200 on, 1 lost, 3 in transit",
-        "2,533 done, 3 failed; 20.7/s, 0.2%",
-        "busy 8.1 ms, down 0.0 ms, ours 0.2 ms",
-        "0.4 ms late, 12% of a core, 96 MiB",
-    ):
-        assert told in text
-    assert lines.index(next(line for line in lines if line.startswith("Task "))) <= 11
 
 
 def test_a_late_event_loop_is_said_in_words(scenario: Scenario) -> None:
     """Red alone is lost on a terminal without colours; READ's 22 ms make the limit."""
     late = replace(WORK, lag_p99_ms=8.4)
-    (line,) = cells(drawn(late, Stretch(BEFORE, late), scenario))["Generator"]
+    (line,) = cells(drawn(figures_of(scenario, BEFORE, late)))["Generator"]
     assert line.startswith("event loop 8.4 ms late (99th percentile, now above the limit 2.2 ms of the window), ")
-
-
-def test_log_ons_stand_below_the_work(scenario: Scenario) -> None:
-    """Where there are too few lines, the tasks of the day are seen."""
-    tasks = {"LOGON": {"ok": 200}, "LOGOFF": {"ok": 1}} | dict(WORK.tasks)
-    names = [line.split()[0] for line in drawn(replace(WORK, tasks=tasks), None, scenario)][-4:]
-    assert names == ["READ", "SEND", "LOGON", "LOGOFF"]
 
 
 def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> None:
     """Its words are shown as they are, brackets and all; of many kinds the most frequent are named."""
     kinds = {"NO [bold red]x[/] [/nothing]": 9} | {f"45{number} RCPT": 1 for number in range(9)}
-    lines = drawn(replace(WORK, failures={"MOVE": kinds}), None, scenario)
+    lines = drawn(figures_of(scenario, replace(WORK, failures={"MOVE": kinds})))
     text = " ".join(lines)
     assert "MOVE: NO [bold red]x[/] [/nothing] (9); MOVE: 450 RCPT (1); " in text
     assert "4 more kinds" in text
@@ -333,13 +286,14 @@ def shown(
     **env: str,
 ) -> str:
     """What a terminal gets of three snapshots; it is made `narrower` after the second."""
-    with terminal_on_stderr(columns, lines, **env) as terminal, closing(RunView(scenario, quiet=quiet)) as view:
-        view.stage("load")
+    with terminal_on_stderr(columns, lines, **env) as terminal, closing(RunView(quiet=quiet)) as view:
+        live = LiveRun(scenario, view)
+        live.stage("load")
         for second, snapshot in enumerate(snapshots(3)):
             if second == 2 and narrower is not None:
                 terminal.read("95th")  # what is drawn from now on is drawn on a narrower one
                 terminal.resize(narrower)
-            view.snapshot(snapshot, {})
+            live.snapshot(snapshot, {})
     return terminal.seen
 
 
@@ -384,10 +338,11 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_lines(scenario: Scenario, env: 
 def test_a_terminal_that_takes_nothing_holds_up_nobody(scenario: Scenario) -> None:
     """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest last."""
     with terminal_on_stderr() as terminal:
-        with closing(RunView(scenario, quiet=False)) as view:
-            view.stage("load")
+        with closing(RunView(quiet=False)) as view:
+            live = LiveRun(scenario, view)
+            live.stage("load")
             for snapshot in snapshots(300):
-                view.snapshot(snapshot, {})
+                live.snapshot(snapshot, {})
             reader = threading.Thread(target=terminal.read, args=("-100 of 200 on",))
             reader.start()
         reader.join(PATIENCE_S)

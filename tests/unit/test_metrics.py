@@ -13,11 +13,12 @@ from live_snapshots import WORK
 from metrics_pages import fetched, parser, samples, value
 from paths import ROOT
 from prometheus_client.openmetrics import parser as openmetrics
-from run_states import metrics_of, summary_of
+from run_states import live_run, summary_of
 
+from loadsim.cli.live_figures import RUN_PHASES, LiveFigures, LiveRun
 from loadsim.cli.metrics.definitions import METRICS
-from loadsim.cli.metrics.prometheus import BUCKETS, address, served_metrics
-from loadsim.cli.metrics.state import RUN_PHASES, RunMetrics, RunState
+from loadsim.cli.metrics.prometheus import BUCKETS, served_metrics
+from loadsim.cli.options import listening_address
 from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.run_times import PARTS
@@ -29,12 +30,12 @@ PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 def shown(place: Path, capsys: pytest.CaptureFixture[str], *snapshots: LiveSnapshot, accept: str = "text/plain") -> str:
     """What is fetched after these snapshots."""
-    return page(metrics_of(place, *snapshots), capsys, accept)
+    return page(live_run(place, *snapshots), capsys, accept)
 
 
-def page(metrics: RunMetrics, capsys: pytest.CaptureFixture[str], accept: str = "text/plain") -> str:
+def page(live: LiveRun, capsys: pytest.CaptureFixture[str], accept: str = "text/plain") -> str:
     """What is fetched of them."""
-    with served_metrics("0", lambda: metrics.state):
+    with served_metrics("0", lambda: live.figures):
         found = re.fullmatch(r"Metrics: http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
         assert found is not None
         return fetched("127.0.0.1", int(found[1]), accept)
@@ -63,8 +64,8 @@ def test_the_last_snapshot_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before there is a snapshot, with the accounts of all clients together; no figure of the load is invented."""
-    metrics = metrics_of(tmp_path)
-    found = samples(page(metrics, capsys))
+    live = live_run(tmp_path)
+    found = samples(page(live, capsys))
     assert {dict(labels)["phase"] for name, labels in found if name == "loadsim_phase"} == set(RUN_PHASES)
     assert [key for key, one in found.items() if key[0] == "loadsim_phase" and one] == [
         ("loadsim_phase", frozenset({("phase", "log-on")}))
@@ -79,10 +80,10 @@ def test_the_phase_is_shown_from_the_beginning(tmp_path: Path, capsys: pytest.Ca
 
 def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the score and the exact percentiles; what was counted stays."""
-    metrics = metrics_of(tmp_path, WORK)
-    metrics.stage("analyse")
-    metrics.done(summary_of(tmp_path))
-    found = samples(page(metrics, capsys))
+    live = live_run(tmp_path, WORK)
+    live.stage("analyse")
+    live.done(summary_of(tmp_path), tmp_path)
+    found = samples(page(live, capsys))
     assert value(found, "phase", phase="done") == 1
     validities = {word: value(found, "validity", validity=word) for word in ("valid", "degraded", "invalid")}
     assert validities == {"valid": 1, "degraded": 0, "invalid": 0}
@@ -117,9 +118,9 @@ def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.Captu
 )
 def test_a_phase(tmp_path: Path, stage: Stage, engines: str | None, at_s: float | None, phase: str) -> None:
     """The stage of the run, and of the work the part that counts."""
-    metrics = metrics_of(tmp_path, *([replace(WORK, phase=engines, at_s=at_s)] if engines else []))
-    metrics.stage(stage)
-    assert metrics.state.phase == phase
+    live = live_run(tmp_path, *([replace(WORK, phase=engines, at_s=at_s)] if engines else []))
+    live.stage(stage)
+    assert live.figures.phase == phase
 
 
 def test_every_phase_has_a_name() -> None:
@@ -164,10 +165,10 @@ def test_the_reference_names_every_metric(tmp_path: Path, capsys: pytest.Capture
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if cells and cells[0].startswith("`loadsim_"):
             described[cells[0].strip("`")] = (cells[1], set(re.findall(r"`(\w+)`", cells[2])))
-    metrics = metrics_of(tmp_path, WORK)
-    metrics.done(summary_of(tmp_path))
+    live = live_run(tmp_path, WORK)
+    live.done(summary_of(tmp_path), tmp_path)
     families: dict[str, tuple[str, set[str]]] = {}
-    for family in parser.text_string_to_metric_families(page(metrics, capsys)):
+    for family in parser.text_string_to_metric_families(page(live, capsys)):
         assert family.samples
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         families[family.name + ("_total" if family.type == "counter" else "")] = (family.type, labels)
@@ -196,17 +197,17 @@ def test_the_reference_names_every_phase() -> None:
 )
 def test_an_address(where: str, host: str, port: int) -> None:
     """Without a host it is this machine's own."""
-    assert address(where) == (host, port)
+    assert listening_address("--metrics", where) == (host, port)
 
 
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "1:2:3", "::1", "65536", "-1", "a b:1", "[::1]"])
 def test_no_address(where: str) -> None:
     """One line says what is expected."""
-    with pytest.raises(ConfigError, match=r"^--metrics: expected \[HOST:\]PORT such as 127\.0\.0\.1:9464, found "):
-        address(where)
+    with pytest.raises(ConfigError, match=r"^--metrics: expected \[HOST:\]PORT such as 127\.0\.0\.1:8080, found "):
+        listening_address("--metrics", where)
 
 
-def no_state() -> RunState:
+def no_state() -> LiveFigures:
     pytest.fail("it is read without a request")
 
 
@@ -235,11 +236,11 @@ def test_the_port_is_free_again_afterwards(tmp_path: Path, capsys: pytest.Captur
         assert found is not None
         return int(found[1])
 
-    metrics = metrics_of(tmp_path)
-    with served_metrics("0", lambda: metrics.state):
+    live = live_run(tmp_path)
+    with served_metrics("0", lambda: live.figures):
         port = told()
     with pytest.raises(ConnectionRefusedError):
         fetched("127.0.0.1", port)
-    with served_metrics(f"{port}", lambda: metrics.state, quiet=True):
+    with served_metrics(f"{port}", lambda: live.figures, quiet=True):
         fetched("127.0.0.1", port)
     assert capsys.readouterr().err == ""

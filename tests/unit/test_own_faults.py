@@ -16,7 +16,7 @@ from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
-from loadsim.cli.live_lines import sentence
+from loadsim.cli.live_words import sentence
 from loadsim.cli.report import document_of
 from loadsim.dryrun.plan_engine import plan_users
 from loadsim.engine.counters import LONGEST_KIND, MOST_KINDS

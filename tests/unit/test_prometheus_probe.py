@@ -19,7 +19,7 @@ from live_snapshots import WORK
 from metrics_pages import fetched, samples, value
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
-from run_states import metrics_of
+from run_states import live_run
 from virtual_runs import NOWHERE
 
 from loadsim.cli.metrics.prometheus import served_metrics
@@ -241,8 +241,8 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
 
 def test_loadsims_own_endpoint(tmp_path: Path) -> None:
     """Its figures are those that Prometheus' parser finds on the same page."""
-    metrics = metrics_of(tmp_path, WORK)
-    with served_metrics("0", lambda: metrics.state, quiet=True) as port:
+    live = live_run(tmp_path, WORK)
+    with served_metrics("0", lambda: live.figures, quiet=True) as port:
         seen = samples(fetched("127.0.0.1", port))
         sample = opened(
             port,

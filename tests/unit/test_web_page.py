@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -13,8 +12,6 @@ from devtools import Browser, browser
 from growing_runs import second
 from run_states import summary_of
 from web_pages import Served, page_view, served
-
-from loadsim.report.digits import duration
 
 pytestmark = pytest.mark.nightly(part="tools")
 
@@ -30,14 +27,14 @@ def chromium() -> Iterator[Browser]:
 
 def busy(page: Served, until_s: int = 75) -> None:
     """Report a load with failures in a server's own words, and a warning."""
-    page.view.stage("load")
+    page.live.stage("load")
     for at_s in range(50, until_s):
         snapshot = second(at_s, 10 * at_s, at_s, lag_ms=9.0, cpu_share=0.95)
         if at_s > until_s - 5:
-            page.view.sampled("host", {f"disk_{HOSTILE}_busy_share": 0.5, "cpu_busy_share": 0.875})
-            page.view.sampled("command/a", {"outside_celsius": -4.0 - at_s, "far_count": 1e300})
-        page.view.snapshot(snapshot.__class__(**_with_failures(snapshot)), {})
-    page.view.warning(f"a file name {HOSTILE}")
+            page.live.sampled("host", {f"disk_{HOSTILE}_busy_share": 0.5, "cpu_busy_share": 0.875})
+            page.live.sampled("command/a", {"outside_celsius": -4.0 - at_s, "far_count": 1e300})
+        page.live.snapshot(snapshot.__class__(**_with_failures(snapshot)), {})
+    page.live.warning(f"a file name {HOSTILE}")
 
 
 def _with_failures(snapshot: object) -> dict[str, object]:
@@ -51,58 +48,47 @@ def test_a_hostile_text_is_shown_as_text(chromium: Browser) -> None:
         busy(page)
         chromium.complaints.clear()
         shown = chromium.page(page.url)
-        shown.wait_for("document.querySelectorAll('#failures tbody tr').length === 2")
-        assert HOSTILE in shown.text("#failures")
-        assert HOSTILE in shown.text("#warnings")
-        assert HOSTILE in shown.text("#probes")
+        shown.wait_for("points.length")
+        for place in ("#figures", "#warnings", "#charts"):
+            assert HOSTILE in shown.text(place)
         assert shown.value("document.images.length + document.querySelectorAll('td script').length") == 0
         assert shown.value("document.title") == "window: small"
         assert chromium.complaints == []
 
 
-def test_the_series_survives_a_reload_and_lost_news_are_told(chromium: Browser) -> None:
-    """The server has the rows; without it the page keeps what it had, and says from when."""
+def test_lost_news_are_told(chromium: Browser) -> None:
+    """Without the server the page keeps what it had, and says from when."""
     with served(page_view()) as page:
         busy(page)
         shown = chromium.page(page.url)
-        shown.wait_for("series.rows.length === 24")
-        shown.reload()
-        shown.wait_for("series.rows.length === 24")
-        page.view.snapshot(second(75, 750), {})
-        shown.wait_for("series.rows.length === 25")
+        shown.wait_for("points.length === 1")
+        page.live.snapshot(second(75, 750), {})
+        shown.wait_for("points.length === 2")
         shown.value("(() => { window.fetch = () => Promise.reject(new TypeError('gone')); })()")
-        page.view.snapshot(second(76, 760), {})
+        page.live.snapshot(second(76, 760), {})
         shown.wait_for("!document.getElementById('connection').hidden")
         assert shown.text("#connection").startswith("No news since ")
         assert "960 done" in shown.text("#figures")  # the last answer: 760 tasks and 200 log-ons
 
 
-def test_figures_of_probes_have_charts(chromium: Browser) -> None:
-    """From their first sample on, in the report's units; below zero and far above, too."""
+def test_charts_show_what_the_page_has_seen(chromium: Browser) -> None:
+    """Those of the load, then those of probes in the report's units; below zero and far above, too."""
     with served(page_view()) as page:
         busy(page)
         shown = chromium.page(page.url)
-        shown.wait_for("document.querySelectorAll('#probes .panel').length === 4")
-        labels = shown.value("[...document.querySelectorAll('#probes .plot')].map((one) => one.ariaLabel)")
-        assert labels[0] == "Processor (host), %: all cores busy now 87.5; the axis goes from 0 to 100."
-        assert "outside_celsius now -78; the axis goes from -80 to 0." in labels[2]
-        assert "far_count now 1.00e+300; the axis goes from 0 to" in labels[3]
-        strokes = shown.value("document.querySelector('#probes path.line').getAttribute('d')")
-        assert re.fullmatch(r"M(\d+) 125h1L(\d+) 125L(\d+) 125L(\d+) 125", strokes)
-        assert chromium.complaints == []
-
-
-def test_times_have_the_digits_of_the_answer(chromium: Browser) -> None:
-    """As `duration` has them; in the legends of charts, too."""
-    times_ms = [0.0, 0.04, 7.649, 99.94, 99.96, 101.7, 1387.9, 2528.1, 9999.4, 9999.6, 12_345.0, 99_940.0, 228_307.4]
-    with served(page_view()) as page:
-        busy(page)
-        shown = chromium.page(page.url)
-        shown.wait_for("document.querySelectorAll('#charts .panel').length > 3")
-        assert shown.value(f"{times_ms}.map(duration).join('; ')") == "; ".join(map(duration, times_ms))
+        shown.wait_for("points.length === 1")
+        page.live.snapshot(second(76, 1000), {})
+        shown.wait_for("points.length === 2")
         labels = shown.value("[...document.querySelectorAll('#charts .plot')].map((one) => one.ariaLabel)")
-        (lag,) = [label for label in labels if label.startswith("Lag of the event loop")]
-        assert "99th percentile now 9.0 ms" in lag
+        assert labels[4] == "Users on, , now: users 199; from 0 to 199."
+        (lag,) = [label for label in labels if label.startswith("Lag of the event loop, ms")]
+        assert lag.endswith("now: 99th percentile 0.4, largest 0.4; from 0 to 9.")
+        assert "Processor (host), %, now: all cores busy 87.5; from 0 to 87.5." in labels
+        assert any("outside_celsius -78; from -78 to 0." in label for label in labels)
+        assert any("far_count 1.00e+300; from 0 to" in label for label in labels)
+        strokes = shown.value("document.querySelectorAll('#charts .plot')[4].querySelector('path').getAttribute('d')")
+        assert strokes == "M0.0 0.0L1000.0 0.0"
+        assert chromium.complaints == []
 
 
 def test_another_token_is_told(chromium: Browser) -> None:
@@ -116,31 +102,26 @@ def test_another_token_is_told(chromium: Browser) -> None:
 
 
 def test_the_run_is_ended_by_keyboard_after_a_question(chromium: Browser) -> None:
-    """Enter on the button asks; the safe answer has the focus, and Escape leaves the run alone."""
+    """Enter opens what the button means, and a second one on the button ends the run."""
     with served(page_view()) as page:
         busy(page)
         shown = chromium.page(page.url)
         shown.wait_for("!document.getElementById('stop').hidden")
         shown.press("Tab")
-        assert shown.value("document.activeElement.id") == "stop"
         shown.press("Enter")
-        shown.wait_for("document.getElementById('sure').open")
-        assert shown.value("document.activeElement.id") == "go-on"
-        shown.press("Escape")
-        shown.wait_for("!document.getElementById('sure').open")
+        shown.wait_for("document.getElementById('stop').open")
         assert page.stopped == []
-        shown.press("Enter")
         shown.press("Tab")
         assert shown.value("document.activeElement.id") == "end"
         shown.press("Enter")
-        shown.wait_for("document.getElementById('phase').textContent.includes('ending early')")
+        shown.wait_for("document.getElementById('phase').textContent.includes('ending')")
         assert page.stopped == [True]
-        assert shown.value("document.getElementById('stop').disabled")
+        assert shown.value("document.getElementById('stop').hidden")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -> None:
-    """Before the load, during it, in the dialog, and after the end; on a wide screen and a phone, without overflow."""
+    """Before the load, during it, with the button, and after the end; on wide and narrow screens, without overflow."""
     axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
     view = page_view()
     with served(view) as page:
@@ -159,11 +140,11 @@ def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -
 
         judge("document.getElementById('phase').textContent === 'planning the load'")
         busy(page)
-        judge("series.rows.length === 24 && !document.getElementById('so-far').hidden")
-        shown.value("document.getElementById('stop').click()")
-        judge("document.getElementById('sure').open")
+        judge("points.length")
+        shown.value("document.querySelector('#stop summary').click()")
+        judge("document.getElementById('stop').open")
         view.ended("100 users: criteria met", "good")
-        view.done(summary_of(tmp_path), tmp_path / "out")
+        page.live.done(summary_of(tmp_path), tmp_path / "out")
         judge("!document.getElementById('result').hidden")
         view.finish()
         judge("over")

@@ -9,15 +9,13 @@ from itertools import accumulate
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, MetricDefinition, Times
-from loadsim.cli.metrics.state import RunState
+from loadsim.cli.live_figures import LiveFigures
+from loadsim.cli.metrics.definitions import BOUNDS_S, METRICS, Times, values
+from loadsim.cli.options import listening_address
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import bracketed, host_and_port
-
-HOST = "127.0.0.1"
-"""The default address of metrics, which only this machine can reach."""
+from loadsim.model.host_port import bracketed
 
 BUCKETS = (*(repr(bound_s) for bound_s in BOUNDS_S), "+Inf")
 """The upper bounds of buckets in seconds, as Prometheus writes them: 0.0001 to 100.0, then +Inf."""
@@ -26,16 +24,16 @@ FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogr
 
 
 @contextmanager
-def served_metrics(where: str, state: Callable[[], RunState], *, quiet: bool = False) -> Iterator[int]:
-    """Serve the metrics of the state at each request, and yield the port.
+def served_metrics(where: str, figures: Callable[[], LiveFigures], *, quiet: bool = False) -> Iterator[int]:
+    """Serve the metrics of the figures at each request, and yield the port.
 
     `where` is [HOST:]PORT; port 0 means any free one.
 
     Raises `ConfigError` for an invalid address, or one that cannot be listened on.
     """
-    host, port = address(where)
+    host, port = listening_address("--metrics", where)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(cast(Any, Exposition(state)))  # it has the methods of a Collector
+    registry.register(cast(Any, Exposition(figures)))  # it has the methods of a Collector
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, UnicodeError) as failure:  # UnicodeError for an invalid host name
@@ -51,32 +49,21 @@ def served_metrics(where: str, state: Callable[[], RunState], *, quiet: bool = F
         thread.join()
 
 
-def address(where: str) -> tuple[str, int]:
-    """Parse [HOST:]PORT. Raises `ConfigError`."""
-    try:
-        return host_and_port(where, host=HOST)
-    except ValueError as wrong:
-        raise ConfigError(f"--metrics: expected [HOST:]PORT such as {HOST}:9464, found {where!r}{wrong}") from None
-
-
 class Exposition:
     """The collector that Prometheus calls."""
 
-    def __init__(self, state: Callable[[], RunState]) -> None:
-        self._state = state
+    def __init__(self, figures: Callable[[], LiveFigures]) -> None:
+        self._figures = figures
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Any]:
         """Return the metrics. Each request calls this, in a separate thread."""
-        state = self._state()
-        return [_family(metric, state) for metric in METRICS]
-
-
-def _family(metric: MetricDefinition, state: RunState) -> Metric:
-    family: Any = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
-    for labels, value in metric.read(state):
-        if isinstance(value, Times):
-            buckets = [(bound, float(count)) for bound, count in zip(BUCKETS, accumulate(value.counts), strict=True)]
-            family.add_metric(labels, buckets, value.total_s)
-        else:
-            family.add_metric(labels, value)
-    return cast(Metric, family)
+        families: dict[str, Any] = {
+            metric.name: FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels) for metric in METRICS
+        }
+        for name, labels, value in values(self._figures()):
+            if isinstance(value, Times):
+                buckets = zip(BUCKETS, map(float, accumulate(value.counts)), strict=True)
+                families[name].add_metric(labels, [*buckets], value.total_s)
+            elif value is not None:
+                families[name].add_metric(labels, value)
+        return families.values()

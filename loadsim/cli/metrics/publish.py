@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
-from loadsim.cli.metrics.state import RunMetrics
+from loadsim.cli.live_figures import LiveFigures, View, before
 from loadsim.cli.options import duration
 from loadsim.engine.signals import awaited_signal
 from loadsim.errors import ConfigError
@@ -37,9 +37,19 @@ def _linger(text: str) -> float:
     return seconds
 
 
+class RunMetrics(View):
+    """Keeps the figures of a run for requests, which come in threads of their own."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.figures = before(scenario)
+
+    def show(self, figures: LiveFigures) -> None:
+        self.figures = figures
+
+
 @contextmanager
 def published_metrics(args: argparse.Namespace, scenario: Scenario) -> Iterator[RunMetrics]:
-    """Yield a watcher, and serve what it sees. Raises `ConfigError` if an address cannot be used."""
+    """Yield a view, and serve its figures. Raises `ConfigError` if an address cannot be used."""
     if args.metrics_linger is not None and args.metrics is None:
         raise ConfigError("--metrics-linger: expected --metrics, too, found none")
     metrics = RunMetrics(scenario)
@@ -50,7 +60,7 @@ def published_metrics(args: argparse.Namespace, scenario: Scenario) -> Iterator[
         raise ConfigError("--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'")
     from loadsim.cli.metrics.prometheus import served_metrics
 
-    with served_metrics(args.metrics, lambda: metrics.state, quiet=args.quiet):
+    with served_metrics(args.metrics, lambda: metrics.figures, quiet=args.quiet):
         yield metrics
 
 

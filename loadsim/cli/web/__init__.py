@@ -1,1 +1,1 @@
-"""The page of a run that lasts: its figures, its criteria so far, and a button that ends it."""
+"""The page of a run that lasts: its live figures, a button that ends it, and its verdict."""

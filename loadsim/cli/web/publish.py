@@ -14,13 +14,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from secrets import token_urlsafe
 
-from loadsim.cli.web.page_watcher import Page
+from loadsim.cli.live_figures import Page, before
+from loadsim.cli.options import listening_address
 from loadsim.errors import ConfigError
-from loadsim.model.host_port import bracketed, host_and_port
+from loadsim.model.host_port import bracketed
 from loadsim.model.scenario import Scenario
-
-HOST = "127.0.0.1"
-"""The default address of the page, which only this machine can reach."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -41,7 +39,7 @@ def add_web(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None = None) -> Iterator[Page]:
-    """Yield a watcher, and serve what it sees as a page if `--web` is given, until open pages have the result.
+    """Yield a view, and serve its figures as a page if `--web` is given, until open pages have the result.
 
     `scenario` and `title`, its name unless given, are those of a run; a sequence of runs states its own.
     Print the address of the page on standard error, also with `--quiet`: it is useless without its token.
@@ -53,13 +51,13 @@ def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None =
                 raise ConfigError(f"--{option.replace('_', '-')}: expected --web, too, found none")
         yield Page()
         return
-    host, port = _address(args.web)
+    host, port = listening_address("--web", args.web)
     tls = _tls(args.web_certificate, args.web_key)
     family, place = _place(args.web, host, port, secure=tls is not None)
     from loadsim.cli.web.server import PageServer, serving
     from loadsim.cli.web.view import PageView
 
-    view = PageView(scenario, title or scenario.name)
+    view = PageView(before(scenario, title))
     token = token_urlsafe(TOKEN_BYTES)
     try:
         server = PageServer(place, family, view, token, _interrupt, tls)
@@ -85,14 +83,6 @@ def _interrupt() -> None:
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, number)
-
-
-def _address(where: str) -> tuple[str, int]:
-    """Parse [HOST:]PORT. Raises `ConfigError`."""
-    try:
-        return host_and_port(where, host=HOST)
-    except ValueError as wrong:
-        raise ConfigError(f"--web: expected [HOST:]PORT such as {HOST}:8080, found {where!r}{wrong}") from None
 
 
 def _place(where: str, host: str, port: int, *, secure: bool) -> tuple[int, tuple[str, int]]:

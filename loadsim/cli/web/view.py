@@ -1,31 +1,24 @@
-"""The state of the page: the current run, those before it, and the result."""
+"""The state of the page: the live figures of the current run, the runs before it, and the result."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from threading import Condition
 from typing import Any
 
 from loadsim.analysis.summary import Summary, Tone
-from loadsim.cli.live_view import HEADINGS, LATELY_S, kinds_of_failure, load_progress, shown_figures, task_rows
-from loadsim.cli.web.page_watcher import Page
-from loadsim.cli.web.probe_charts import ProbeCharts, column_of
-from loadsim.cli.web.series import COLUMNS, Series
-from loadsim.cli.web.so_far import WindowSoFar
-from loadsim.engine.snapshot import LiveSnapshot, Recent
+from loadsim.cli.live_figures import LiveFigures, Page
+from loadsim.cli.live_words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
-from loadsim.model.scenario import Scenario
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.banner import verdict_words
 from loadsim.report.key_figures import headline
+from loadsim.report.probe_panels import in_order, panels_of
 from loadsim.runs.watcher import Stage
-
-KINDS = 20
-"""The most kinds of failure on the page."""
 
 WARNINGS = 20
 """The page shows the last warnings, at most this many."""
@@ -33,11 +26,11 @@ WARNINGS = 20
 EARLIER = 200
 """The page shows the last runs of a sequence, at most this many."""
 
+MOST_CHARTS, MOST_LINES = 24, 7
+"""The most charts of probes, and the most lines of a chart: each has a colour of its own."""
+
 LONGEST_TEXT = 500
 """Longer texts of servers and warnings are cut."""
-
-SILENT_S = 5.0
-"""Snapshots of the load come each second. Without one for this long, the page says so."""
 
 STAGES: Mapping[Stage, str] = {
     "plan": "planning the load",
@@ -52,284 +45,181 @@ STAGES: Mapping[Stage, str] = {
 STOPPABLE = ("plan", "join", "prepare", "wait", "load")
 """The stages in which the page may end a run. Later, it would only lose the verdict."""
 
-WORKING = ("log-on", "work")
-"""The phases in which the end of a run is early."""
-
-ENDING_EARLY, ENDING = "ending early", "ending"
-"""The state after the page has ended a run, by whether its users had done their work."""
-
-STOP_EARLY = "As after Ctrl-C, users log off and the logs are complete. Its figures must not be quoted."
-STOP_AFTER_WORK = (
-    "The users' work is done: this run counts, and waits no longer for mail. A sequence of runs ends after it."
-)
-STOP_BETWEEN = "No further run is made. The same command, with the same directory, makes the others later."
-"""The meaning of the button: before that, after it, and without a run."""
-
-OUTCOMES = {True: "would be kept", False: "would be missed", None: "too near to tell"}
-
 NO_RESULT = "Ended without a result; the terminal tells why"
 
-
-@dataclass(frozen=True, slots=True)
-class Have:
-    """The state that a page has already: its version, and the rows of the current run's series."""
-
-    version: int = -1
-    run: int = -1
-    generation: int = -1
-    rows: int = 0
-
-
-class _Shown:
-    """One run on the page. `between` says what happens before or after its load in a sequence; None during the run."""
-
-    def __init__(self, number: int, scenario: Scenario, title: str) -> None:
-        self.number = number
-        self.scenario = scenario
-        self.title = title
-        self.stage: Stage = "plan"
-        self.share: float | None = None
-        self.status = ""
-        self.snapshot: LiveSnapshot | None = None
-        self.news_s = time.monotonic()
-        self.recent = Recent(LATELY_S)
-        self.series = Series()
-        self.probes = ProbeCharts()
-        self.window = WindowSoFar(scenario)
-        self.result: dict[str, Any] | None = None
-        self.between: str | None = None
-
-    @property
-    def stop_means(self) -> str:
-        """The meaning of an end at this time."""
-        if self.between is not None:
-            return STOP_BETWEEN
-        return STOP_EARLY if self.snapshot is None or self.snapshot.phase in WORKING else STOP_AFTER_WORK
+Chart = tuple[str, str, Sequence[tuple[str, float | None]]]
+"""A title, a unit, and the lines: the name of each, and its value now."""
 
 
 class PageView(Page):
     """Collects what the page shows. The run calls it in its own thread, the server in others."""
 
-    def __init__(self, scenario: Scenario, title: str) -> None:
+    def __init__(self, figures: LiveFigures) -> None:
         self._changed = Condition()
         self._version = 0
-        self._run = _Shown(0, scenario, title)
+        self._number = 0
+        self._figures = figures
         self._warnings: deque[str] = deque(maxlen=WARNINGS)
-        self._earlier: deque[dict[str, str]] = deque(maxlen=EARLIER)
-        self._ending: str | None = None
+        self._earlier: deque[tuple[str, Tone]] = deque(maxlen=EARLIER)
+        self._between: str | None = None  # two runs of a sequence
+        self._result: dict[str, Any] | None = None
+        self._ending = False
         self.finished = False
+
+    @contextmanager
+    def _news(self) -> Iterator[None]:
+        with self._changed:
+            yield
+            self._version += 1
+            self._changed.notify_all()
 
     # --- what the run reports ---
 
-    def begin(self, scenario: Scenario, title: str) -> None:
-        with self._changed:
-            self._run = _Shown(self._run.number + 1, scenario, title)
-            self._ending = None
-            self._news()
+    def begin(self, figures: LiveFigures) -> None:
+        with self._news():
+            self._figures, self._between, self._result, self._ending = figures, None, None, False
+            self._number += 1
 
-    def stage(self, stage: Stage) -> None:
-        with self._changed:
-            self._run.stage, self._run.share, self._run.status = stage, None, ""
-            self._news()
+    def show(self, figures: LiveFigures) -> None:
+        with self._news():
+            self._figures = figures
+            if figures.summary is not None and figures.directory is not None:
+                self._result = _result_of(figures.summary, figures.directory)
 
     def warning(self, line: str) -> None:
-        with self._changed:
+        with self._news():
             self._warnings.append(_cut(line))
-            self._news()
-
-    def planned(self, share: float) -> None:
-        with self._changed:
-            self._run.share = share
-            self._news()
-
-    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
-        if client is not None:
-            return
-        with self._changed:
-            self._run.share = done / total if total else None
-            self._run.status = f"{phase}: {done:,} of {total:,} accounts"
-            self._news()
-
-    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
-        with self._changed:
-            run = self._run
-            run.snapshot = snapshot
-            run.recent.add(snapshot)
-            run.series.add(snapshot, run.probes.taken())
-            run.window.add(snapshot)
-            self._news()
-
-    def sampled(self, probe: str, figures: Mapping[str, float]) -> None:
-        with self._changed:
-            self._run.probes.add(probe, figures)
-
-    def done(self, summary: Summary, directory: Path) -> None:
-        figures, verdict = summary.figures, summary.verdict
-        words = verdict_words(summary) + (NO_MEASUREMENT if figures.embedded else "")
-        with self._changed:
-            self._run.result = {
-                "verdict": words,
-                "tone": summary.tone,
-                "headline": headline(figures, verdict.validity),
-                "reasons": [_cut(reason) for reason in verdict.reasons],
-                "directory": printable(str(directory)),
-                "report": None,
-            }
-            self._news()
-
-    def report(self, line: str) -> None:
-        with self._changed:
-            if self._run.result is not None:
-                self._run.result["report"] = _cut(line)
-            self._news()
 
     def ended(self, words: str, tone: Tone) -> None:
-        with self._changed:
-            self._run.between = "between two runs"
-            self._earlier.append({"words": _cut(words), "tone": tone})
-            self._news()
+        with self._news():
+            self._between = "between two runs"
+            self._earlier.append((_cut(words), tone))
 
     def commands(self, when: str) -> None:
-        with self._changed:
-            self._run.between = f"commands {when} the run"
-            self._news()
+        with self._news():
+            self._between = f"commands {when} the run"
 
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
-        with self._changed:
-            self._run.result = {
-                "verdict": _cut(verdict),
-                "tone": tone,
-                "headline": "",
-                "reasons": [],
-                "directory": printable(str(directory)),
-                "report": None,
-            }
-            self._news()
+        with self._news():
+            self._result = _result(verdict, tone, directory)
 
     def finish(self) -> None:
         """Show that there are no more runs."""
-        with self._changed:
+        with self._news():
             self.finished = True
-            self._news()
-
-    def _news(self) -> None:
-        self._run.news_s = time.monotonic()
-        self._version += 1
-        self._changed.notify_all()
 
     # --- what the server asks ---
 
     def stop(self) -> bool:
         """Note that the page ends the run; False if that is too late, or has been done."""
-        with self._changed:
-            if self._ending or not self._stoppable:
-                return False
-            self._ending = ENDING_EARLY if self._run.stop_means == STOP_EARLY else ENDING
-            self._news()
-            return True
+        with self._news():
+            stops = not self._ending and self._stoppable
+            self._ending = self._ending or stops
+            return stops
 
     @property
     def _stoppable(self) -> bool:
-        run = self._run
-        return not self.finished and run.result is None and (run.between is not None or run.stage in STOPPABLE)
+        return not (self.finished or self._result) and (self._between is not None or self._figures.stage in STOPPABLE)
 
-    def wait(self, have: Have, most_s: float) -> None:
-        """Wait until there is something that a page does not have, at most this long."""
+    def wait(self, version: int, most_s: float) -> None:
+        """Wait until there is another version of the state, at most this long."""
         with self._changed:
-            self._changed.wait_for(lambda: self.finished or self._version != have.version, most_s)
+            self._changed.wait_for(lambda: self.finished or self._version != version, most_s)
 
-    def document(self, have: Have) -> dict[str, Any]:
-        """Return what to show, as JSON; of the series only the rows that a page does not have."""
+    def document(self) -> dict[str, Any]:
+        """Return what to show, as JSON."""
         with self._changed:
-            run, version, finished, ending = self._run, self._version, self.finished, self._ending
-            generation = run.series.generation
-            known = have.rows if (have.run, have.generation) == (run.number, generation) else 0
-            first = min(known, len(run.series))
-            rows = run.series.rows(first)
-            snapshot, lately, result = run.snapshot, run.recent.stretch, run.result and dict(run.result)
-            stage, share, status = run.stage, run.share, run.status
-            stoppable, silent_s, between = self._stoppable, time.monotonic() - run.news_s, run.between
-            stop_means = run.stop_means
-            warnings, earlier = list(self._warnings), list(self._earlier)
-            columns, charts = [*COLUMNS, *map(column_of, run.series.probed)], run.probes.charts
-        times, phase = run.scenario.run, STAGES[stage]
-        if finished and result is None:
-            phase, status, share = NO_RESULT, "", None
-        elif result is not None:
-            phase, status, share = "ended", "", 1.0
-        elif between:
-            phase = between
-        elif stage == "load" and snapshot is not None:
-            phase, share, status = load_progress(snapshot, times)
+            figures, version, number, finished = self._figures, self._version, self._number, self.finished
+            stoppable, ending, between = self._stoppable, self._ending, self._between
+            warnings, earlier, result = list(self._warnings), list(self._earlier), self._result
         return {
             "version": version,
-            "title": run.title,
+            "run": number,
+            "title": printable(figures.title),
             "finished": finished,
-            "ending": None if finished else ending,
+            "ending": ending and not finished,
             "stoppable": stoppable,
-            "stop_means": stop_means,
-            "phase": phase,
-            "share": share,
-            "status": status,
-            "silent_s": round(silent_s)
-            if stage == "load" and not (finished or between or result) and silent_s > SILENT_S
-            else None,
-            "figures": _figures(snapshot, lately, run.scenario),
-            "task_columns": HEADINGS,
-            "tasks": [] if snapshot is None else task_rows(snapshot, lately),
-            "failures": _failures(snapshot),
-            "so_far": None if result is not None or between else _so_far(run.window),
+            "phase": _phase(figures, between, result is not None, finished),
+            "share": None if between or finished or result is not None else figures.share,
+            "status": "" if between or finished else status(figures),
+            "figures": [
+                (name, "".join(part for part, _ in words), any(look for _, look in words))
+                for name, words in lines(figures)
+            ],
+            "columns": HEADINGS,
+            "tasks": [task_row(task) for task in figures.tasks],
+            "at_s": None if figures.load is None else figures.load.at_s,
+            "charts": [*_charts(figures), *_of_probes(figures.probes)],
             "warnings": warnings,
-            "result": result,
             "earlier": earlier,
-            "columns": columns,
-            "charts": charts,
-            "series": {
-                "run": run.number,
-                "generation": generation,
-                "first": first,
-                "rows": rows,
-                "window_s": (times.warm_up_s, times.warm_up_s + times.window_s),
-                "duration_s": times.duration_s,
-            },
+            "result": result,
         }
+
+
+def _phase(figures: LiveFigures, between: str | None, has_result: bool, finished: bool) -> str:
+    if has_result:
+        return "ended"
+    if finished:
+        return NO_RESULT
+    if between:
+        return between
+    return figures.phase if figures.stage == "load" and figures.load is not None else STAGES[figures.stage]
+
+
+def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
+    words = verdict_words(summary) + (NO_MEASUREMENT if summary.figures.embedded else "")
+    first = headline(summary.figures, summary.verdict.validity)
+    return _result(words, summary.tone, directory, first, summary.verdict.reasons)
+
+
+def _result(verdict: str, tone: Tone, directory: Path, first: str = "", reasons: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "verdict": _cut(verdict),
+        "tone": tone,
+        "headline": first,
+        "reasons": [_cut(reason) for reason in reasons],
+        "directory": printable(str(directory)),
+    }
+
+
+def _charts(figures: LiveFigures) -> Iterator[Chart]:
+    """Yield the charts of the load."""
+    load, lately = figures.load, figures.lately
+    if load is None:
+        return
+    if lately is not None:
+        yield "Tasks", "per second", [("ended", lately.per_s), ("failed", lately.per_s * lately.failed_share)]
+        yield (
+            "Service times, 95th percentile, about",
+            "ms",
+            [(task.name, task.p95_ms) for task in figures.tasks[:MOST_LINES]],
+        )
+        causes = [("user busy", lately.busy_ms), ("session down", lately.down_ms), ("generator", lately.generator_ms)]
+        yield "Late starts of tasks, mean", "ms", causes
+    yield "Lag of the event loop", "ms", [("99th percentile", load.lag_p99_ms), ("largest", load.lag_max_ms)]
+    yield "Users on", "", [("users", load.users_on)]
+    yield "Mail in transit", "messages", [("messages", load.accepted_undelivered)]
+
+
+def _of_probes(probes: Mapping[str, Mapping[str, float]]) -> list[Chart]:
+    """Return the charts of probes, as in the report; chief ones are first."""
+    found = [
+        (probe, panel, chosen) for probe in in_order(probes) for panel, chosen in panels_of(probe, [*probes[probe]])
+    ]
+    return [
+        (
+            printable(f"{panel.title} ({probe})"),
+            panel.unit,
+            [(printable(name), _finite(probes[probe][figure] * panel.factor)) for name, figure in chosen[:MOST_LINES]],
+        )
+        for probe, panel, chosen in sorted(found, key=lambda each: not each[1].chief)[:MOST_CHARTS]
+    ]
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _cut(text: str) -> str:
     shown = printable(text)
     return shown if len(shown) <= LONGEST_TEXT else f"{shown[:LONGEST_TEXT]}..."
-
-
-def _figures(snapshot: LiveSnapshot | None, lately: Any, scenario: Scenario) -> list[tuple[str, str, bool]]:
-    """Return the lines of the terminal with their names; True if a part of it needs a look."""
-    if snapshot is None:
-        return []
-    lines = shown_figures(snapshot, lately, scenario)
-    return [
-        (name, text.plain, "red" in (str(text.style), *(str(span.style) for span in text.spans)))
-        for name, text in lines
-        if text.plain
-    ]
-
-
-def _failures(snapshot: LiveSnapshot | None) -> list[tuple[str, str]]:
-    kinds = [] if snapshot is None else kinds_of_failure(snapshot)
-    rows = [(_cut(kind), f"{count:,}") for kind, count in kinds[:KINDS]]
-    if len(kinds) > KINDS:
-        rows.append((f"{len(kinds) - KINDS:,} more kinds", f"{sum(count for _, count in kinds[KINDS:]):,}"))
-    return rows
-
-
-def _so_far(window: WindowSoFar) -> dict[str, Any] | None:
-    found = window.judged
-    if found is None:
-        return None
-    rows: Sequence[tuple[str, ...]] = [
-        (each.words, each.found, each.wanted, OUTCOMES[each.kept]) for each in found.criteria
-    ]
-    return {
-        "summary": found.summary,
-        "rows": rows,
-        "unknown": found.unknown,
-        "generator": found.generator,
-    }
