@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import shtab
-
 from loadsim.cli import parser as whole_parser
 
 SHELLS = ("bash", "zsh", "fish")
@@ -26,6 +24,8 @@ def run_completion(args: argparse.Namespace) -> int:
 
 def script(shell: str) -> str:
     """Return the script for one of `SHELLS`."""
+    import shtab  # it takes longer than all of --help
+
     parser = whole_parser()
     for action in _actions(parser):
         kind = shtab.DIRECTORY if action.metavar == "DIR" else shtab.FILE
