@@ -19,7 +19,7 @@ from any_server import Site, started
 from hiding_proxy import EXTENSIONS, HidingProxy
 from mailservers import StartDovecotPostfix, logged_on, numbered_accounts
 from patience import PATIENCE_S
-from provisioning import USERS, Lab, MakeLab, lab_maker, own_message, put, quiet
+from provisioning import LABS, USERS, Lab, MakeLab, lab_maker, own_message, put, quiet
 from splitting_proxy import SplittingProxy
 from whole_mailboxes import Mailbox as ReadMailbox
 from whole_mailboxes import contents, ids_of
@@ -43,7 +43,7 @@ Held = list[dict[str, list[tuple[str | None, frozenset[str]]]]]
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory, dovecot_postfix: StartDovecotPostfix) -> MakeLab:
     """Makes scenarios with accounts that nobody used before."""
-    accounts = numbered_accounts(USERS * (len(CASES) + 6))
+    accounts = numbered_accounts(USERS * LABS)
     return lab_maker(dovecot_postfix(accounts), accounts, tmp_path_factory.mktemp("labs"))
 
 

@@ -89,6 +89,9 @@ class Lab:
             put(client, folder, message, flags)
 
 
+LABS = 60
+"""More labs than one file of tests makes on a server."""
+
 MakeLab = Callable[[], Lab]
 
 
@@ -97,7 +100,7 @@ def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
     """Make scenarios with new accounts, on either server."""
-    accounts = numbered_accounts(USERS * 28)
+    accounts = numbered_accounts(USERS * LABS)
     if request.param == "embedded":
         server: RunningServer = embedded_server(accounts)
     else:
