@@ -1,4 +1,4 @@
-"""Errors of files, all at once: checks that go on after an error, and the lines where the errors are."""
+"""Errors of files: several checks at once, and the lines where the errors are."""
 
 from __future__ import annotations
 
@@ -12,25 +12,15 @@ Key = tuple[str | int, ...]
 """The path of a value in a document: ("topology", 0, "users")."""
 
 
-class Unread(Exception):
-    """A check needs a section with an error, which is already recorded."""
-
-
 class Problems:
-    """Errors of several checks; `faulty` are the sections of a document with an error.
+    """Errors of several checks.
 
-    `with problems:` records the error of its block, after which the program continues behind the block. A block that
-    needs a faulty section leaves without a second error. `check()` raises what was recorded.
+    `with problems:` records the error of its block, after which the program continues behind the block. `check()`
+    raises what was recorded.
     """
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
-        self.faulty: set[str] = set()
-
-    def needs(self, *sections: str) -> None:
-        """Leave the block if one of these sections is faulty."""
-        if not self.faulty.isdisjoint(sections):
-            raise Unread
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +30,7 @@ class Problems:
     ) -> bool:
         if isinstance(error, ConfigError):
             self.found.append(error)
-        return isinstance(error, ConfigError | Unread)
+        return isinstance(error, ConfigError)
 
     def check(self) -> None:
         """Raise the recorded errors as one `ConfigError`, if there are any."""

@@ -38,7 +38,6 @@ from loadsim.model.schema import (
 )
 from loadsim.model.yaml_reader import (
     Origin,
-    check_part,
     known,
     locate,
     merge,
@@ -369,16 +368,10 @@ def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict
     document, origin = read_document(path, name)
     problems = Problems()
     document = _with_sources(document, origin, problems)
-    try:
-        if "from" in document:
-            document = _override(_base(document.pop("from"), origin, path, above), document)
-    except ConfigError as error:
-        problems.found.append(error)
-        with problems:
-            check_part(_PROFILE, document, origin)
-    else:
-        with problems:
-            profile = parse(_PROFILE, document, origin)
+    if "from" in document:
+        document = _override(_base(document.pop("from"), origin, path, above), document)
+    with problems:
+        profile = parse(_PROFILE, document, origin)
     problems.check()
     return profile, document
 

@@ -38,7 +38,7 @@ from loadsim.model.limits import Limits
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, program_names
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import Account, FolderSettings, Services
-from loadsim.model.problems import Key, Problems
+from loadsim.model.problems import Problems
 from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
 from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, TRUST, Document
@@ -59,7 +59,7 @@ from loadsim.model.yaml_reader import (
     known,
     locate,
     override,
-    parse_mended,
+    parse,
     read_document,
     write_yaml,
 )
@@ -325,7 +325,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
     Without `passwords`, no password is fetched: a scenario of unknown origin may name any command. Raises `ConfigError`
-    with all errors of an invalid scenario and of the files that it names.
+    with all errors of single values; if there are none, with those of other files, and of values that do not fit.
     """
     found = locate("scenarios", reference, None)
     if found is None:
@@ -334,99 +334,55 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
         raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
     path, name = found
     document, origin = read_document(path, name)
-    problems = Problems()
     if "criteria" in document:  # so that a setting matches both notations
-        with problems:
-            document["criteria"] = unfolded(document["criteria"], origin)
-        if problems.found:
-            del document["criteria"]
+        document["criteria"] = unfolded(document["criteria"], origin)
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
-    sections = parse_mended(DOCUMENT, document, origin, problems, _mended)
-    return _resolve(sections, origin, path, passwords, problems)
+    return _resolve(parse(DOCUMENT, document, origin), origin, path, passwords)
 
 
-_GROUP = {"profile": "loadsim-5.5/medium", "users": 1}
-
-
-def _mended(document: dict[str, Any], faulty: Sequence[Key]) -> dict[str, Any]:
-    """Return the document without the sections that have errors, and with stand-ins for required values.
-
-    The sound keys of the groups remain: each refers to files of its own.
-    """
-    sections = {str(key[0]) for key in faulty}
-    mended = {"server": EMBEDDED, **{key: value for key, value in document.items() if str(key) not in sections}}
-    given = document.get("topology")
-    groups = []
-    for at, group in enumerate(given if isinstance(given, list) else ()):
-        wrong = {str(key[2]) for key in faulty if key[:2] == ("topology", at) and len(key) > 2}
-        found = group if isinstance(group, dict) and ("topology", at) not in faulty else {}
-        groups.append({**_GROUP, **{key: value for key, value in found.items() if str(key) not in wrong}})
-    return {**mended, "topology": groups or [_GROUP]}
-
-
-def _resolve(document: Document, origin: Origin, path: Path, passwords: bool, problems: Problems) -> Scenario:
-    """Read the files that the document refers to, fill in defaults, and check that its parts fit together.
-
-    All checks are made whose sections are sound. Raises `ConfigError` with all errors.
-    """
-    # Check what needs no profile.
+def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
+    """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
+    # Check what needs no profile, and read profiles and programs.
+    problems, groups = Problems(), []
     users = sum(group.users for group in document.topology)
     with problems:
-        problems.needs("initialise", "server")
         if document.initialise == TRUST and document.server == EMBEDDED:
             expected = "auto, always or never with the embedded server, which starts empty"
             raise origin.error(("initialise",), expected, TRUST)
     with problems:
-        problems.needs("topology")
         if users > MOST_USERS:
             most = max(range(len(document.topology)), key=lambda at: document.topology[at].users)
             key = ("topology", most, "users") if document.topology[most].users > MOST_USERS else ("topology",)
             raise origin.error_saying(key, f"at most {MOST_USERS:,} users", f"{users:,}")
     with problems:
-        problems.needs("server", "allow_hosts")
         server = _server(document, origin, path.parent)
     with problems:
-        problems.needs("server", "accounts")
         _check_accounts(document, origin)
-
-    # Read profiles and programs, and check what depends on them.
-    groups = []
     for at, group in enumerate(document.topology):
         with problems:
             groups.append(read_group(group, at, origin, path.parent))
-    if len(groups) < len(document.topology):
-        problems.faulty.add("topology")
+    problems.check()
+
+    # Check what depends on them.
+    topology = tuple(groups)
     with problems:
-        problems.needs("topology")
-        topology = tuple(groups)
-        with problems:
-            check_profiles(topology, origin)
-        with problems:
-            check_programs(topology, origin)
-        with problems:
-            problems.needs("weights")
-            _check_weights(document.weights, topology, origin, problems)
-        with problems:
-            problems.needs("mailbox")
-            mailbox = _mailbox(document.mailbox, users, topology, origin)
-        with problems:
-            problems.needs("lists")
-            lists = resolve_lists(document.lists, topology, origin)
-        with problems:
-            problems.needs("run")
-            run = resolve_run(document.run, users, topology[0].profile, origin)
-        with problems:
-            problems.needs("run")
-            criteria = _criteria(document, topology, origin)
+        check_profiles(topology, origin)
+    with problems:
+        check_programs(topology, origin)
+    _check_weights(document.weights, topology, origin, problems)
+    with problems:
+        mailbox = _mailbox(document.mailbox, users, topology, origin)
+    with problems:
+        lists = resolve_lists(document.lists, topology, origin)
+    with problems:
+        run = resolve_run(document.run, users, topology[0].profile, origin)
+    with problems:
+        criteria = _criteria(document, topology, origin)
+    problems.check()
 
     # Fetch passwords last: a command is executed for a sound scenario only.
-    with problems:
-        problems.needs("accounts", "domain")
-        fetched = passwords and not problems.found
-        served = 1 if "topology" in problems.faulty else max(users, document.mailbox.population or 0)
-        accounts = _accounts(document, served, origin, path.parent, fetched)
-    problems.check()
+    accounts = _accounts(document, max(users, document.mailbox.population or 0), origin, path.parent, passwords)
     return Scenario(
         name=document.name or path.stem,
         server=with_connection(server, topology),

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
 from loadsim.model.lazy_pydantic import TypeAdapter
-from loadsim.model.problems import Key, Problems
+from loadsim.model.problems import Problems
 from loadsim.model.schema import (
     Count,
     Duration,
@@ -35,7 +35,7 @@ from loadsim.model.schema import (
     word,
 )
 from loadsim.model.terms import MOST_USERS
-from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse_mended, read_document, show
+from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse, read_document, show
 
 DIMENSIONS = ("server", "profile", "users", "settings")
 """The dimensions of the matrix, in the order in which they make the name of a cell."""
@@ -304,52 +304,36 @@ def load_suite(ref: str) -> Suite:
         )
     path, name = found
     document, origin = read_document(path, name)
-    problems = Problems()
-    read = parse_mended(_SUITE, document, origin, problems, _mended)
-    suite = _resolve(read, origin, path, problems)
-    problems.check()
-    assert suite is not None
-    return suite
+    return _resolve(parse(_SUITE, document, origin), origin, path)
 
 
-def _mended(document: dict[str, Any], faulty: Sequence[Key]) -> dict[str, Any]:
-    """Return the document without the sections that have errors."""
-    sections = {str(key[0]) for key in faulty}
-    return {"scenario": "quickstart", **{key: value for key, value in document.items() if str(key) not in sections}}
-
-
-def _resolve(read: _Document, origin: Origin, path: Path, problems: Problems) -> Suite | None:
-    """Make the cells and pairs. Record errors; return None with any."""
-    directory = path.parent.resolve()
+def _resolve(read: _Document, origin: Origin, path: Path) -> Suite:
+    """Make the cells and pairs. Raises `ConfigError` with all errors."""
+    problems, directory = Problems(), path.parent.resolve()
     for section in ("servers", "profiles", "users", "settings"):
         levels = [getattr(level, "name", level) for level in getattr(read, section)]
         for at, level in enumerate(levels):
             if level in levels[:at]:
-                with problems:
-                    raise origin.error_saying((section, at), "each level once", f"{show(level)} twice")
-    cells: tuple[Cell, ...] = ()
-    with problems:
-        problems.needs("servers", "profiles", "users", "settings", "repeats")
-        count = _product(read.servers, read.profiles, read.users, read.settings)
-        if count > MOST_CELLS:
-            raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
-        if count * read.repeats > MOST_RUNS:
-            raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * read.repeats:,}")
-        cells = tuple(_cells(read, path, directory))
-        names = [cell.name for cell in cells]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise origin.error_saying(("profiles",), "profiles with different names", f"two cells {show(twice)}")
+                problems.found.append(origin.error_saying((section, at), "each level once", f"{show(level)} twice"))
+    problems.check()
+    count = _product(read.servers, read.profiles, read.users, read.settings)
+    if count > MOST_CELLS:
+        raise origin.error_saying((), f"at most {MOST_CELLS} cells", f"{count:,}")
+    if count * read.repeats > MOST_RUNS:
+        raise origin.error_saying(("repeats",), f"at most {MOST_RUNS:,} runs", f"{count * read.repeats:,}")
+    cells = tuple(_cells(read, path, directory))
+    names = [cell.name for cell in cells]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise origin.error_saying(("profiles",), "profiles with different names", f"two cells {show(twice)}")
     pairs: dict[tuple[str, str], Pair] = {}
     for at, compared in enumerate(read.compare):
         with problems:
-            problems.needs("servers", "profiles", "users", "settings")
             for pair in _pairs(compared, at, cells, origin):
                 if (pair.base, pair.new) in pairs:
                     twice = f"{show(pair.new)} against {show(pair.base)} twice"
                     raise origin.error_saying(("compare", at), "each pair of cells once", twice)
                 pairs[pair.base, pair.new] = pair
-    if problems.found:
-        return None
+    problems.check()
     return Suite(
         name=read.name or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem)[:40],
         directory=directory,

@@ -6,7 +6,7 @@ This module reads files into documents of mappings, lists and scalars; `schema` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -128,41 +128,6 @@ def parse(adapter: pydantic.TypeAdapter[T], document: object, origin: Origin, at
         return adapter.validate_python(document)
     except pydantic.ValidationError as error:
         raise together([_problem(each, origin, at) for each in error.errors(include_url=False)]) from None
-
-
-def parse_mended(
-    adapter: pydantic.TypeAdapter[T], document: dict[str, Any], origin: Origin, problems: Problems, mend: Mend
-) -> T:
-    """Turn a document into its value; if it has errors, record them, and return the value of the mended document."""
-    try:
-        return adapter.validate_python(document)
-    except pydantic.ValidationError as error:
-        failures = error.errors(include_url=False)
-    problems.found += [_problem(each, origin, ()) for each in failures]
-    keys = [key_of(each) for each in failures]
-    problems.faulty |= {str(key[0]) for key in keys}
-    return adapter.validate_python(mend(document, keys))
-
-
-Mend = Callable[[dict[str, Any], Sequence[Key]], dict[str, Any]]
-"""Return a document with stand-ins for the values at these keys, which have errors."""
-
-
-def check_part(adapter: pydantic.TypeAdapter[Any], document: object, origin: Origin) -> None:
-    """Check the single values of a document that is a part of another one. Raises `ConfigError` with all errors.
-
-    Keys may be missing in it, and so checks of several keys mean nothing.
-    """
-    try:
-        adapter.validate_python(document)
-    except pydantic.ValidationError as error:
-        found = [
-            _problem(each, origin, ())
-            for each in error.errors(include_url=False)
-            if each["type"] != "missing" and (each.get("ctx", {}).get("at") or not isinstance(each["input"], dict))
-        ]
-        if found:
-            raise together(found) from None
 
 
 def key_of(failure: pydantic.ErrorDetails) -> Key:

@@ -1,4 +1,4 @@
-"""All errors of scenarios, profiles and programs at once: complete, without false ones, each with its line."""
+"""All errors of single values at once, then those of what does not fit: without false ones, each with its line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Lines
-from loadsim.model.profile import load_profile
 from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
 
@@ -57,10 +56,7 @@ server:
   smtp: {host: 127.0.0.1, tls: implict}
 accounts: {user: joe, pasword: hunter2}
 topology:
-  - {profile: loadsim-5.5/medum, usres: 20}
-  - profile: loadsim-5.5/light
-    users: 3
-    program: thunderbrid
+  - {profile: loadsim-5.5/medium, usres: 20}
 run: {days: 1, duration: 3h}
 weights:
   READ: 5
@@ -80,19 +76,28 @@ def test_each_error_is_a_line_with_its_line_in_the_file(capsys: Capture) -> None
         ("line 4: server.smtp.tls: expected none or starttls or implicit, found 'implict'", ""),
         ("line 5: accounts.pasword: expected one of the keys user, ", ", found 'pasword' (perhaps password)"),
         ("line 7: topology[0].usres: expected one of the keys profile, users, ", ", found 'usres' (perhaps users)"),
-        (f"line 7: topology[0].profile: {PROFILE}", ", found 'loadsim-5.5/medum' (perhaps loadsim-5.5/medium)"),
-        (
-            "line 10: topology[1].program: expected one of apple-mail, outlook-like, ",
-            ", found 'thunderbrid' (perhaps thunderbird)",
-        ),
-        ("line 11: run: expected either days or duration, found both", ""),
-        ("line 14: weights.SEND: expected a weight of at least 0, found -1", ""),
-        ("line 17: limits.generator.cpu: expected a share such as 30% or 0.3, from 0% to 100%, found 700", ""),
+        ("line 8: run: expected either days or duration, found both", ""),
+        ("line 11: weights.SEND: expected a weight of at least 0, found -1", ""),
+        ("line 14: limits.generator.cpu: expected a share such as 30% or 0.3, from 0% to 100%, found 700", ""),
     ]
     lines = printed(capsys, "plan", "own.yaml")
     assert len(lines) == len(expected)
     for line, (begin, end) in zip(lines, expected, strict=True):
         assert line.startswith(f"own.yaml: {begin}") and line.endswith(end), line
+
+
+def test_misspelt_names_of_files_get_a_suggestion(capsys: Capture) -> None:
+    """All of them, once every value is sound."""
+    Path("own.yaml").write_text(
+        "server: embedded\ntopology:\n  - {profile: loadsim-5.5/medum, users: 20}\n"
+        "  - {profile: loadsim-5.5/light, users: 3, program: thunderbrid}\n",
+        encoding="utf-8",
+    )
+    profile, program = printed(capsys, "plan", "own.yaml")
+    assert profile.startswith(f"own.yaml: line 3: topology[0].profile: {PROFILE}")
+    assert profile.endswith(", found 'loadsim-5.5/medum' (perhaps loadsim-5.5/medium)")
+    assert program.startswith("own.yaml: line 4: topology[1].program: expected one of apple-mail, outlook-like, ")
+    assert program.endswith(", found 'thunderbrid' (perhaps thunderbird)")
 
 
 def test_a_misspelt_weight_gets_a_suggestion(capsys: Capture) -> None:
@@ -128,26 +133,25 @@ def test_the_first_twenty_are_shown(capsys: Capture) -> None:
 
 @pytest.mark.slow
 def test_a_hostile_file_is_rejected_with_as_few_lines(capsys: Capture) -> None:
-    """Thousands of wrong keys, in a section and among the criteria."""
+    """Thousands of wrong keys in a section."""
     wrong = "\n".join(f"  k{number}: x" for number in range(5_000))
-    Path("own.yaml").write_text(f"server: embedded\ntopology: []\nrun:\n{wrong}\ncriteria:\n{wrong}\n")
+    Path("own.yaml").write_text(f"server: embedded\ntopology: []\nrun:\n{wrong}\n")
     lines = printed(capsys, "plan", "own.yaml")
     assert len(lines) == MOST_SHOWN + 1
-    assert lines[-1] == "and 4981 more"  # criteria need groups, of which there are none
+    assert lines[-1] == "and 4981 more"
 
 
 # --- several files ------------------------------------------------------------------------------------------------
 
 
-def test_errors_of_profiles_and_programs_come_with_those_of_the_scenario(capsys: Capture) -> None:
+def test_errors_of_profiles_and_programs_come_together(capsys: Capture) -> None:
     """By file. A profile that two groups share is rejected once."""
     Path("busy.yaml").write_text("name: busy\nfrom: loadsim-5.5/light\nday: 8\nbrowse: {per_dai: 3}\n")
     Path("mine.yaml").write_text("name: Mine\nidle: yes\nsession: per-vew\n")
     group = "{profile: busy.yaml, users: 2, program: mine.yaml}"
-    Path("own.yaml").write_text(f"server: embedded\ntopology: [{group}, {group}]\nrun: {{days: 1, duration: 1h}}\n")
+    Path("own.yaml").write_text(f"server: embedded\ntopology: [{group}, {group}]\n")
     lines = printed(capsys, "plan", "own.yaml")
     assert [line.partition(": expected")[0] for line in lines] == [
-        "own.yaml: line 3: run",
         "busy.yaml: line 3: day",
         "busy.yaml: line 4: browse.per_dai",
         "mine.yaml: line 1: name",
@@ -163,16 +167,6 @@ def test_what_a_program_needs_of_several_keys() -> None:
         " connections",
         " idle",
     ]
-
-
-def test_a_profile_whose_base_is_unknown_is_checked_as_far_as_it_goes() -> None:
-    """Its own values are. Those that the base would have are not missing, and pairs of keys are not checked."""
-    Path("own.yaml").write_text(
-        "name: own\nfrom: loadsim-5.5/larg\nday: 8\nlists: {size: {min: 4}}\nbrows: {per_day: 1}\n"
-        "messages: {ups1: 2}\nnew_mail: {source: 5}\n"
-    )
-    lines = [text.partition(": ")[2] for text in problems(lambda: load_profile("own.yaml"))]
-    assert [line.partition(":")[0] for line in lines] == ["from", "day", "brows", "messages.ups1", "new_mail.source"]
 
 
 def test_each_wrong_setting_is_told(capsys: Capture) -> None:
@@ -281,7 +275,7 @@ def fault_of() -> dict[str, tuple[str | int, ...]]:
 
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.sampled_from(FAULTS), min_size=1, max_size=8, unique_by=lambda fault: fault.key))
-def test_no_error_hides_another_and_none_makes_another(faults: list[Fault]) -> None:
+def test_no_wrong_value_hides_another_and_none_makes_another(faults: list[Fault]) -> None:
     """Each error is one that a fault has by itself; each fault that needs no other section is found, with its line."""
     text = with_faults(faults)
     rows = text.splitlines()

@@ -92,7 +92,7 @@ def test_users_keep_the_proportions_of_the_groups() -> None:
 
 
 def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
-    """Each once, with its line, although four cells have it."""
+    """Those of single values first, each once, with its line; then what does not fit."""
     Path("suite.yaml").write_text(
         "scenario: small.yaml\n"
         "repeats: 0\n"
@@ -107,7 +107,6 @@ def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
     expected = [
         "loadsim: suite.yaml: line 2: repeats: expected a whole number from 1 to 1000, found 0",
         "loadsim: suite.yaml: line 3: sevrers: expected one of the keys name, scenario, set, before, after, ",
-        "loadsim: suite.yaml: line 4: users[1]: expected each level once, found 4 twice",
         "loadsim: suite.yaml: line 5: before[0]: expected either run or shell, found both",
         "loadsim: suite.yaml: line 6: settings[0].name: expected a name of at most 40 letters",
         "loadsim: suite.yaml: line 6: settings[1].set.x=: expected the path of a key, such as run.window, found 'x='",
@@ -115,20 +114,28 @@ def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
     lines = said.splitlines()
     assert len(lines) == len(expected)
     assert all(line.startswith(begin) for line, begin in zip(lines, expected, strict=True)), lines
+    Path("suite.yaml").write_text("scenario: small.yaml\nusers: [4, 4]\nprofiles: [a, a]\n")
+    assert main(["suite", "suite.yaml", "--list"]) == 2
+    assert [line.partition(": expected")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "loadsim: suite.yaml: line 2: users[1]",
+        "loadsim: suite.yaml: line 3: profiles[1]",
+    ]
 
 
 def test_errors_of_scenarios_name_the_cells() -> None:
     """A setting that a cell's scenario rejects, an unknown profile, and a program that is not there."""
+    profiles = ["loadsim-5.5/light", "loadsim-5.5/lihgt"]
+    found = problems(servers=[{"name": "old"}, {"name": "new"}], profiles=profiles)
+    assert any("old/lihgt and 1 more: topology[0].profile" in one.replace(".0.", "[0].") for one in found), found
     found = problems(
         servers=[{"name": "old", "before": [{"run": ["no-such-program"]}]}, {"name": "new"}],
-        profiles=["loadsim-5.5/light", "loadsim-5.5/lihgt"],
+        profiles=profiles,
         set={"run.window": "5", "accounts.password": ["hunter2"]},
     )
     assert "suite.yaml: run: expected the command 'no-such-program' to be installed, found none" in found
     assert any(
         one.startswith("suite.yaml: cell old/light and 3 more: run.window: expected a duration") for one in found
     )
-    assert any("old/lihgt and 1 more: topology[0].profile" in one.replace(".0.", "[0].") for one in found), found
     assert not any("hunter2" in one for one in found)
 
 
