@@ -13,7 +13,7 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.resources import kind_of
 from loadsim.analysis.server_blocks import Rates, Series, host_of, hosts_of, means, rates_of, series_of
 from loadsim.analysis.sizing_demands import Demand, DiskOperations, demands, disk_operations
-from loadsim.analysis.sizing_resources import Resource, if_background_grows, left_to_server, named_groups, resources_of
+from loadsim.analysis.sizing_resources import Resource, left_to_server, resources_of
 from loadsim.analysis.utilisation import NotKnown
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.terms import STRESS, Window
@@ -28,46 +28,27 @@ FULL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
-    """The mailboxes compared with the server's memory; None if unknown.
-
-    `cache_bytes` is the memory that was available for files on average. `cache_resident`: all mailboxes fit into it,
-    so that reads need no disk.
-    """
-
-    mailbox_bytes: int | None
-    memory_bytes: int | None
-    cache_bytes: int | None
-    cache_resident: bool | None
-
-
-@dataclass(frozen=True, slots=True)
 class Sizing:
     """The sizing of a server by one run; rates are per second of the window.
 
-    `equivalent` is the number of users with a day of 8 h that make the load of one of the run's. `missed` has the
-    criteria that the run missed with its own users; None if it met them. `server_cores` has the server's cores and
-    those of the machine; None if the server may use all.
+    `missed` has the criteria that the run missed with its own users; None if it met them. `server_cores` has the
+    server's cores and those of the machine; None if the server may use all.
     """
 
     run: str
     validity: str
     embedded: bool
     users: int
-    equivalent: float
     window_s: Window
     tasks_per_s: float
     messages_per_s: float
-    target: float
     server_cores: tuple[float, float] | None
     resources: Sequence[Resource]
     demands: Sequence[Demand]
     disk: DiskOperations
-    data: DataSet
     missed: str | None
     doubts: Sequence[str]
     not_covered: Sequence[str]
-    assumptions: Sequence[str]
 
     @property
     def first(self) -> Resource | None:
@@ -89,8 +70,8 @@ class Sizing:
         return 0 if self.first is not None else 4
 
 
-def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
-    """Return the sizing of a run's server; `mailbox_bytes` is the size of all mailboxes, None if unknown.
+def size(run: RecordedRun) -> Sizing:
+    """Return the sizing of a run's server.
 
     Raises `RunInvalid` for an invalid run, and `ConfigError` for logs that no server can be sized by.
     """
@@ -102,39 +83,23 @@ def size(run: RecordedRun, mailbox_bytes: int | None, target: float) -> Sizing:
     host = series[probe]
     rates = rates_of(log, window_s)
     pinned = any(source.facts.get("pinned") for source in log.sources)
-    resources = resources_of(host, users, window_s, target, pinned)
-    equivalent = (figures.load_equivalent_users or 0) / users
-    data = _data_set(host, window_s, mailbox_bytes)
+    resources = resources_of(host, users, window_s, pinned)
     return Sizing(
         run=run.place,
         validity=verdict.validity,
         embedded=figures.embedded,
         users=users,
-        equivalent=equivalent,
         window_s=window_s,
         tasks_per_s=float(rates.tasks.mean()),
         messages_per_s=float(rates.messages.mean()),
-        target=target,
         server_cores=left_to_server(host, window_s),
         resources=resources,
         demands=demands(host, rates, window_s),
-        disk=disk_operations(host, rates, window_s, users, equivalent),
-        data=data,
+        disk=disk_operations(host, rates, window_s),
         missed="; ".join(verdict.reasons) if verdict.passed is False else None,
-        doubts=_doubts(run, series, host, rates, resources, data),
+        doubts=_doubts(run, series, rates, resources),
         not_covered=[*_not_covered(host, resources, window_s), *_elsewhere(series, probe)],
-        assumptions=[*ASSUMPTIONS, *_if_groups(host)],
     )
-
-
-ASSUMPTIONS = (
-    "the load grows in proportion to the users: same mix of tasks, same messages for each user, same mailboxes",
-    "the server does its work within the window, and puts none off",
-    "the demand of a task stays the same: no lock, cache or queue costs more under more load",
-    "the same machine and configuration, with the load generator on another machine; each of its logical processors has"
-    " the speed that it had",
-    "other programs keep what they took in the window; all work of the server's processes is the users'",
-)
 
 
 def _check(run: RecordedRun) -> None:
@@ -152,28 +117,10 @@ def _check(run: RecordedRun) -> None:
         raise RunInvalid(f"size: {run.place}: the run is invalid, and sizes no server: {'; '.join(verdict.reasons)}")
 
 
-def _data_set(host: Series, window_s: Window, mailbox_bytes: int | None) -> DataSet:
-    try:
-        available = float(means(host, "memory_available_bytes", window_s).mean())
-        used_share = float(means(host, "memory_used_share", window_s).mean())
-    except NotKnown:
-        return DataSet(mailbox_bytes, None, None, None)
-    memory = round(available / (1 - used_share)) if used_share < 1 else None
-    resident = None if mailbox_bytes is None else mailbox_bytes <= available
-    return DataSet(mailbox_bytes, memory, round(available), resident)
-
-
 # --- limits of the answer ---------------------------------------------------------------------------------------------
 
 
-def _doubts(
-    run: RecordedRun,
-    series: Mapping[str, Series],
-    host: Series,
-    rates: Rates,
-    resources: Sequence[Resource],
-    data: DataSet,
-) -> list[str]:
+def _doubts(run: RecordedRun, series: Mapping[str, Series], rates: Rates, resources: Sequence[Resource]) -> list[str]:
     """Return what may make the figures wrong for this run."""
     found = []
     if run.figures.embedded:
@@ -185,14 +132,7 @@ def _doubts(
         for each in resources
         if each.utilisation is not None and each.utilisation.value >= FULL
     ]
-    found += if_background_grows(host, run.figures.window_s, int(run.figures.users))
-    found += _other_load(series, rates, run.figures.window_s)
-    if data.cache_resident:
-        found.append(
-            "the mailboxes are cache-resident: they fit into the server's memory, so reads hardly need the disk, and it"
-            " was tested by writes only"
-        )
-    return found
+    return [*found, *_other_load(series, rates, run.figures.window_s)]
 
 
 def _other_load(series: Mapping[str, Series], rates: Rates, window_s: Window) -> list[str]:
@@ -226,11 +166,7 @@ def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) 
         found.append("disks: the probe sampled none")
     if "network" not in sampled:
         found.append(_network_without_speed(host, window_s))
-    return [
-        *found,
-        "locks, limits of processes and connections, and single-threaded programs may be full before any resource",
-        "a container's limit of memory or disk, and its processor quota if the probe did not see it",
-    ]
+    return found
 
 
 def _network_without_speed(host: Series, window_s: Window) -> str:
@@ -249,8 +185,3 @@ def _elsewhere(series: Mapping[str, Series], probe: str) -> list[str]:
         for each in hosts_of(series)
         if each != probe
     ]
-
-
-def _if_groups(host: Series) -> list[str]:
-    groups = named_groups(host)
-    return [f"the processes of probes.host.groups ({', '.join(groups)}) are a part of the server"] if groups else []

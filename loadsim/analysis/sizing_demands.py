@@ -28,7 +28,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class DiskOperations:
-    """Operations of all sampled disks; `per_mailbox_8h_per_s` is that of a user with a day of 8 h.
+    """Operations of all sampled disks.
 
     A figure is None if it is unknown. If all are, `why_not` has the reason.
     """
@@ -37,8 +37,6 @@ class DiskOperations:
     read_share: float | None = None
     per_message: Estimate | None = None
     per_delivery: Estimate | None = None
-    per_mailbox_per_s: Estimate | None = None
-    per_mailbox_8h_per_s: Estimate | None = None
     why_not: str | None = None
 
 
@@ -61,8 +59,8 @@ def demands(host: Series, rates: Rates, window_s: Window) -> list[Demand]:
     return found
 
 
-def disk_operations(host: Series, rates: Rates, window_s: Window, users: int, equivalent: float) -> DiskOperations:
-    """Return the operations of all sampled disks; `equivalent` is the number of users with a day of 8 h for each."""
+def disk_operations(host: Series, rates: Rates, window_s: Window) -> DiskOperations:
+    """Return the operations of all sampled disks."""
     disks = [disk[1] for figure in sorted(host) if (disk := DISK.fullmatch(figure))]
     try:
         if not disks:
@@ -78,14 +76,11 @@ def disk_operations(host: Series, rates: Rates, window_s: Window, users: int, eq
         per_s = ratio(both, 1.0)
     except NotKnown as reason:
         return DiskOperations(why_not=str(reason))
-    of_mailbox = per_s.times(1 / users)
     return DiskOperations(
         per_s=per_s,
         read_share=float(reads.sum() / both.sum()) if both.any() else None,
         per_message=_for_each(both, rates.messages),
         per_delivery=_for_each(both, rates.deliveries),
-        per_mailbox_per_s=of_mailbox,
-        per_mailbox_8h_per_s=of_mailbox.times(1 / equivalent) if equivalent else None,
     )
 
 

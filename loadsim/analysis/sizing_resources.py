@@ -25,9 +25,6 @@ from loadsim.model.terms import Window
 ESTIMATE, AT_LEAST = "estimate", "at least"
 """The meanings of a number of users: an estimate; or a bound, as others use the resource or it serves in parallel."""
 
-NOTED_OTHERS = 0.1
-"""The least work of others that is a doubt, as a share of the server's: a part of it may be for the server."""
-
 MOST_BY_OTHERS = 0.5
 """The most of the server's cores that others may take: beyond, they would be sized, and not the server."""
 
@@ -47,9 +44,9 @@ _KNOWN_GROUPS = ("server", "loadsim", "others")
 class Resource:
     """A resource of the server over the window, and the users that fill it.
 
-    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it, and
-    `users_at_target` use it to the share that was asked for. They are None with a reason, `why_not`; more than
-    `users_beyond` fit into a resource that is hardly used. `bound` says if both are estimates, or if more users fit.
+    `used` and `available` are in `unit`. `available` is what background load leaves. `users` fill it; None with a
+    reason, `why_not`. More than `users_beyond` fit into a resource that is hardly used. `bound` says if `users` is an
+    estimate, or if more users fit.
     """
 
     name: str
@@ -59,7 +56,6 @@ class Resource:
     available: float | None = None
     utilisation: Estimate | None = None
     users: Estimate | None = None
-    users_at_target: Estimate | None = None
     users_beyond: float | None = None
     why_not: str | None = None
 
@@ -68,17 +64,17 @@ class Resource:
         return self.users is None and (self.users_beyond is None or self.users_beyond < users)
 
 
-def resources_of(host: Series, users: int, window_s: Window, target: float, pinned: bool) -> list[Resource]:
+def resources_of(host: Series, users: int, window_s: Window, pinned: bool) -> list[Resource]:
     """Return the resources that the probe sampled, and processor and memory in any case.
 
     `pinned`: the generator was kept on cores of its own.
     """
     return [
-        _processor(host, users, window_s, target, pinned),
-        *_quota(host, users, window_s, target),
-        _memory(host, users, window_s, target),
-        *_disks(host, users, window_s, target),
-        *_network(host, users, window_s, target),
+        _processor(host, users, window_s, pinned),
+        *_quota(host, users, window_s),
+        _memory(host, users, window_s),
+        *_disks(host, users, window_s),
+        *_network(host, users, window_s),
     ]
 
 
@@ -144,23 +140,6 @@ def left_to_server(host: Series, window_s: Window) -> tuple[float, float] | None
     return (ours, all_cores) if ours < all_cores - EXACT else None
 
 
-def if_background_grows(host: Series, window_s: Window, users: int) -> list[str]:
-    """Return a doubt: the users that fill the processor if the work of others grows with them."""
-    try:
-        used = float(work_cores(host, window_s).mean())
-        others, stolen = (float(each.mean()) for each in background_cores(host, window_s))
-        cores = server_cores(host, window_s)
-    except NotKnown:
-        return []
-    if others + stolen < NOTED_OTHERS * used:
-        return []
-    by_machines = f", and other virtual machines {stolen:.2f}" if stolen > 0 else ""
-    return [
-        f"other programs, interrupts and the kernel's threads took {others:.2f} cores{by_machines}: if that grows with"
-        f" the users, too, {users * cores / (used + others + stolen):,.0f} of them fill the processor"
-    ]
-
-
 # --- each resource ----------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +150,6 @@ def _resource(
     used: Blocks,
     available: Blocks | float,
     users: int,
-    target: float,
     estimate: Callable[[Blocks, Blocks | float], Estimate] = ratio,
 ) -> Resource:
     known = Resource(name, unit, bound, float(used.mean()), float(np.mean(available)))
@@ -180,10 +158,10 @@ def _resource(
     except NotKnown as reason:
         return replace(known, why_not=str(reason), users_beyond=_hardly_used(used, available, users))
     try:
-        full, at_target = (users_at(users, utilisation, share) for share in (1.0, target))
+        full = users_at(users, utilisation)
     except NotKnown as reason:
         return replace(known, utilisation=utilisation, users_beyond=reason.users_beyond, why_not=str(reason))
-    return replace(known, utilisation=utilisation, users=full, users_at_target=at_target)
+    return replace(known, utilisation=utilisation, users=full)
 
 
 def _hardly_used(used: Blocks, available: Blocks | float, users: int) -> float | None:
@@ -198,7 +176,7 @@ def _missing(name: str, unit: str, reason: object) -> Resource:
     return Resource(name, unit, ESTIMATE, why_not=str(reason))
 
 
-def _processor(host: Series, users: int, window_s: Window, target: float, pinned: bool) -> Resource:
+def _processor(host: Series, users: int, window_s: Window, pinned: bool) -> Resource:
     """Return the processor: the server's cores but what other programs and other virtual machines take of them."""
     try:
         used = work_cores(host, window_s)
@@ -218,10 +196,10 @@ def _processor(host: Series, users: int, window_s: Window, target: float, pinned
             f" half: measure without them{generator}"
         )
         return Resource("processor", "cores", ESTIMATE, float(used.mean()), float(left.mean()), why_not=why_not)
-    return _resource("processor", "cores", ESTIMATE, used, left, users, target)
+    return _resource("processor", "cores", ESTIMATE, used, left, users)
 
 
-def _quota(host: Series, users: int, window_s: Window, target: float) -> list[Resource]:
+def _quota(host: Series, users: int, window_s: Window) -> list[Resource]:
     """Return the quota of the control group that was nearest to its own; nothing if the probe saw none.
 
     It may be another group in each sample, the one with the highest share of either kind: no group has used a larger
@@ -238,10 +216,10 @@ def _quota(host: Series, users: int, window_s: Window, target: float) -> list[Re
         used = block_means(nearest, window_s)
     except NotKnown as reason:
         return [_missing(name, BUSY_SHARE, reason)]
-    return [_resource(name, BUSY_SHARE, AT_LEAST, used, 1.0, users, target)]
+    return [_resource(name, BUSY_SHARE, AT_LEAST, used, 1.0, users)]
 
 
-def _memory(host: Series, users: int, window_s: Window, target: float) -> Resource:
+def _memory(host: Series, users: int, window_s: Window) -> Resource:
     """Return the memory of the server's processes. Pages that they share count for each of them: more users fit."""
     try:
         groups = ("server", *named_groups(host))
@@ -249,22 +227,22 @@ def _memory(host: Series, users: int, window_s: Window, target: float) -> Resour
         available = means(host, "memory_available_bytes", window_s) / 1e9
     except NotKnown as reason:
         return _missing("memory", "GB", reason)
-    return _resource("memory", "GB", AT_LEAST, used, used + available, users, target, levels)
+    return _resource("memory", "GB", AT_LEAST, used, used + available, users, levels)
 
 
-def _disks(host: Series, users: int, window_s: Window, target: float) -> list[Resource]:
+def _disks(host: Series, users: int, window_s: Window) -> list[Resource]:
     """Return the sampled disks. Their use is that of all programs, and many serve several requests at once."""
     figures = {f"disk {disk[1]}": figure for figure in sorted(host) if (disk := DISK.fullmatch(figure))}
-    return _busy(host, figures, users, window_s, target)
+    return _busy(host, figures, users, window_s)
 
 
-def _network(host: Series, users: int, window_s: Window, target: float) -> list[Resource]:
+def _network(host: Series, users: int, window_s: Window) -> list[Resource]:
     """Return the busiest direction of an interface, by all programs; nothing if no interface states its speed."""
     figures = {"network": "network_busy_share"} if "network_busy_share" in host else {}
-    return _busy(host, figures, users, window_s, target)
+    return _busy(host, figures, users, window_s)
 
 
-def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window, target: float) -> list[Resource]:
+def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window) -> list[Resource]:
     found = []
     for name, figure in figures.items():
         try:
@@ -272,5 +250,5 @@ def _busy(host: Series, figures: Mapping[str, str], users: int, window_s: Window
         except NotKnown as reason:
             found.append(_missing(name, BUSY_SHARE, reason))
             continue
-        found.append(_resource(name, BUSY_SHARE, AT_LEAST, busy, 1.0, users, target))
+        found.append(_resource(name, BUSY_SHARE, AT_LEAST, busy, 1.0, users))
     return found

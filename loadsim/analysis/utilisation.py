@@ -135,20 +135,20 @@ def levels(parts: Blocks, wholes: Blocks | float) -> Estimate:
     return Estimate(min(max(float(parts.sum() / wholes.sum()), low), high), low, high)
 
 
-def users_at(users: int, utilisation: Estimate, share: float = 1.0) -> Estimate:
-    """Return the number of users at which a resource is used to this share, by the utilisation law.
+def users_at(users: int, utilisation: Estimate) -> Estimate:
+    """Return the number of users at which a resource is full, by the utilisation law.
 
     Raises `NotKnown` if the resource is hardly used, or if the interval is too wide.
     """
     if utilisation.value < LEAST_UTILISATION:
         raise NotKnown(
             f"{100 * utilisation.value:.1f} % used: at least {100 * LEAST_UTILISATION:.0f} % needed to extrapolate",
-            users * share / max(utilisation.high, LEAST_UTILISATION),
+            users / max(utilisation.high, LEAST_UTILISATION),
         )
     found = Estimate(
-        users * share / utilisation.value,
-        users * share / utilisation.high,
-        users * share / utilisation.low if utilisation.low > 0 else math.inf,
+        users / utilisation.value,
+        users / utilisation.high,
+        users / utilisation.low if utilisation.low > 0 else math.inf,
     )
     if found.high > WIDEST * found.low:
         high = f"{found.high:,.0f}" if math.isfinite(found.high) else "any number"

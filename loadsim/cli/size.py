@@ -7,39 +7,22 @@ import json
 from contextlib import suppress
 
 from loadsim.analysis.json_values import to_json
-from loadsim.cli.compare import share
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.sizing import size
 from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.report.size_text import size_text
-from loadsim.runs.size import size_run
-
-TARGET = 0.7
-"""The default utilisation to measure first at. In an M/M/1 queue, a task then takes three times its time alone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", metavar="RUN", help="run directory with samples of the probe host")
-    parser.add_argument(
-        "--target",
-        type=_target,
-        default=TARGET,
-        metavar="SHARE",
-        help="utilisation by the number of users to measure first, such as 60%%; default: 70%%",
-    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.set_defaults(run=run_size)
 
 
-def _target(text: str) -> float:
-    found = share(text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected a share above 0%, found {text!r}")
-    return found
-
-
 def run_size(args: argparse.Namespace) -> int:
     with shown_work("Computing the demands"):
-        sizing = size_run(args.run_directory, args.target)
+        sizing = size(read_run(args.run_directory))
     document = {"first": sizing.first and sizing.first.name, **to_json(sizing)}
     text = json.dumps(document, indent=2) if args.json else size_text(sizing, width_and_colours()[0])
     with suppress(BrokenPipeError):

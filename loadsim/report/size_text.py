@@ -10,7 +10,6 @@ from loadsim.analysis.sizing_demands import Demand, DiskOperations
 from loadsim.analysis.sizing_resources import AT_LEAST, BUSY_SHARE, Resource
 from loadsim.analysis.utilisation import Estimate
 from loadsim.errors import printable
-from loadsim.report.digits import percent
 from loadsim.report.plain_lines import LEAST_WIDTH, listed, wrapped
 from loadsim.report.table import table
 
@@ -25,13 +24,9 @@ def size_text(sizing: Sizing, width: int) -> str:
         "",
         *_resources(sizing),
         "",
-        *wrapped([*_demands(sizing), *_disk(sizing.disk), *_data(sizing)], width),
+        *wrapped([*_demands(sizing), *_disk(sizing.disk)], width),
     ]
-    for heading, each in (
-        ("Doubts", sizing.doubts),
-        ("Not covered", sizing.not_covered),
-        ("Assumed", sizing.assumptions),
-    ):
+    for heading, each in (("Doubts", sizing.doubts), ("Not covered", sizing.not_covered)):
         if each:
             lines += ["", *wrapped(listed(heading, map(printable, each)), width)]
     return "\n".join(lines)
@@ -46,7 +41,7 @@ def size_verdict(sizing: Sizing) -> Iterable[str]:
             f" {printable(sizing.missed)}"
         )
         return
-    if first is None or first.users is None or first.users_at_target is None:
+    if first is None or first.users is None:
         unknown = [each for each in sizing.resources if each.users is None]
         beyond = [each.users_beyond for each in unknown if each.users_beyond is not None]
         if beyond and len(beyond) == len(sizing.resources):
@@ -61,30 +56,17 @@ def size_verdict(sizing: Sizing) -> Iterable[str]:
         return
     at_least = first.bound == AT_LEAST
     # A resource with a wider interval may be full before the one whose estimate is the lowest.
-    least = min(sizing.resources, key=_lowest)
+    least = min(sizing.resources, key=lambda each: inf if each.users is None else each.users.low)
     certain = "" if least is first else "probably "
     about, interval = ("", "") if at_least else ("about ", f" (95 %: {interval_words(first.users)})")
     yield (
         f"Size: {about}{_users(first.users, at_least)} users fill the {printable(first.name)}, {certain}the first to be"
         f" full of the measured resources{interval}"
     )
-    share = percent(sizing.target)
-    of_it = "it" if least is first else f"the {printable(least.name)}"
-    use = (
-        f"at most {share} of {of_it}"
-        if least.bound == AT_LEAST
-        else f"{share} of {of_it} at the lower end of the interval"
-    )
     yield (
-        f"Measure first: {users_words(_lowest(least))} users, who use {use} (loadsim run, loadsim capacity)."
-        " The server may take fewer: response times exceed their limits before a resource is full, and work that it"
-        " puts off until after the window is not counted."
+        "The server may take fewer: response times exceed their limits before a resource is full, and work that it puts"
+        " off until after the window is not counted. loadsim capacity measures how many."
     )
-
-
-def _lowest(resource: Resource) -> float:
-    """Return the users at the target share of a resource, at the lower end of the interval."""
-    return inf if resource.users_at_target is None else resource.users_at_target.low
 
 
 def _facts(sizing: Sizing) -> Iterable[str]:
@@ -99,15 +81,10 @@ def _facts(sizing: Sizing) -> Iterable[str]:
             f"The server may run on {ours:.3g} of the machine's {all_cores:.3g} cores (taskset, --pin or a control"
             " group): the processor is these"
         )
-    if sizing.equivalent != 1:
-        yield (
-            f"A user of this run makes the load of {_digits(sizing.equivalent)} users with a day of 8 h; they have the"
-            " session and the mailbox of one"
-        )
 
 
 def _resources(sizing: Sizing) -> list[str]:
-    rows = [["Resource", "used", "of", "share", "full: users", "95 %", f"{percent(sizing.target)}: users"]]
+    rows = [["Resource", "used", "of", "share", "full: users", "95 %"]]
     for each in sizing.resources:
         rows.append(
             [
@@ -117,7 +94,6 @@ def _resources(sizing: Sizing) -> list[str]:
                 "-" if each.utilisation is None else f"{100 * each.utilisation.value:.1f} %",
                 "-" if each.users is None else _users(each.users, each.bound == AT_LEAST, ">="),
                 "-" if each.users is None or each.bound == AT_LEAST else interval_words(each.users),
-                "-" if each.users_at_target is None else users_words(each.users_at_target.low),
             ]
         )
     return table(rows)
@@ -146,37 +122,13 @@ def _disk(disk: DiskOperations) -> Iterable[str]:
         return
     reads = "" if disk.read_share is None else f", {100 * disk.read_share:.0f} % of them reads"
     yield f"Disk operations (of all programs): {_with_interval(disk.per_s)} per second{reads}"
-    for name, value, unit in (
-        ("submitted message", disk.per_message, ""),
-        ("delivered copy", disk.per_delivery, ""),
-        ("mailbox", disk.per_mailbox_per_s, " per second"),
-        ("mailbox of a user with a day of 8 h", disk.per_mailbox_8h_per_s, " per second"),
-    ):
+    for name, value in (("submitted message", disk.per_message), ("delivered copy", disk.per_delivery)):
         if value is not None:
-            yield f"  - for each {name}: {_with_interval(value)}{unit}"
-
-
-def _data(sizing: Sizing) -> Iterable[str]:
-    data = sizing.data
-    mailboxes = (
-        "not known (no scenario.yaml that can be read)"
-        if data.mailbox_bytes is None
-        else f"about {_size(data.mailbox_bytes)}"
-    )
-    memory = "not known" if data.memory_bytes is None else _size(data.memory_bytes)
-    free = "" if data.cache_bytes is None else f", of which {_size(data.cache_bytes)} could hold files"
-    yield f"Mailboxes: {mailboxes}; memory of the server: {memory}{free}"
-    if data.cache_resident is not None:
-        yield "  - cache-resident: reads hardly need the disk" if data.cache_resident else "  - larger than the cache"
+            yield f"  - for each {name}: {_with_interval(value)}"
 
 
 def _with_interval(value: Estimate) -> str:
     return f"{_digits(value.value)} ({_digits(max(value.low, 0))} to {_digits(value.high)})"
-
-
-def full_words(users: Estimate, at_least: bool) -> str:
-    """Return the number of users that fills a resource, with its interval; of a bound, its lower end alone."""
-    return f"{_users(users, at_least)} users" + ("" if at_least else f" (95 %: {interval_words(users)})")
 
 
 def _users(users: Estimate, at_least: bool, sign: str = "at least ") -> str:
@@ -200,7 +152,3 @@ def _digits(value: float) -> str:
         return "0"
     decimals = max(0, 2 - floor(log10(abs(value))))
     return f"{value:,.{decimals}f}"
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:,.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:,.0f} MB"

@@ -39,7 +39,4 @@ def test_the_demand_is_the_servers_processor_time(tmp_path: Path, embedded_serve
     assert 0.5 * taken_s < per_task_ms / 1000 * found["tasks_per_s"] * 60 < 1.05 * taken_s
     per_message_ms = by_task["submitted message"]["value"]["value"]
     assert per_message_ms * found["messages_per_s"] == pytest.approx(per_task_ms * found["tasks_per_s"])
-    assert found["data"]["cache_resident"] is True
-    assert found["data"]["memory_bytes"] == pytest.approx(psutil.virtual_memory().total, rel=0.02)
-    assert found["equivalent"] == pytest.approx(28_800 / 64, rel=0.1)
     assert {each["name"] for each in found["resources"]} >= {"processor", "memory"}

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from sized_runs import HEADER, USERS, busy_run
+from sized_runs import HEADER, busy_run
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, START_NS, done, write_sample
 
 from loadsim.cli import main
@@ -41,11 +40,9 @@ def test_the_number_of_users_is_that_of_the_known_demand(plain: Path, capsys: py
     assert status == 0
     assert processor["users"]["low"] <= 750 <= processor["users"]["high"]
     assert processor["users"]["value"] == pytest.approx(750, rel=0.1)
-    assert processor["users_at_target"]["value"] == pytest.approx(0.7 * processor["users"]["value"])
     assert processor["available"] == pytest.approx(1.5)
     (per_task,) = [each for each in found["demands"] if each["name"] == "task"]
     assert per_task["value"]["low"] <= 20 <= per_task["value"]["high"]
-    assert found["equivalent"] == pytest.approx(10, rel=0.02)
 
 
 def test_memory_and_disks_are_bounds(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,8 +54,8 @@ def test_memory_and_disks_are_bounds(plain: Path, capsys: pytest.CaptureFixture[
     assert found["first"] == "processor"
 
 
-def test_disk_operations_for_each_message_and_mailbox(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """40 per second: 8 for each of 5 messages a second, 4 for each of 10 copies, 0.2 for each of 200 mailboxes."""
+def test_disk_operations_for_each_message(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """40 per second: 8 for each of 5 messages a second, 4 for each of 10 copies."""
     _, found = sized(plain, capsys)
     disk = found["disk"]
     assert disk["per_s"]["value"] == pytest.approx(40)
@@ -66,46 +63,18 @@ def test_disk_operations_for_each_message_and_mailbox(plain: Path, capsys: pytes
     assert disk["per_message"]["value"] == pytest.approx(40 / found["messages_per_s"])
     assert disk["per_message"]["value"] == pytest.approx(8, rel=0.1)
     assert disk["per_delivery"]["value"] == pytest.approx(4, rel=0.1)
-    assert disk["per_mailbox_per_s"]["value"] == pytest.approx(0.2)
-    assert disk["per_mailbox_8h_per_s"]["value"] == pytest.approx(0.02, rel=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "resident"), [("1M", False), ("4K", True)])
-def test_mailboxes_are_compared_with_the_memory(
-    size: str, resident: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each of 200 has 1,000 messages in the Inbox, one deleted and 200 in folders: 240 GB or 1 GB; 8 GB are free."""
-    place = busy_run(tmp_path)
-    scenario = {
-        "name": "filled",
-        "server": "embedded",
-        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
-        "mailbox": {"inbox": 1000, "sizes": {size: "100%"}},
-    }
-    (place / "scenario.yaml").write_text(yaml.safe_dump(scenario))
-    _, found = sized(place, capsys)
-    data = found["data"]
-    assert data["cache_resident"] is resident
-    assert data["memory_bytes"] == pytest.approx(16e9)
-    each = {"1M": 1 << 20, "4K": 4 << 10}[size]
-    assert data["mailbox_bytes"] == pytest.approx(200 * 1201 * each, rel=0.15)
-    assert any("cache-resident" in doubt for doubt in found["doubts"]) is resident
 
 
 def test_the_text_has_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", str(plain), "--target", "50%"]) == 0
+    assert main(["size", str(plain)]) == 0
     text = capsys.readouterr().out
     assert text.splitlines()[0].startswith("Size: about 7")
     assert "users fill the processor" in text.splitlines()[0]
-    processor = resource(sized(plain, capsys, "--target", "50%")[1], "processor")
-    low = int(processor["users_at_target"]["low"])
-    assert f"Measure first: {low // 10 * 10} users, who use 50 % of it at the lower end" in " ".join(text.split())
-    assert low < processor["users_at_target"]["value"]
+    assert "work that it puts off until after the window is not counted" in " ".join(text.split())
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("processor ", "memory "))}
-    assert rows["processor"][2:5] == ["cores", "1.5", "cores"] and rows["processor"][-1] == str(low // 10 * 10)
+    assert rows["processor"][2:5] == ["cores", "1.5", "cores"]
     assert rows["memory"][1:5] == ["2", "GB", "10", "GB"]
-    assert rows["memory"][-3:-1] == [">=1,000", "-"]
+    assert rows["memory"][-2:] == [">=1,000", "-"]
     assert max(map(len, text.splitlines())) <= 80
     assert "network: 1.00 MB/s sent and 2.00 received; its speed is not known" in " ".join(text.split())
 
@@ -132,7 +101,6 @@ def test_named_groups_are_a_part_of_the_server(tmp_path: Path, capsys: pytest.Ca
     assert resource(found, "memory")["users"]["value"] == pytest.approx(600)
     (per_task,) = [each for each in found["demands"] if each["name"] == "task"]
     assert per_task["value"]["value"] == pytest.approx(140, rel=0.1)
-    assert "the processes of probes.host.groups (rspamd) are a part of the server" in found["assumptions"]
 
 
 @pytest.mark.slow
@@ -264,17 +232,6 @@ def test_a_server_whose_cores_are_unknown_has_no_number(
     assert reason in resource(found, "processor")["why_not"]
 
 
-def test_stolen_time_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 4 cores, others took 0.1 and other machines 1.6: 1,158 users now, 381 if both grow with them."""
-    place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.4)
-    _, found = sized(place, capsys)
-    (doubt,) = [each for each in found["doubts"] if "grows with the users" in each]
-    users = int(doubt.split("too, ")[1].split()[0])
-    assert users == pytest.approx(381, rel=0.03)
-    assert users < resource(found, "processor")["users"]["value"]
-    assert "other virtual machines 1.60" in doubt
-
-
 def test_a_processor_that_other_machines_take_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.8)
     status, found = sized(place, capsys)
@@ -316,25 +273,10 @@ def test_a_run_without_messages_has_disk_operations(tmp_path: Path, capsys: pyte
     _, found = sized(busy_run(tmp_path, messages=False), capsys)
     disk = found["disk"]
     assert disk["per_s"]["value"] == pytest.approx(40)
-    assert disk["per_mailbox_per_s"]["value"] == pytest.approx(0.2)
     assert (disk["per_message"], disk["why_not"]) == (None, None)
     _, text = answer(tmp_path, capsys)
     assert "Disk operations (of all programs): 40.0" in text
     assert "for each submitted message" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", [None, "topology: ["])
-def test_mailboxes_without_a_scenario_are_not_known(
-    scenario: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    busy_run(tmp_path)
-    if scenario is not None:
-        (tmp_path / "scenario.yaml").write_text(scenario)
-    status, text = answer(tmp_path, capsys)
-    assert status == 0
-    assert "Mailboxes: not known (no scenario.yaml that can be read)" in text
-    assert "a container's limit of memory or disk" in text
 
 
 # --- several probes -------------------------------------------------------------------------------------------------
@@ -411,17 +353,6 @@ def test_a_run_that_missed_its_criteria_decides_nothing(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.startswith("Size: not decided, since the run missed its criteria with 200 users:")
 
 
-@pytest.mark.slow
-def test_work_of_others_may_grow_with_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """0.4 cores of the server and 0.5 of others: with both in proportion, 444 users fill two cores."""
-    _, found = sized(busy_run(tmp_path / "a"), capsys)
-    (doubt,) = [each for each in found["doubts"] if "grows with the users" in each]
-    users = int(doubt.split("too, ")[1].split()[0])
-    assert users == pytest.approx(444, rel=0.03)
-    _, found = sized(busy_run(tmp_path / "b", others_cpu_cores=0.01), capsys)
-    assert not found["doubts"]
-
-
 def test_resources_that_are_hardly_used_give_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On 64 cores the server takes 0.6 %, of memory 0.2 %, of the disk 1 %: more than 20 times the users fit."""
     place = busy_run(tmp_path, cores=64.0, memory_available_bytes=1e12, disk_sda_busy_share=0.01)
@@ -464,14 +395,6 @@ def test_a_run_without_the_server_s_processes_is_one_line(tmp_path: Path, capsys
     assert "docker-proxy" in said
     write_sample(tmp_path / "b" / "logs" / "c1.0.tlog", [LOGGED_ON, done("READ", 1000, 5)], DELIVERED)
     assert main(["size", str(tmp_path / "b")]) in (2, 3)
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize("share", ["0%", "101%", "much"])
-def test_other_targets_are_one_line(share: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["size", str(tmp_path), "--target", share])
-    assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
