@@ -20,7 +20,7 @@ from loadsim.cli.compare import share
 from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
 from loadsim.cli.report import capacity_document
-from loadsim.cli.report_file import check_format, check_place, content, format_of, write
+from loadsim.cli.report_file import check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         REPORT,
         type=Path,
         metavar="FILE",
-        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
+        help="also write a report; its suffix is the format: .html, .md or .json",
     )
     add_web(parser)
     parser.add_argument("--json", action="store_true", help="print capacity.json instead of the text")
@@ -136,7 +136,6 @@ def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each step, and print the answer. Return 0, 1, 3 or 4."""
     chosen = format_of(REPORT, args.report) if args.report else ""
     if args.report:
-        check_format(REPORT, chosen)
         check_place(REPORT, args.report)
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each step
     runner = _runner(args, scenario)
@@ -148,7 +147,7 @@ def run_capacity(args: argparse.Namespace) -> int:
         shown.answer(capacity)
         if args.report:
             document = capacity_document(capacity, {}, args.report)
-            write(content(document, chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+            write(content(document, chosen), args.report, REPORT)
             shown.report(args.report)
         return capacity.exit_status
 

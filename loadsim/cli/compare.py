@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
+        help="also write a report; its suffix is the format: .html, .md or .json",
     )
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines of any length")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
@@ -64,10 +64,9 @@ def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
     chosen = ""
     if args.report:
-        from loadsim.cli.report_file import check_format, check_place, format_of  # not without the option
+        from loadsim.cli.report_file import check_place, format_of  # not without the option
 
         chosen = format_of(REPORT, args.report)
-        check_format(REPORT, chosen)
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
         comparison = compare_runs(
@@ -75,13 +74,13 @@ def run_compare(args: argparse.Namespace) -> int:
         )
         write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(_shown(comparison, args), end="", flush=True)  # before the report: a browser may fail to print it
+        print(_shown(comparison, args), end="", flush=True)  # before the report
     if args.report:
         from loadsim.cli.report_file import content, write
         from loadsim.report.compare_report import describe_comparison
 
         with shown_work("Drawing the report"):
-            report = content(describe_comparison(comparison), chosen, f"{REPORT} {args.report}")
+            report = content(describe_comparison(comparison), chosen)
         write(report, args.report, REPORT)
         if not args.json:
             with suppress(BrokenPipeError):

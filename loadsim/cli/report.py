@@ -12,7 +12,7 @@ from pathlib import Path
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
 from loadsim.cli.progress import shown_work
-from loadsim.cli.report_file import FORMATS, IN_A_FILE, check_format, check_place, content, format_of, write
+from loadsim.cli.report_file import FORMATS, check_place, content, format_of, write
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.document import Document
@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file to write or replace; its suffix is the format; default: report.html, or standard output",
     )
-    parser.add_argument(
-        "--format", choices=FORMATS, help="format of the report; pdf needs Chromium; default: that of the file, or html"
-    )
+    parser.add_argument("--format", choices=FORMATS, help="format of the report; default: that of the file, or html")
     parser.add_argument(
         "--note",
         action="append",
@@ -59,10 +57,9 @@ def run_report(args: argparse.Namespace) -> int:
     """Write the report, and print its path. Markdown and JSON go to standard output unless a file is named."""
     out: Path | None = args.out
     chosen = format_of(OPTION, out, args.format) if out else args.format or FORMATS[0]
-    if out is None and chosen in IN_A_FILE:
+    if out is None and chosen == "html":
         name, only_run = f"report.{chosen}", Path(args.runs[0])
         out = only_run / name if len(args.runs) == 1 and only_run.is_dir() else Path(name)
-    check_format(OPTION, chosen)
     if not _is_search(args.runs):
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
     if out is not None:
@@ -70,7 +67,7 @@ def run_report(args: argparse.Namespace) -> int:
     with shown_work("Computing the figures"):
         document = document_of(args.runs, dict(args.notes), out)
     with shown_work("Drawing the report"):
-        report = content(document, chosen, f"{OPTION} {out}")
+        report = content(document, chosen)
     with suppress(BrokenPipeError):
         if out is None:
             sys.stdout.write(report.decode())

@@ -1,4 +1,4 @@
-"""A report in a file: its format by the file's suffix, what the format needs, and writing it."""
+"""A report in a file: its format by the file's suffix, and writing it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from loadsim.errors import ConfigError
 from loadsim.report.document import Document, to_json
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.report.pdf import find_browser, to_pdf
-from loadsim.report.style import PAPER_STYLE
 
-FORMATS = ("html", "md", "json", "pdf")
+FORMATS = ("html", "md", "json")
 """The formats of reports, which are also the suffixes of their files."""
 
 INCOMPLETE = ".incomplete"
 """The suffix of a report while it is written."""
-
-IN_A_FILE = ("html", "pdf")
-"""The formats that are never written to standard output."""
 
 
 def format_of(option: str, path: Path, stated: str | None = None) -> str:
@@ -40,12 +35,6 @@ def format_of(option: str, path: Path, stated: str | None = None) -> str:
     return suffix
 
 
-def check_format(option: str, chosen: str) -> None:
-    """Raise `ConfigError` if the format needs a program that is missing."""
-    if chosen == "pdf":
-        find_browser(option)
-
-
 def check_place(option: str, path: Path) -> None:
     """Raise `ConfigError` if no file can be written there, as far as this is known without writing."""
     try:
@@ -56,10 +45,8 @@ def check_place(option: str, path: Path) -> None:
         raise ConfigError(f"{option} {path}: expected a file to write, found: {found}")
 
 
-def content(document: Document, chosen: str, option: str) -> bytes:
-    """Return a report in a format. Raises `ConfigError` if the browser makes no PDF."""
-    if chosen == "pdf":
-        return to_pdf(to_html(document, PAPER_STYLE), option)
+def content(document: Document, chosen: str) -> bytes:
+    """Return a report in a format."""
     if chosen == "html":
         return to_html(document).encode()
     if chosen == "md":

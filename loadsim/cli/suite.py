@@ -15,7 +15,7 @@ from loadsim.analysis.suite import FAILED, SuiteFigures, SuiteRun
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.progress import shown_share, shown_work
-from loadsim.cli.report_file import check_format, check_place, content, format_of, write
+from loadsim.cli.report_file import check_place, content, format_of, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.show import schema_file
 from loadsim.cli.shown_answer import width_and_colours
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         REPORT,
         type=Path,
         metavar="FILE",
-        help="also write a report; its suffix is the format: .html, .md, .json or .pdf",
+        help="also write a report; its suffix is the format: .html, .md or .json",
     )
     parser.add_argument("--json", action="store_true", help="print suite.json instead of the text")
     parser.add_argument(
@@ -84,7 +84,6 @@ def run_command(args: argparse.Namespace) -> int:
         return _list(suite, args)
     chosen = format_of(REPORT, args.report) if args.report else ""
     if args.report:
-        check_format(REPORT, chosen)
         check_place(REPORT, args.report)
     with shown_page(args, next(iter(scenarios_of(suite, passwords=False).values())), suite.name) as page:
         return _run(args, suite, _Shown(args, suite, page), page, chosen)
@@ -113,7 +112,7 @@ def _run(args: argparse.Namespace, suite: Suite, shown: _Shown, page: Page, chos
     if args.report:
         with shown_work("Drawing the report"):
             document = describe_suite(figures)
-        write(content(document, chosen, f"{REPORT} {args.report}"), args.report, REPORT)
+        write(content(document, chosen), args.report, REPORT)
         if not args.json:
             _print(f"Report: {args.report}", sys.stdout)
     return figures.exit_status

@@ -59,15 +59,15 @@ ROLES = {
 """The role of each element of a table. Escaped texts cannot contain one of these tags."""
 
 
-def to_html(document: Document, style: str = STYLE) -> str:
-    """Return the whole file, with this style sheet."""
+def to_html(document: Document) -> str:
+    """Return the whole file."""
     title = escape(document.title)
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy(style)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy(STYLE)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>",
+            f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>",
             f'<p class="subtitle">{escape(document.subtitle)}</p>',
             f'<p class="verdict {document.tone}"><span aria-hidden="true">{SIGNS[document.tone]}</span>'
             f" {escape(document.verdict)}</p>\n</header>\n<main>",

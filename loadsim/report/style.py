@@ -129,6 +129,3 @@ use.hollow { fill: var(--paper); stroke-width: 1.4; }
   .verdict, .window { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
-
-PAPER_STYLE = STYLE + "@page { size: A4; }\n"
-"""The style sheet of a PDF: Chromium prints on US Letter unless told. An HTML report leaves the paper to its reader."""
