@@ -1,4 +1,4 @@
-"""Series of a log over time, for the charts of a report, and percentiles of each task.
+"""Series of a log over time, for the charts of a report.
 
 Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN. Logs may exceed memory: they are
 read in parts, several times for percentiles (see `exact_percentiles`).
@@ -30,9 +30,6 @@ WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_40
 """The allowed lengths of a bin."""
 
 MOST_BINS = 60
-
-TAILS = tuple(Fraction(of_ten, 10**decade) for decade in range(1, 9) for of_ten in (10, 5, 2))
-"""The shares of hits that may be slower, for percentile curves: 100 %, 50 %, 20 %, 10 %, 5 % and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,44 +115,30 @@ def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class TaskSeries:
-    """One task of one driver: service times of its hits by due time, in ms.
-
-    `tail_ms` are its percentiles over the window, one for each share of `TAILS` that is not smaller than one hit.
-    """
+    """One task of one driver: service times of its hits by due time, in ms."""
 
     task: str
     protocol: str
     weight: float
     p50_ms: Floats
     p95_ms: Floats
-    tail_ms: Floats
 
 
 def service_time_series(log: TimingLog, bins: Bins) -> tuple[Floats, Floats]:
     """Return median and 95th percentile of the service times (ms) of all hits together, by due time."""
-    hits = _Hits(log, bins, Window(bins.begin_s, bins.end_s))
+    hits = _Hits(log, bins)
     p50_ms, p95_ms = by_group(selected(hits.binned, len(bins), each_of(len(bins), (50, 95))) / 1000, len(bins))
     return p50_ms, p95_ms
 
 
-def task_series(log: TimingLog, bins: Bins, window_s: Window, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
+def task_series(log: TimingLog, bins: Bins, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
     """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
-    hits = _Hits(log, bins, window_s)
-    many = len(hits.names)
-    each = len(bins) + 1  # a group for each bin, and one for the window
-    ranks = [*each_of(many * each, (50, 95)), *((group, 100 - 100 * tail) for group in hits.windows for tail in TAILS)]
-    found_ms = selected(hits.passes, many * each, ranks) / 1000
-    p50_ms, p95_ms = found_ms[: 2 * many * each].reshape(2, many, each)[:, :, :-1]
-    tail_ms = found_ms[2 * many * each :].reshape(many, len(TAILS))
+    hits = _Hits(log, bins)
+    groups = len(hits.names) * len(bins)
+    found_ms = selected(hits.passes, groups, each_of(groups, (50, 95))) / 1000
+    p50_ms, p95_ms = found_ms.reshape(2, len(hits.names), len(bins))
     found = [
-        TaskSeries(
-            task,
-            protocol,
-            float(weights.get(task, 0)),
-            p50_ms[number],
-            p95_ms[number],
-            np.where([tail * hits.in_window[number] >= 1 for tail in TAILS], tail_ms[number], np.nan),
-        )
+        TaskSeries(task, protocol, float(weights.get(task, 0)), p50_ms[number], p95_ms[number])
         for number, (protocol, task) in enumerate(hits.names)
         if hits.times[number]
     ]
@@ -163,14 +146,13 @@ def task_series(log: TimingLog, bins: Bins, window_s: Window, weights: Mapping[s
 
 
 class _Hits:
-    """The times of the successful tasks of a log, in groups: each task in each bin, and in the window.
+    """The times of the successful tasks of a log, in groups: each task in each bin.
 
-    `names` has all combinations of protocol and task. `times` counts the hits of each, `in_window` those due in the
-    window, whose groups are `windows`.
+    `names` has all combinations of protocol and task. `times` counts the hits of each.
     """
 
-    def __init__(self, log: TimingLog, bins: Bins, window_s: Window) -> None:
-        self._log, self._bins, self._window_s = log, bins, window_s
+    def __init__(self, log: TimingLog, bins: Bins) -> None:
+        self._log, self._bins = log, bins
         occurring = {name: np.zeros(len(log.strings), np.bool_) for name in ("protocol", "task")}
         for tasks in self._records():
             for name, occurs in occurring.items():
@@ -180,24 +162,16 @@ class _Hits:
         self._protocols = np.cumsum(occurring["protocol"]) - 1
         self._tasks = np.cumsum(occurring["task"]) - 1
         self._each = len(names)
-        self.windows = range(len(bins), len(self.names) * (len(bins) + 1), len(bins) + 1)
         self.times = np.zeros(len(self.names), np.int64)
-        self.in_window = np.zeros(len(self.names), np.int64)
         for tasks in self._records():
-            number, inside = self._number(tasks), in_window(tasks["scheduled_us"], window_s)
-            self.times += np.bincount(number, minlength=len(self.names))
-            self.in_window += np.bincount(number[inside], minlength=len(self.names))
+            self.times += np.bincount(self._number(tasks), minlength=len(self.names))
 
     def passes(self) -> Pass:
-        """Yield each hit in its bin, and again in the window."""
+        """Yield each hit in its bin."""
         for tasks in self._records():
-            due_us = tasks["scheduled_us"]
-            first = self._number(tasks) * (len(self._bins) + 1)
-            took_us = tasks["ended_us"] - tasks["started_us"]
-            bins = self._bins.of(due_us)
-            binned, inside = bins >= 0, in_window(due_us, self._window_s)
-            yield (first + bins)[binned], took_us[binned]
-            yield first[inside] + len(self._bins), took_us[inside]
+            bins = self._bins.of(tasks["scheduled_us"])
+            group, took_us = self._number(tasks) * len(self._bins) + bins, tasks["ended_us"] - tasks["started_us"]
+            yield group[bins >= 0], took_us[bins >= 0]
 
     def binned(self) -> Pass:
         """Yield each hit in its bin, of all tasks together."""

@@ -12,7 +12,7 @@ from loadsim.report.answer_tables import (
     beyond_legend,
     beyond_table,
     breakdown_text,
-    certainty,
+    certainty_of,
     clients_text,
     command_table,
     covers,
@@ -56,7 +56,7 @@ def full_answer(summary: Summary) -> str:
                 *of_whole_run(module),
                 *_quotable(summary),
                 *covers(module.covers),
-                *_certainty(summary, name),
+                *certainty(summary, name),
                 "",
             ]
             lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
@@ -93,7 +93,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
         else:
             rows = score_rows(module, percentile, invalid=is_invalid(summary))
             notes = [*legend(rows), *of_whole_run(module), *_quotable(summary)]
-            notes += [*covers(module.covers), *_certainty(summary, name)]
+            notes += [*covers(module.covers), *certainty(summary, name)]
             lines += [*fitting(rows, width), *wrapped(notes, width), ""]
     lines += _asked_for(figures, invalid=is_invalid(summary))
     lines += [
@@ -107,10 +107,11 @@ def _shown(summary: Summary) -> Figures:
     return in_tenths(summary.figures) if summary.figures.runs > 1 else summary.figures
 
 
-def _certainty(summary: Summary, driver: str) -> list[str]:
+def certainty(summary: Summary, driver: str) -> list[str]:
+    """Return how exact the score of a driver is; nothing for an invalid run, whose score is not shown."""
     if is_invalid(summary):
-        return []  # it is of the score, which is not shown
-    return certainty(summary.figures.by_protocol[driver], summary.figures.runs)
+        return []
+    return certainty_of(summary.figures.by_protocol[driver], summary.figures.runs)
 
 
 def _quotable(summary: Summary) -> list[str]:

@@ -8,11 +8,10 @@ from loadsim.analysis.run_warnings import number_range
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
-from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import count, duration, percent
 from loadsim.report.resources import NOT_SAMPLED, resource_lines
 from loadsim.timinglog.header_words import length, shape_words
-from loadsim.timinglog.planned_load import LEFT_OUT, received_of_published
+from loadsim.timinglog.planned_load import received_of_published
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
 """A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
@@ -32,8 +31,6 @@ def head(figures: Figures) -> list[str]:
     lines = [f"Run: {named or 'unnamed'}"]
     if figures.server:
         lines.append(f"Server: {figures.server}")
-    if figures.embedded:
-        lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
     if figures.slice:
         lines.append(
             f"Slice {figures.slice}: a part of the run. The other slices are in their own logs: use loadsim log merge,"
@@ -143,8 +140,8 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
         *_load_made(figures),
         *_failures(figures),
         *_sessions(figures),
-        *_companions(figures),
-        *_inbox(figures),
+        *companions(figures),
+        *inbox(figures),
         f"Delivery: {count_copies(mail.accepted)} accepted, {mail.delivered:,} delivered,"
         f" {mail.undelivered:,} undelivered{how_addressed(mail.undelivered, inside_by_list)};"
         f" 50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
@@ -225,26 +222,7 @@ def _load_made(figures: Figures) -> list[str]:
     ]
     share = "" if load.share is None else f" ({percent(load.share)})"
     much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
-    outside = _in_no_plan(figures)
-    return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}{outside}"]
-
-
-def due_in_no_plan(figures: Figures) -> dict[str, float]:
-    """Return the numbers of tasks of the window that came due and are in no plan, by name."""
-    due: dict[str, float] = {}
-    for task in (task for module in figures.by_protocol.values() for task in module.tasks):
-        if task.planned and task.task in LEFT_OUT and task.task not in WITHOUT_WINDOW:
-            due[task.task] = due.get(task.task, 0) + task.planned
-    return due
-
-
-def _in_no_plan(figures: Figures) -> str:
-    """Return the numbers of tasks of the window that came due and are in no plan, after a semicolon; "" for none."""
-    due = due_in_no_plan(figures)
-    if not due:
-        return ""
-    tasks = ", ".join(f"{number:,} due {task}" for task, number in due.items())
-    return f"; {tasks} {'is' if sum(due.values()) == 1 else 'are'} in no plan"
+    return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}"]
 
 
 def _failures(figures: Figures) -> list[str]:
@@ -280,7 +258,7 @@ def _sessions(figures: Figures) -> list[str]:
     return [f"Sessions: {lost:,} lost, {restored or 0:,} restored"] if lost else []
 
 
-def _companions(figures: Figures) -> list[str]:
+def companions(figures: Figures) -> list[str]:
     """Return the counts of companions, which are in no other line but that of sessions."""
     found = figures.companions
     if found is None:
@@ -293,13 +271,13 @@ def _companions(figures: Figures) -> list[str]:
     ]
 
 
-def _inbox(figures: Figures) -> list[str]:
+def inbox(figures: Figures) -> list[str]:
     several = len(figures.by_protocol) > 1
     return [
-        f"Inbox{f' ({name})' if several else ''}: {inbox.done:,} of {inbox.processings:,} times worked through;"
-        f" from when they were due 50th {duration(inbox.took.p50_ms)}, 95th {duration(inbox.took.p95_ms)}"
+        f"Inbox{f' ({name})' if several else ''}: {found.done:,} of {found.processings:,} times worked through;"
+        f" from when they were due 50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}"
         for name, module in figures.by_protocol.items()
-        if (inbox := module.inbox) is not None and not figures.throughput
+        if (found := module.inbox) is not None and not figures.throughput
     ]
 
 

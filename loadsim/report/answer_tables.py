@@ -194,7 +194,7 @@ def covers(covers: Coverage) -> list[str]:
     return [line + "."]
 
 
-def certainty(module: DriverFigures, runs: int = 1) -> list[str]:
+def certainty_of(module: DriverFigures, runs: int = 1) -> list[str]:
     """Return how exact the score is. The figures of several runs are exact means, of which hits are the sums."""
     lines = []
     if module.provisional:

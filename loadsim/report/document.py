@@ -151,13 +151,12 @@ class Panel:
 class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
-    kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`, or
-    `order`, from 1 on. `span`: the ends of the axis, if points do not reach them. `unit`: the sign that the first
-    figure of each panel's axis has.
+    kind: `time` in the unit of the title, `count`, or `order`, from 1 on. `span`: the ends of the axis, if points do
+    not reach them. `unit`: the sign that the first figure of each panel's axis has.
     """
 
     title: str
-    kind: Literal["time", "tail", "count", "order"]
+    kind: Literal["time", "count", "order"]
     positions: tuple[float, ...]
     column: Column
     cells: tuple[Cell, ...]

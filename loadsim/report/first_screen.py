@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.generator_limits import PIN_APART
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.score import FEW_HITS
 from loadsim.analysis.stationarity import LONGER_WARM_UP
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.verdict import ENDED_EARLY
 from loadsim.report.answer import NOT_JUDGED, missed_and_unjudged
-from loadsim.report.answer_facts import due_in_no_plan, night_words
-from loadsim.report.answer_tables import few_tasks
+from loadsim.report.answer_facts import night_words
 from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, missed_in_words
 from loadsim.report.digits import count, percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
@@ -39,7 +37,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     summary, verdict = run.summary, run.summary.verdict
     judged, unjudged = missed_and_unjudged(summary)
     missed = (*missed_in_words(judged, with_names=False), *verdict.missed_runs)
-    blocks: list[Block] = [what_was_tested(run), _load(run), *([EMBEDDED] if run.figures.embedded else [])]
+    blocks: list[Block] = [what_was_tested(run), _load(run)]
     if verdict.defects:
         wrong = "not valid" if verdict.validity == "invalid" else verdict.validity
         blocks.append(Listing(f"Why the run is {wrong}", verdict.defects))
@@ -70,11 +68,12 @@ def what_was_tested(run: RecordedRun) -> str:
         return f"{users} worked{server} without pauses, in a closed loop."
     pace = figures.compression
     day = length(figures.profile_day_s) if pace != 1 else length(figures.day_s)
-    faster = (
-        f", {'compressed' if pace > 1 else 'stretched'} to {length(figures.day_s)} ({pace:g} times as fast)"
-        if pace != 1
-        else ""
-    )
+    faster = ""
+    if pace != 1:
+        changed = "compressed" if pace > 1 else "stretched"
+        faster = f", {changed} to {length(figures.day_s)} ({pace:g} times as fast)"
+    if figures.load_equivalent_users not in (None, figures.users):
+        faster += f", the task rate of {figures.load_equivalent_users:,} users with a day of 8 h"
     begin_s, end_s = figures.window_s
     received = received_of_published(figures.received_share)
     less_mail = f", with {received}" if received else ""
@@ -122,14 +121,7 @@ def _load(run: RecordedRun) -> str:
     load = figures.load
     if load is None or load.share is None:
         return rates
-    begin_s, end_s = figures.window_s
-    beyond = due_in_no_plan(figures)
-    named = ", ".join(f"{number:,} {task}" for task, number in beyond.items())
-    more = f"Including {named}, which the plan does not count, " if beyond else ""
-    return (
-        f"Users began {load.made:,} of {load.planned:,} tasks that the plan expects ({percent(load.share)}),"
-        f" {load.made / (end_s - begin_s):,.1f} per second. {more}{rates}"
-    )
+    return f"Users began {load.made:,} of {load.planned:,} tasks that the plan expects ({percent(load.share)}). {rates}"
 
 
 def _criteria(found: Sequence[CriterionInWords]) -> Table:
@@ -161,55 +153,23 @@ def _limits(run: RecordedRun) -> str:
     return f"{'. '.join(lines)}."
 
 
-def few_hits(run: RecordedRun) -> str:
-    """Return the scored tasks whose few hits make the score provisional, in words; "" for none."""
-    tasks = [task for module in run.figures.by_protocol.values() for task in few_tasks(module)]
-    return f"few hits ({', '.join(tasks)}; {FEW_HITS} needed)" if tasks else ""
-
-
-LOOK_FOR = {
-    r"delivery\.|inbox\.": "late or missing mail in Delivery of mail",
-    r"unserved": "the users without usable service in the warnings",
-    r"failed|sessions|lost|down_share": "the failures in Errors",
-    r"_share|_per_s|load\.": "the tasks that were not done in Throughput",
-    r"_ms$": "the slow tasks in the table of the score and their commands below",
-}
-"""The part of the report that explains a missed criterion: the first whose pattern is in its name."""
-
-LOOK_ELSEWHERE = "the criteria that were missed"
-
-
 def _next(run: RecordedRun) -> str:
-    criteria, verdict = run.summary.criteria, run.summary.verdict
-    embedded, few = run.figures.embedded, few_hits(run)
+    verdict = run.summary.verdict
     if verdict.advice:
         return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
-        return "run again, up to the end. These figures are of a part of the run."
+        return "run again, up to the end."
     if verdict.validity == "invalid":
-        return "mend what the list names, and run again. These figures do not describe the server."
+        return "mend what the list names, and run again."
     if verdict.passed is None:
         return "merge this log with those of the other slices."
     if not verdict.passed:
-        missed = [one.name for one in criteria if not one.passed]
-        places = [
-            next((words for part, words in LOOK_FOR.items() if re.search(part, name)), LOOK_ELSEWHERE)
-            for name in missed
-        ]
-        return f"look for {', and for '.join(dict.fromkeys(places)) or LOOK_ELSEWHERE}."
-    if embedded:
+        return "look for the tasks, commands or mail that the criteria name in the sections below."
+    if run.figures.embedded:
         return YOUR_OWN
-    if verdict.validity == "degraded":
-        return "run again, unless the reasons above are what you expect."
-    others = [change for change in changes_for_repeats(run.summary) if change != more_hits(run.figures)]
-    if few:
-        more = f"take {more_hits(run.figures)}: the score is provisional, with {few}."
-        return f"{more} Also take {', '.join(others)}." if others else more
-    changes = f"take {', '.join(others)}, and " if others else ""
-    return (
-        f"{changes}make three such runs or more before you quote a score; then try more users, which may need another"
-        " machine for the load."
-    )
+    changes = ", ".join(changes_for_repeats(run.summary))
+    more = f"take {changes}, and " if changes else ""
+    return f"{more}make three such runs or more before you quote a score."
 
 
 def changes_for_repeats(summary: Summary) -> list[str]:

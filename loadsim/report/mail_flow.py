@@ -113,6 +113,8 @@ def _about(run: RecordedRun, planned: PlannedMail | None) -> str:
         "Messages belong to the window by their due time, copies by the time of their acceptance: some copies are of"
         " messages due just before it, and those of its last messages may be missing."
     ]
+    if run.summary.verdict.ended_early and run.figures.delivery.undelivered_at_end:
+        texts.append("The run ended early and did not wait for its last mail.")
     if not run.figures.stress:
         texts.append(f"Replies and forwards are not planned: they follow from the {read:,} messages that were read.")
         if planned is None:

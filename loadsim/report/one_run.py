@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from loadsim.analysis.failures import failures
-from loadsim.analysis.figures import Coverage, DriverFigures, Figures, TaskFigures
+from loadsim.analysis.figures import DriverFigures, Figures, TaskFigures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.recorded_run import RecordedRun
@@ -15,7 +15,9 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
-from loadsim.report.answer_tables import of_whole_run
+from loadsim.report.answer import certainty
+from loadsim.report.answer_facts import companions, inbox
+from loadsim.report.answer_tables import covers, of_whole_run
 from loadsim.report.banner import banner
 from loadsim.report.digits import count, duration, percent
 from loadsim.report.document import (
@@ -32,7 +34,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.first_screen import first_screen
 from loadsim.report.glossary import glossary
-from loadsim.report.key_figures import headline, interval_words, key_figures, of_module
+from loadsim.report.key_figures import headline, interval_words, of_module
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.probes import probe_averages, probe_tables
 from loadsim.report.resources import NO_PROOF, resource_table
@@ -83,10 +85,10 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         verdict=banner(run.summary),
         tone=run.summary.tone,
         sections=(
-            Section("Summary", (*first_screen(run), key_figures(run))),
+            Section("Summary", first_screen(run)),
             Section("Tasks" if run.figures.stress else "Score", _score(run)),
             *_over_time(run, bins),
-            Section("Delivery of mail", mail_blocks(run, bins)),
+            Section("Delivery of mail", (*inbox(figures), *mail_blocks(run, bins))),
             Section("Errors", _errors(run)),
             Section("Disclosure", _disclosure(run, notes)),
             glossary(run.figures.stress),
@@ -120,7 +122,8 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
     for name, module in run.figures.by_protocol.items():
         blocks.append(_task_table(run, name, module))
         if not run.figures.stress:
-            blocks.append(_covers(module.covers))
+            blocks += covers(module.covers)
+            blocks += certainty(run.summary, name)
     blocks.append(
         " ".join([FROM_BEGIN, *([] if run.figures.stress else [FROM_DUE]), *_of_whole_run(run)])
         if run.figures.by_protocol
@@ -182,17 +185,6 @@ def _weighted(module: DriverFigures, keys: Sequence[str], *, invalid: bool) -> t
     return ("Weighted average", weight, sum(task.hits for task in scored), *times, failed)
 
 
-def _covers(covers: Coverage) -> str:
-    if not covers.scored:
-        return "There is no score: no task with a weight has a hit."
-    parts = [f"The score is the weighted average of the 95th percentiles of {', '.join(covers.scored)}"]
-    if covers.without_hits:
-        parts.append(f"without hits: {', '.join(covers.without_hits)}")
-    if covers.not_planned:
-        parts.append(f"never due in the window: {', '.join(covers.not_planned)}")
-    return "; ".join(parts) + "."
-
-
 def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
     tasks, series = run_charts.tasks_of(run, bins), run_charts.series_of(run, bins)
     shaded = "The window, which the tables above cover, is shaded." if run_charts.window_is_part(run, bins) else ""
@@ -218,23 +210,11 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
             ),
         ),
         Section(
-            "Percentiles",
-            _charts(
-                run_charts.percentile_curves(run, tasks),
-                "The times of the slower hits: at 95 %, one of twenty took longer. The axis expands the tail; a line"
-                " ends where there are too few samples.",
-                "No task has a hit in the window: there are no percentiles.",
-            ),
-        ),
-        Section(
             "Throughput",
-            (
-                *_charts([run_charts.throughput(run, bins, series.load)], _planned(run), "The logs hold no task."),
-                *(() if run.figures.stress else _planned_tables(run)),
-            ),
+            (_planned(run), *companions(run.figures), *_planned_tables(run)),
         ),
         Section("Protocol commands", _commands(run)),
-        Section("The generator", _generator(run, run_charts.generator(run, bins, series))),
+        Section("The generator", _generator(run)),
     )
 
 
@@ -266,7 +246,9 @@ def _by_generator(tasks: Totals) -> str:
 
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
-    """Return a table of the outcomes of all due tasks for each driver."""
+    """Return a table of the outcomes of all due tasks for each driver; none for a closed loop."""
+    if run.figures.stress:
+        return ()
     own = any(task.generator_failed for module in run.figures.by_protocol.values() for task in module.tasks)
     by_generator: ColumnOf[TaskFigures] = (
         "Failed by the generator",
@@ -326,7 +308,7 @@ def _commands(run: RecordedRun) -> tuple[Block, ...]:
     return (FROM_COMMAND, Table("Commands that began in the window", columns, rows))
 
 
-def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
+def _generator(run: RecordedRun) -> tuple[Block, ...]:
     figures, worst = run.figures, run.figures.generator
     blocks: list[Block] = [*_clients(figures.per_client)]
     if not run.figures.stress:
@@ -348,7 +330,6 @@ def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
         ("Longest pause of the garbage collector", _or_unknown(worst.gc_max_ms, duration)),
     )
     blocks.append(Table("The worst of any engine in the window", (Column("Figure"), Column("Found")), own))
-    blocks += [chart for chart in map(drawable, charts) if chart is not None]
     return tuple(blocks)
 
 

@@ -1,4 +1,4 @@
-"""The charts of one run: times, percentiles, throughput, the generator and mail, each over the whole run."""
+"""The charts of one run: load, times, probes, generator and mail, each over the whole run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from loadsim.analysis.mail_series import MailSeries
 from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import (
-    TAILS,
     Bins,
     Floats,
     TaskSeries,
@@ -36,9 +35,6 @@ UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0
 
 MOST_LINES = 6
 """With more engines, charts show the maximum and the median."""
-
-MOST_CURVES = 10
-"""With more tasks, those without a weight have their own chart."""
 
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
@@ -83,34 +79,9 @@ def times_over_time(run: RecordedRun, bins: Bins, tasks: Sequence[TaskSeries]) -
     return _over(run, bins, "Service time of each task by when it was due", panels, across=3)
 
 
-def percentile_curves(run: RecordedRun, tasks: Sequence[TaskSeries]) -> list[Chart]:
-    """Return each task's times by percentile; tasks without a weight in their own chart if there are many."""
-    weighing = [one for one in tasks if one.weight > 0]
-    others = [one for one in tasks if not one.weight > 0]
-    if len(tasks) <= MOST_CURVES or not weighing or not others:
-        return [_curves(run, tasks, "Service time by percentile, over the window")]
-    return [
-        _curves(run, weighing, "Service time by percentile, over the window: tasks of the score"),
-        _curves(run, others, "Service time by percentile, over the window: other tasks"),
-    ]
-
-
-def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Chart:
-    kept = [tail for index, tail in enumerate(TAILS) if not all(np.isnan(one.tail_ms[index]) for one in tasks)]
-    axis = Axis(
-        title="percentile of the hits",
-        kind="tail",
-        positions=tuple(float(1 / tail) for tail in kept),
-        column=Column("Percentile"),
-        cells=tuple(f"{float(100 - 100 * tail):.10g} %" for tail in kept),
-    )
-    lines = tuple(Line(_name(run, one), figures(one.tail_ms[: len(kept)])) for one in tasks)
-    return Chart(caption, axis, (Panel("", "ms", lines, "log"),))
-
-
 def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
     weights = {task.task: task.weight for module in run.figures.by_protocol.values() for task in module.tasks}
-    return task_series(run.log, bins, run.figures.window_s, weights)
+    return task_series(run.log, bins, weights)
 
 
 def _name(run: RecordedRun, one: TaskSeries) -> str:
@@ -138,24 +109,14 @@ def series_of(run: RecordedRun, bins: Bins) -> RunSeries:
     )
 
 
-def throughput(run: RecordedRun, bins: Bins, found: Throughput) -> Chart:
-    """Return due and done tasks per second; in a closed loop nothing is due."""
-    lines = [Line("done", figures(found.done_per_s)), Line("failed", figures(found.failed_per_s))]
-    if not run.figures.stress:
-        lines.insert(0, Line("due", figures(found.planned_per_s)))
-    has_tasks = bool(np.any(found.planned_per_s > 0) or np.any(found.done_per_s > 0))
-    panel = Panel("", "tasks per second", tuple(lines) if has_tasks else (), digits=2)
-    return _over(run, bins, "Tasks per second, without log-ons and log-offs", [panel])
-
-
 def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Chart:
     """Return the load, the server's answers, the chief figures of probes, CPU and the generator's lateness together."""
     p50_ms, p95_ms = service_time_series(run.log, bins)
-    rates = [Line("done", figures(found.load.done_per_s))]
+    rates = [Line("done", figures(found.load.done_per_s)), Line("failed", figures(found.load.failed_per_s))]
     if not run.figures.stress:
         rates.insert(0, Line("due", figures(found.load.planned_per_s)))
     panels = [
-        Panel("Tasks", "per second", tuple(rates)),
+        Panel("Tasks, without log-ons and log-offs", "per second", tuple(rates)),
         Panel(
             "Server: service time of all tasks",
             "ms",
@@ -165,9 +126,7 @@ def server_and_generator(run: RecordedRun, bins: Bins, found: RunSeries) -> Char
         *panels_of_probes(found.probes, chief=True),
         Panel("CPU", "% busy", _busy(run, bins, found), digits=0),
         Panel("Generator: lag of the event loop, 99th percentile", "ms", _lag(found), "symlog", limits=_lag_limit(run)),
-        Panel(
-            "Generator: late starts of tasks, 95th percentile", "ms", _late(found), "symlog", limits=_late_limit(run)
-        ),
+        Panel("Late starts of tasks, 95th percentile", "ms", _late(found), "symlog", limits=_late_limit(run)),
     ]
     return _over(run, bins, "Load, server and generator over the same time", panels)
 
@@ -192,8 +151,7 @@ def _lag(found: RunSeries) -> tuple[Line, ...]:
 
 
 def _late(found: RunSeries) -> tuple[Line, ...]:
-    late_ms = found.late_ms.get("generator")
-    return () if late_ms is None else (Line("all tasks", figures(late_ms)),)
+    return tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items())
 
 
 OVERALL = "over the whole window"
@@ -207,37 +165,7 @@ def _lag_limit(run: RecordedRun) -> tuple[Limit, ...]:
 
 def _late_limit(run: RecordedRun) -> tuple[Limit, ...]:
     limit_ms = run.figures.generator.lateness_limit_ms
-    return () if limit_ms is None else (Limit(f"limit of the 95th percentile {OVERALL}: {limit_ms:g} ms", limit_ms),)
-
-
-def generator(run: RecordedRun, bins: Bins, found: RunSeries) -> list[Chart]:
-    """Return charts of the lateness of tasks by cause, and of the health of engines and machines."""
-    charts = []
-    if found.late_ms:
-        lines = tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in found.late_ms.items())
-        panel = Panel("", "ms", lines, "symlog")
-        charts.append(_over(run, bins, "How late tasks began, by cause: 95th percentile", [panel]))
-    engines = found.engines
-    if not engines:
-        return charts
-    worst = "" if len(engines) == 1 else ", the worst of any engine"
-    cpu = {f"engine {one.name}": one.cpu_share * 100 for one in engines}
-    memory = {f"engine {one.name}": one.rss_bytes / 2**20 for one in engines}
-    panels = [
-        Panel(
-            f"Lag of the event loop{worst}",
-            "ms",
-            (
-                Line("99th percentile", figures(_most([one.lag_p99_ms for one in engines]))),
-                Line("maximum", figures(_most([one.lag_max_ms for one in engines]))),
-            ),
-            "symlog",
-            limits=_lag_limit(run),
-        ),
-        Panel("CPU", "% of a core; % of all cores", (*_lines(cpu), *_lines(found.machines))),
-        Panel("Memory", "MiB", _lines(memory)),
-    ]
-    return [*charts, _over(run, bins, "The generator's health", panels)]
+    return () if limit_ms is None else (Limit(f"limit of the generator {OVERALL}: {limit_ms:g} ms", limit_ms),)
 
 
 def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:

@@ -14,8 +14,6 @@ LEAST_MS = 0.001
 INTERVALS = 6
 """About as many intervals are between the ticks of a linear scale."""
 
-PERCENT_TICKS = (0, 50, 90, 95, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999)
-
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -27,9 +25,6 @@ class Scale:
 
 def x_scale(axis: Axis) -> Scale:
     low, high = axis.span or (min(0.0, *axis.positions), max(axis.positions))
-    if axis.kind == "tail":
-        named = [(100 / (100 - percent), f"{percent:g} %") for percent in PERCENT_TICKS]
-        return _scale(math.log10, 1.0, high, [tick for tick in named if tick[0] <= high * 1.01])
     if axis.kind == "order":
         low, high = 0.5, high + 0.5
         places = (tick for tick in _round_figures(low, high) if tick.is_integer())

@@ -99,8 +99,7 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
         "loadsim run quickstart --web ": "the port may be in use: tests/servers/test_web_runs.py",
     },
     "docs/how-to/extend.md": {"loadsim run my.yaml": "needs the plug-ins' servers: tests/servers/test_plugins.py"},
-    "docs/how-to/make-a-report.md": {
-    },
+    "docs/how-to/make-a-report.md": {},
     "docs/how-to/realistic-mailboxes.md": {
         "loadsim topology export SCENARIO --format maildir": "needs a user vmail: tests/servers/test_maildir_trees.py",
         "loadsim init SCENARIO": "needs the server of these trees: tests/servers/test_maildir_trees.py",

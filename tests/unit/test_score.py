@@ -309,7 +309,7 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
 def test_the_embedded_server_is_no_measurement(tmp_path: Path) -> None:
     """The text says so."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header={"embedded": True})
-    assert "this is no measurement of a server" in full_answer(summarise([log]))
+    assert "on the embedded server: no measurement" in full_answer(summarise([log]))
 
 
 @pytest.mark.parametrize(
