@@ -40,39 +40,7 @@ NOT_JUDGED = "Criteria not judged, as the run ended early and did not wait for i
 
 def full_answer(summary: Summary) -> str:
     """Return all figures, with a final line break. Lines are as long as they need to be. Times are in milliseconds."""
-    figures = _shown(summary)
-    percentile = ordinal(figures.percentile)
-    lines = [*_verdict(summary), ""]
-    lines += [*head(figures), f"Plan: {figures.plan_digest or 'unknown'}", ""]
-    for name, module in figures.by_protocol.items():
-        lines += _driver(figures, name)
-        if figures.throughput:
-            lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
-        else:
-            rows = score_rows(module, percentile, invalid=is_invalid(summary))
-            lines += [
-                *table(rows),
-                *legend(rows),
-                *of_whole_run(module),
-                *_quotable(summary),
-                *covers(module.covers),
-                *certainty(summary, name),
-                "",
-            ]
-            lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
-    lines += _asked_for(figures, invalid=is_invalid(summary))
-    return (
-        "\n".join(
-            [
-                *lines,
-                *facts(figures, summary.verdict.ended_early),
-                *clients_text(figures.per_client),
-                *_resources(figures),
-                *_criteria(summary),
-            ]
-        )
-        + "\n"
-    )
+    return _answer(summary, None)
 
 
 def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
@@ -81,25 +49,31 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
     It lacks the tables of further percentiles and of criteria that were met. Columns that do not fit are left out.
     Verbatim names that are longer than a line are not broken. `colours`: the verdict is coloured by SGR (ECMA-48).
     """
-    figures, width = _shown(summary), max(width, LEAST_WIDTH)
-    percentile = ordinal(figures.percentile)
+    return _answer(summary, max(width, LEAST_WIDTH), colours)
+
+
+def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
+    figures, all_figures = _shown(summary), width is None
+    percentile, invalid = ordinal(figures.percentile), is_invalid(summary)
     first, *reasons = _verdict(summary)
     lines = [coloured(first, summary.tone) if colours else first, *wrapped(reasons, width), ""]
-    lines += [*wrapped(head(figures), width), ""]
+    plan = [f"Plan: {figures.plan_digest or 'unknown'}"] if all_figures else []
+    lines += [*wrapped(head(figures), width), *plan, ""]
     for name, module in figures.by_protocol.items():
         lines += wrapped(_driver(figures, name), width)
         if figures.throughput:
             lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
-        else:
-            rows = score_rows(module, percentile, invalid=is_invalid(summary))
-            notes = [*legend(rows), *of_whole_run(module), *_quotable(summary)]
-            notes += [*covers(module.covers), *certainty(summary, name)]
-            lines += [*fitting(rows, width), *wrapped(notes, width), ""]
-    lines += _asked_for(figures, invalid=is_invalid(summary))
-    lines += [
-        *wrapped(facts(figures, summary.verdict.ended_early), width),
-        *wrapped(clients_text(figures.per_client, width), width),
-    ]
+            continue
+        rows = score_rows(module, percentile, invalid=invalid)
+        notes = [*legend(rows), *of_whole_run(module), *([DO_NOT_QUOTE] if invalid else [])]
+        notes += [*covers(module.covers), *certainty(summary, name)]
+        lines += [*fitting(rows, width), *wrapped(notes, width), ""]
+        if all_figures:
+            lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
+    lines += _asked_for(figures, invalid=invalid)
+    lines += wrapped(facts(figures, summary.verdict.ended_early), width)
+    lines += wrapped(clients_text(figures.per_client, width), width)
+    lines += [*_resources(figures), *_criteria(summary)] if all_figures else []
     return "\n".join(lines) + "\n"
 
 
@@ -112,10 +86,6 @@ def certainty(summary: Summary, driver: str) -> list[str]:
     if is_invalid(summary):
         return []
     return certainty_of(summary.figures.by_protocol[driver], summary.figures.runs)
-
-
-def _quotable(summary: Summary) -> list[str]:
-    return [DO_NOT_QUOTE] if is_invalid(summary) else []
 
 
 def is_invalid(summary: Summary) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from loadsim.analysis.figures import Figures, GeneratorFigures
 from loadsim.analysis.generator import MachineHealth
-from loadsim.analysis.run_warnings import number_range
 from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
@@ -92,8 +91,15 @@ def _day(figures: Figures) -> str:
 
 
 def with_mailboxes_of(figures: Figures) -> str:
-    """Return the load-equivalent of a run, and how many users it really had: it is no number that the server takes."""
-    return f"{same_task_rate_as(figures)}; mailboxes and sessions of {figures.users:,}"
+    """Return the load-equivalent of a run, and how many users it really had: it is no number that the server takes.
+
+    It has the share of the published mail, if that is small: the users make less load.
+    """
+    received = received_of_published(figures.received_share)
+    less = f", who receive {received}" if received else ""
+    return (
+        f"{figures.load_equivalent_users:,} users with a day of 8 h{less}; mailboxes and sessions of {figures.users:,}"
+    )
 
 
 def load_of_a_user(figures: Figures) -> float | None:
@@ -101,18 +107,6 @@ def load_of_a_user(figures: Figures) -> float | None:
     if figures.load_equivalent_users is None or not figures.users:
         return None
     return figures.load_equivalent_users / figures.users
-
-
-def same_task_rate_as(*runs: Figures) -> str:
-    """Return the load-equivalent of one run in words, or the least and the greatest of several.
-
-    It has the share of the published mail, the least of all runs, if that is small: the users make less load.
-    """
-    shares = [run.received_share for run in runs if run.received_share is not None]
-    received = received_of_published(min(shares, default=None))
-    least = "at least " if len({*shares}) > 1 else ""
-    users = number_range([f"{run.load_equivalent_users:,}" for run in runs])
-    return f"{users} users with a day of 8 h{f', who receive {least}{received}' if received else ''}"
 
 
 def night_words(figures: Figures) -> str:

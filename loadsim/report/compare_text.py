@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loadsim.analysis.compare import FIRST_LOOK, level
+from loadsim.analysis.compare import level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.compared_run import BASE, NEW, RunFigures
 from loadsim.errors import printable
@@ -14,25 +14,22 @@ from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
     delivery_words,
-    equivalent_words,
     finding,
     has_infinite,
     interval_words,
     invalid_runs,
-    is_embedded,
     limit_text,
     name_words,
+    next_step,
     other_warnings,
     p_words,
     ratio_words,
-    repeats_words,
     tone,
     users_words,
     verdict_line,
     window_words,
 )
 from loadsim.report.digits import count
-from loadsim.report.first_screen import YOUR_OWN
 from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
 from loadsim.report.table import table
 
@@ -51,24 +48,20 @@ def compare_text(comparison: Comparison, width: int | None = None, colours: bool
     """
     figures = comparison.figures
     width = None if width is None else max(width, LEAST_WIDTH)
-    first = _broken([f"Verdict: {verdict_line(figures)}"], width)
+    first = wrapped([f"Verdict: {verdict_line(figures)}"], width)
     rows = fitting(_table(figures), width, LEAST_NEEDED)
     return "\n".join(
         [
             *([coloured(line, tone(comparison)) for line in first] if colours else first),
-            *_broken([*_reasons(comparison), ""], width),
-            *_broken(
+            *wrapped([*_reasons(comparison), ""], width),
+            *wrapped(
                 [_scenario(comparison), *_runs("Base", BASE, comparison), *_runs("New", NEW, comparison), ""], width
             ),
             *rows,
-            *_broken([*_legend(figures, rows[0]), *_notes(comparison)], width),
+            *wrapped([*_legend(figures, rows[0]), *_notes(comparison)], width),
             "",
         ]
     )
-
-
-def _broken(lines: Sequence[str], width: int | None) -> list[str]:
-    return list(lines) if width is None else wrapped(lines, width)
 
 
 def _reasons(comparison: Comparison) -> list[str]:
@@ -92,11 +85,7 @@ def _reasons(comparison: Comparison) -> list[str]:
 
 
 def _scenario(comparison: Comparison) -> str:
-    same_rate = equivalent_words(comparison)
-    return (
-        f"Scenario: {name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
-        f"{f'; same task rate as {same_rate}' if same_rate else ''}"
-    )
+    return f"Scenario: {name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
 
 
 def _runs(title: str, side: str, comparison: Comparison) -> list[str]:
@@ -157,24 +146,15 @@ def _legend(figures: ComparisonFigures, head: str) -> list[str]:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """Return how far the runs prove anything."""
+    """Return how far the runs prove anything, and what to do next."""
     figures = comparison.figures
-    if invalid_runs(figures):
-        return ["The ratios prove nothing: repeat the invalid runs until they are valid, with the same load."]
-    runs, looks = min(len(figures.base), len(figures.new)), figures.looks
-    if runs < 2:
-        advice = YOUR_OWN if is_embedded(comparison) else f"{repeats_words(figures)}."
-        return [
-            "Inconclusive: even runs of the same server vary, and only repeated runs show by how much: the confidence"
-            " interval of a single run's score does not.",
-            f"{advice[:1].upper()}{advice[1:]}",
+    lines = []
+    if min(len(figures.base), len(figures.new)) > 1 and not invalid_runs(figures):
+        looks = figures.looks
+        lines += [
+            f"p is corrected for the {len(figures.tasks)} tasks (Holm); those of the scores stand alone."
+            + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
         ]
-    lines = [
-        f"p is corrected for the {len(figures.tasks)} tasks (Holm); those of the scores stand alone."
-        + (f" All are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
-    ]
-    if not any(one.change or one.answered_less for one in figures.all_figures):
-        lines.append("No difference shown. This does not prove that there is none: see Detectable.")
-    if runs < FIRST_LOOK:
-        lines.append(f"With fewer than {FIRST_LOOK} runs of each, intervals are wide: little shows how runs vary.")
-    return lines
+        if not any(one.change or one.answered_less for one in figures.all_figures):
+            lines.append("No difference shown. This does not prove that there is none: see Detectable.")
+    return [*lines, f"Next: {next_step(comparison)}"]

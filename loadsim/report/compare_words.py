@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, level
 from loadsim.analysis.compare_decision import Decided
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW, RESPONSE_SCORE, SCORE, RunFigures
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
-from loadsim.report.answer_facts import AS_USUAL, load_of_a_user, same_task_rate_as
 from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import count
 from loadsim.report.figure_words import named
+from loadsim.report.first_screen import YOUR_OWN
 
 T = TypeVar("T")
 
@@ -198,14 +198,6 @@ def window_words(comparison: Comparison) -> str:
     return f"window of {_either([f'{length_s:g} s' for length_s in found])}"
 
 
-def equivalent_words(comparison: Comparison) -> str | None:
-    """Return how many users with a day of 8 h have the task rate of the runs; None if it is their own number."""
-    runs = [run.figures for _, run in _runs(comparison)]
-    if all(abs((load_of_a_user(run) or 1.0) - 1) < AS_USUAL for run in runs):
-        return None
-    return same_task_rate_as(*(run for run in runs if run.load_equivalent_users is not None))
-
-
 def name_words(comparison: Comparison) -> str | None:
     """Return the names of the scenarios; None if they have none."""
     names = list(dict.fromkeys(run.figures.name for _, run in _runs(comparison) if run.figures.name))
@@ -259,6 +251,26 @@ def repeats_words(figures: ComparisonFigures) -> str:
     return f"make at least {more}: three of each are needed, five are better"
 
 
+def next_step(comparison: Comparison) -> str:
+    """Return the advice of the text and of the report."""
+    figures = comparison.figures
+    runs = min(len(figures.base), len(figures.new))
+    if figures.ignored or invalid_runs(figures):
+        return "repeat the runs until they are valid and have the same load: the ratios prove nothing."
+    if is_embedded(comparison):
+        return YOUR_OWN
+    if figures.decision == "undecided" and runs > 1:
+        more, looks = figures.more_repeats, max(figures.looks, LOOKS_WITH_REPEATS)
+        repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
+        return f"make {repeats} of each, taking turns, and compare all of them with --looks {looks}."
+    if runs < FIRST_LOOK:
+        return f"{repeats_words(figures)}: only repeated runs show how much runs of the same server vary."
+    worse = any(one.change == "slower" or one.answered_less for one in figures.all_scores)
+    if worse or figures.missed_more or figures.decision == "failed":
+        return "look for the slow or failed tasks, and for their commands in the reports of single runs."
+    return "keep the runs: they are the base of the next comparison."
+
+
 def finding(one: ComparedFigure) -> str:
     """Return a sentence on one figure, without its name."""
     if has_infinite(one):
@@ -284,17 +296,7 @@ def limit_text(figures: ComparisonFigures) -> str:
         found = [one for one in found if one.name in scores or (one.kind == "criteria" and one.decision != "passed")]
     reasons = [decided_words(one, figures) for one in found]
     more = len(reasons) - MOST_REASONS
-    text = f"{figures.decision}: {'; '.join(reasons[:MOST_REASONS])}{f'; and {more} more' if more > 0 else ''}"
-    ratios = [math.sqrt(one.low * one.high) for one in found if one.kind == "time" and one.low and one.high]
-    if figures.decision != "undecided" or len(ratios) < len(found):
-        return text
-    limit = 1 + (figures.max_regression or 0)
-    repeats = f"more than {MOST_REPEATS}" if figures.more_repeats is None else str(figures.more_repeats)
-    return (
-        f"{text}; {repeats} more {'repeat' if figures.more_repeats == 1 else 'repeats'} of each would decide with a"
-        f" probability of {POWER * 100:.0f} % (with --looks {max(figures.looks, LOOKS_WITH_REPEATS)}); the likelier"
-        f" result is: {'failed' if max(ratios) > limit else 'passed'}"
-    )
+    return f"{figures.decision}: {'; '.join(reasons[:MOST_REASONS])}{f'; and {more} more' if more > 0 else ''}"
 
 
 def decided_words(one: Decided, figures: ComparisonFigures) -> str:

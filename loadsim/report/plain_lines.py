@@ -21,8 +21,13 @@ _COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
 """Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""
 
 
-def wrapped(lines: Iterable[str], width: int) -> list[str]:
-    """Break lines at spaces, but not between a figure and its unit. The further lines of each are indented."""
+def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
+    """Break lines at spaces, but not between a figure and its unit. The further lines of each are indented.
+
+    Without a width, lines are as long as they need to be.
+    """
+    if width is None:
+        return list(lines)
     broken = []
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip(" -")) + (0 if line.startswith(" ") else 2))

@@ -92,32 +92,25 @@ def test_undecided_says_how_many_more(tmp_path: Path) -> None:
     base = three(tmp_path, "base", 102)
     near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
     assert near.document["decision"] == "undecided"
-    assert re.search(
-        rf"{near.document['more_repeats']} more repeats? of each would decide with a probability of 80 %",
-        compare_text(near),
-    )
+    assert re.search(rf"make {near.document['more_repeats']} more runs? of each, taking turns,", compare_text(near))
     at_it = [
         write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
     ]
     never = compare_runs(base, at_it, max_regression=0.05)
     assert never.document["more_repeats"] is None
-    assert "more than 100 more repeats of each" in compare_text(never)
+    assert "make many more runs of each" in compare_text(never)
 
 
-@pytest.mark.parametrize(("new_ms", "likelier"), [(108, "failed"), (106, "passed")])
-def test_undecided_says_which_way_and_with_how_many_looks(tmp_path: Path, new_ms: float, likelier: str) -> None:
-    """By the side of the limit on which the ratio lies; repeats make a second look, and so a wider interval."""
-    base, new = three(tmp_path, "base", 102), three(tmp_path, "new", new_ms, (52, 53, 54))
+def test_undecided_says_with_how_many_looks(tmp_path: Path) -> None:
+    """Repeats make a second look, and so a wider interval."""
+    base, new = three(tmp_path, "base", 102), three(tmp_path, "new", 108, (52, 53, 54))
     once, twice, thrice = (compare_runs(base, new, max_regression=0.05, looks=looks) for looks in (1, 2, 3))
     found = once.figures
     assert found.decision == "undecided"
-    assert (found.scores[0].difference.ratio > 1.05) == (likelier == "failed")
-    assert f"decide with a probability of 80 % (with --looks 2); the likelier result is: {likelier}" in compare_text(
-        once
-    )
-    assert "(with --looks 3)" in compare_text(thrice)
+    assert "with --looks 2." in compare_text(once)
+    assert "with --looks 3." in compare_text(thrice)
     assert found.more_repeats == twice.figures.more_repeats
-    assert "contains 1.05; " in compare_text(once)
+    assert "contains 1.05" in compare_text(once)
 
 
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
@@ -167,7 +160,7 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     read = by_name(comparison, "READ")
     assert read["ratio"] == pytest.approx(3, rel=0.05)
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
-    assert "Inconclusive" in compare_text(comparison) and "slower" not in compare_text(comparison)
+    assert "slower" not in compare_text(comparison)
     assert (comparison.exit_status, comparison.document["more_repeats"]) == (4, None)
 
 
@@ -334,7 +327,7 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
     assert (response["change"], response["new_ms"]) == ("slower", pytest.approx(100 * 1.002**2 + 4500, rel=1e-3))
     assert tone(found) == "bad"
     for advice in describe_comparison(found).sections[0].blocks[-1:]:
-        assert "find out in the reports of single runs when tasks began late or failed" in str(advice)
+        assert "look for the slow or failed tasks" in str(advice)
 
 
 def test_without_a_limit_longer_waits_are_stated(tmp_path: Path) -> None:
@@ -388,7 +381,6 @@ def test_criteria_that_new_misses_are_no_pass(
     assert "criteria missed" in compare_text(found)
     if says:
         assert tone(found) != "good"
-        assert "why new missed criteria" in str(describe_comparison(found).sections[0].blocks[-1])
     without_limit = compare_runs(base, new)
     assert (without_limit.document["decision"], without_limit.exit_status) == (None, 0)
     assert says in verdict_line(without_limit.figures)
@@ -540,9 +532,9 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert text.startswith("Verdict: not comparable")
     invalid = "an invalid one" in line
     assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
-    assert ("The ratios prove nothing: repeat the invalid runs until they are valid" in text) == invalid
+    assert "the ratios prove nothing" in text
     report = describe_comparison(comparison)
-    assert ("'not shown: the run is invalid'" in str(report.sections[0].blocks)) == invalid
+    assert ("'not shown: the run is invalid'" in str(report.sections[1].blocks)) == invalid
     assert bool(re.search(r"  no score +0 of \d+ tasks failed; invalid, criteria not judged\n", text)) == invalid
     assert ("'Invalid, criteria not judged', 'not shown', 'not shown'" in str(report.sections[2].blocks)) == invalid
     assert "\nWarning (--force): these runs should not be compared:\n" in text
@@ -567,8 +559,7 @@ def test_the_advice_counts_the_runs_that_a_side_lacks(tmp_path: Path, base: int,
         [write_run(tmp_path, f"n{at}", 101 + at) for at in range(new)],
     )
     assert f"What to do next: {advice}: " in str(describe_comparison(found).sections[0].blocks)
-    if min(base, new) == 1:
-        assert f"\n{advice[:1].upper()}{advice[1:]}.\n" in compare_text(found)
+    assert f"\nNext: {advice}: " in compare_text(found)
 
 
 def test_runs_on_the_embedded_server_lead_to_a_server_of_ones_own(tmp_path: Path) -> None:
@@ -669,30 +660,6 @@ def test_what_was_forced_is_shown_with_the_terms_of_all_runs(tmp_path: Path) -> 
     assert report.title == "sample or another, 2 or 3 users: new against base"
     assert ". Depending on the run, they have 2 or 3 simulated users and a window of 100 s or 90 s." in str(
         report.sections[0].blocks[0]
-    )
-
-
-def test_users_of_a_compressed_day_have_the_load_of_many(tmp_path: Path) -> None:
-    """2 users with a day of 300 s have the task rate of 192; of 240 s, that of 240: the least and the most are stated.
-
-    The mail of the run that has the least of the published mail is stated.
-    """
-
-    def planned(received_share: float) -> dict[str, Any]:
-        return {
-            "day_s": 300,
-            "planned_load": {"duration_s": 100.0, "tasks": {"READ": [5]}, "received_share": received_share},
-        }
-
-    base = [write_run(tmp_path, f"b{at}", **planned(0.8)) for at in (1, 2)]
-    new = [write_run(tmp_path, f"n{at}", **planned(0.75)) for at in (1, 2)]
-    comparison = compare_runs(base, new, force=True)
-    same_rate = "192 users with a day of 8 h, who receive at least 75 % of the published mail"
-    assert f"\nScenario: sample, 2 users, window of 100 s; same task rate as {same_rate}\n" in compare_text(comparison)
-    assert f" Their task rate is that of {same_rate}. " in str(describe_comparison(comparison).sections[0].blocks[0])
-    short = [write_run(tmp_path, f"s{at}", day_s=240) for at in (1, 2)]
-    assert "same task rate as 192 to 240 users with a day of 8 h, who" in compare_text(
-        compare_runs(base, short, force=True)
     )
 
 
