@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loadsim.analysis.generator_limits import LEAST_LAG_LIMIT_MS
-
 NAMES: Mapping[str, str] = {
     "score_ms": "score",
     "response_score_ms": "score from due times",
@@ -15,63 +13,28 @@ NAMES: Mapping[str, str] = {
     "down_share": "users' time without a session",
     "logon_failed_share": "failed log-ons",
     "unserved_share": "users without usable service",
-    "unserved_users": "number of users without usable service",
     "load.share": "load made of the load planned",
-    "log_ons": "log-ons",
     "sessions_lost": "sessions that broke",
-    "sessions_restored": "sessions that were restored",
-    "lost_users": "users that the generator lost",
     "users_without_session": "users without a session at the end",
     "offered_per_s": "tasks due per second",
     "achieved_per_s": "successful tasks per second",
-    "tasks_per_s": "successful tasks per second, by its older name",
-    "delivery.accepted": "copies of messages accepted",
-    "delivery.delivered": "copies of messages delivered",
-    "delivery.timed": "copies of messages with a delivery time",
-    "delivery.found": "messages found by polling",
     "delivery.undelivered": "messages of the window not delivered",
-    "delivery.unwatched": "messages to users who no longer watched",
     "delivery.undelivered_at_end": "messages not delivered by the end",
-    "delivery.accepted_by_list": "copies accepted for members of lists",
-    "delivery.undelivered_by_list": "messages of the window to members of lists not delivered",
-    "delivery.undelivered_at_end_by_list": "messages to members of lists not delivered by the end",
     "delivery.duplicates": "messages delivered twice",
     "delivery.missing": "stored messages that are missing or incomplete",
-    "delivery.left_out": "copies that lists do not send to their senders",
-    "delivery.early": "messages seen before they were accepted",
     "delivery.under_way_max": "most messages accepted and not delivered at once",
     "delivery.under_way_at_end": "messages accepted and not delivered at the end of the window",
-    "delivery.earliest_ms": "earliest sight of a message, from its acceptance",
-    "delivery.clock_error_ms": "uncertainty of delivery times by clocks",
-    "inbox.processings": "Inboxes due to be worked through",
-    "inbox.done": "Inboxes worked through",
-    "inbox.unfinished": "Inboxes not worked through by the end",
     "lateness_p95_ms.busy": "95th percentile of lateness because the user was busy",
     "lateness_p95_ms.down": "95th percentile of lateness because the session was down",
     "lateness_p95_ms.generator": "95th percentile of lateness by the generator",
-    "generator.lag_p50_ms": "median of the event loop's lag",
     "generator.lag_p99_ms": "99th percentile of the event loop's lag",
-    "generator.lag_max_ms": "longest lag of the event loop",
-    "generator.gc_max_ms": "longest pause of the garbage collector",
     "generator.cpu_share": "an engine's share of a core",
-    "generator.rss_bytes": "memory of an engine",
-    "generator.open_files": "open files of an engine",
-    "generator.clock_steps": "steps of the generator's wall clock",
     "throughput.tasks_per_s": "tasks that succeeded per second",
     "throughput.messages_per_s": "messages per second",
     "throughput.deliveries_per_s": "deliveries per second",
-    "throughput.silent_activities": "activities that needed nothing from the server",
     "hits": "hits",
-    "done": "tasks that ended",
     "failed": "tasks that failed",
-    "generator_failed": "tasks in which the generator failed",
     "planned": "tasks due",
-    "attempted": "tasks that were begun",
-    "unfinished": "tasks still running at the end",
-    "skipped": "tasks never begun",
-    "refused": "tasks that the server refused",
-    "lost": "tasks whose connection broke",
-    "timeout": "tasks that timed out",
     "done_per_s": "hits per second",
     "p50_ms": "median",
     "p90_ms": "90th percentile",
@@ -82,7 +45,10 @@ NAMES: Mapping[str, str] = {
     "mean_ms": "mean",
     "stddev_ms": "standard deviation",
 }
-"""Words for whole names, and for the last parts of names of a task, of deliveries and of Inboxes."""
+"""Words for whole names, and for the last parts of names of a task, of deliveries and of Inboxes.
+
+Figures that few scenarios limit are named as in `score.json`.
+"""
 
 _OF = {"delivery": "delivery times", "inbox": "times to work through the Inbox"}
 
@@ -149,21 +115,3 @@ def of_task(last: str) -> str:
 
 def task_of(name: str) -> str:
     return name.rpartition(".")[0].removeprefix("tasks.")
-
-
-LIMITS: Mapping[str, tuple[str, str]] = {
-    "lost_users": ("lost users: at most", "share"),
-    "done": ("tasks begun: at least", "share"),
-    "load": ("load made of the load planned: at least", "share"),
-    "hits": ("hits of each scored task: at least", "count"),
-    "window_s": ("window: at least", "s"),
-    "generator_lag_p99_ms": ("99th percentile of an event loop's lag: at most", "ms"),
-    "generator_lag_share": (
-        "the same, as a share of the fastest task's 95th percentile,"
-        f" or {LEAST_LAG_LIMIT_MS:g} ms if that is more: at most",
-        "share",
-    ),
-    "generator_cpu": ("an engine's share of a core: at most", "share"),
-    "generator_lateness_p95_ms": ("95th percentile of the generator's lateness: at most", "ms"),
-}
-"""Words for the limits of a valid run, by their names in a log's header, and the units of their values."""

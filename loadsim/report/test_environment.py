@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.model.limits import Limits
 from loadsim.report.answer_facts import clock, night_words
-from loadsim.report.criterion_words import wanted
-from loadsim.report.digits import percent
 from loadsim.report.document import Column, Table
-from loadsim.report.figure_words import LIMITS, named, of_task
 from loadsim.timinglog.header_words import length, shape_words
 
 UNKNOWN = "not known to loadsim"
@@ -74,38 +69,9 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     methods = sorted({used for source in run.log.sources for used in source.facts.get("log_on_methods", ())})
     if methods:
         yield "Log-on", ", ".join(methods)
-    if not run.figures.stress:
-        yield "Weights", _pairs(header.get("weights") or {})
-    yield "Criteria", "; ".join(_criteria(run.summary.criteria)) or "none"
-    yield "Limits of a valid run", _limits({**Limits().in_header(), **(header.get("limits") or {})})
     yield "Scenario digest", _words(header.get("scenario_digest"))
     yield "Plan digest", _words(header.get("plan_digest"))
     yield "Start state digest", _words(header.get("start_state_digest"))
-
-
-def _criteria(results: Sequence[Result]) -> Iterable[str]:
-    """Return each criterion once: those of each scored task under their common name."""
-    names = (
-        f"{of_task(one.name.rpartition('.')[2])} of each scored task" if one.each else named(one.name)
-        for one in results
-    )
-    return dict.fromkeys(f"{name} {wanted(one)}" for name, one in zip(names, results, strict=True))
-
-
-def _limits(limits: Mapping[str, Any]) -> str:
-    return "; ".join(_limit(name, value) for name, value in limits.items())
-
-
-def _limit(name: str, value: Any) -> str:
-    words, unit = LIMITS.get(name, (name, ""))
-    if value is None:
-        return f"{words.partition(':')[0]}: no limit"
-    if not isinstance(value, int | float):
-        return f"{words} {value}"
-    if unit == "share":
-        return f"{words} {percent(value)}"
-    shown = length(value) if unit == "s" else f"{value:,g} ms" if unit == "ms" else f"{value:,g}"
-    return f"{words} {shown}"
 
 
 def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:

@@ -177,7 +177,7 @@ def test_numbers_have_separators(tmp_path: Path) -> None:
     """Of counts, rates and times in the lists and tables of criteria."""
     limits = {"score_ms": {"below": 1500}, "log_ons": {"min": 12345}, "delivery.max_ms": {"max": 2000.5}}
     text = full_answer(summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 2)], header={"criteria": limits})]))
-    assert "log-ons (log_ons): 0, at least 12,345 wanted" in text
+    assert "log_ons: 0, at least 12,345 wanted" in text
     assert "below 1,500 ms" in text
     assert "at most 2,000.5 ms" in text
     assert not re.search(r"\d{4,} (?:ms|wanted)", text)

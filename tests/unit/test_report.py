@@ -427,7 +427,7 @@ def test_a_report_on_several_runs_explains_its_columns(tmp_path: Path) -> None:
     sections = {section.title: section.blocks for section in document.sections}
     assert list(sections)[-3:] == ["How to read this", "Disclosure", "Glossary"]
     assert "19 of 20 tasks" in str(sections["How to read this"][0])
-    (words, _) = tables(sections["Glossary"])
+    (words,) = tables(sections["Glossary"])
     explained = " ".join(str(word) for word, _ in words.rows).lower()
     (runs,) = tables(sections["Runs"])
     titles = {re.sub(r" ?\(.+\)| tasks/s", "", column.title).lower() for column in runs.columns}
