@@ -26,9 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engines", type=int, metavar="N", help="number of processes that plan; default: by users and cores"
     )
-    parser.add_argument(
-        "--wide", action="store_true", help="also print the count of each task by hour, in lines of any length"
-    )
     parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by user and by hour")
     parser.set_defaults(run=run_plan)
 
@@ -41,7 +38,7 @@ def run_plan(args: argparse.Namespace) -> int:
             found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
         lists = scenario.lists.count != 0
-        text = plan_text(found.figures, needs, lists=lists, wide=args.wide, width=width_and_colours()[0])
+        text = plan_text(found.figures, needs, lists=lists, width=width_and_colours()[0])
         print(json.dumps(found.figures) if args.json else text)
         for reason in (*found.not_valid, *shortages(found.needs, found.resources)):
             print_line(f"loadsim: warning: {reason}")

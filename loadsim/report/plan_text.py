@@ -26,18 +26,6 @@ PER_USER = {
 PUBLISHED = {"recipients_per_message": "recipients"}
 """Keys that differ in the published calculated load."""
 
-TRAFFIC_ROWS = (
-    "messages sent",
-    "messages received",
-    "recipients each",
-    "MB sent",
-    "MB received",
-    "IMAP commands",
-    "  per second",
-    "SMTP commands",
-    "  per second",
-)
-
 RATES = {
     "tasks": ("Tasks", 1),
     "messages": ("Messages", 1),
@@ -50,13 +38,8 @@ RATES = {
 }
 """The rates, with their titles and the factor between the figure and the unit shown."""
 
-SERVICES = ("imap", "smtp")
-
 MOST_ROWS = 24
 """A table of rates by hour that would be longer is one by day."""
-
-HOURS_ACROSS = 8
-"""The most hours in a row of the table."""
 
 
 def plan_text(
@@ -64,13 +47,11 @@ def plan_text(
     needs: Sequence[str] = (),
     *,
     lists: bool = True,
-    wide: bool = False,
     width: int = 80,
 ) -> str:
-    """Return the output of `loadsim plan --json` as text, with the needs of the run as further lines.
+    """Return the output of `loadsim plan --json` as text in `width` columns, with the needs of the run.
 
-    `lists` says that the scenario has distribution lists. `wide` adds the count of each task by hour, in longer lines;
-    otherwise, lines have at most `width` columns.
+    `lists` says that the scenario has distribution lists.
     """
     totals, kept, storage = figures["totals"], figures["sessions"], figures["storage"]
     log_ons = figures["rates_per_s"]["log_ons"]
@@ -90,11 +71,7 @@ def plan_text(
         lines.insert(2, f"Without lists, users receive {received}.")
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
-    lines += [*needs, "", *_rates(figures)]
-    if wide:
-        lines += ["", *_per_user(_groups(figures)), *_by_hour(figures)]
-    else:
-        lines += [*_rates_by_hour(figures), *_per_user_within(figures, width)]
+    lines += [*needs, "", *_rates(figures), *_rates_by_hour(figures), *_per_user_within(figures, width)]
     lines += [
         "",
         "A server may change these figures:",
@@ -102,7 +79,7 @@ def plan_text(
         "",
         f"Plan digest: {figures['plan_digest']}",
     ]
-    return "\n".join(lines if wide else _wrapped(lines, width))
+    return "\n".join(_wrapped(lines, width))
 
 
 def _mb(storage: Mapping[str, float], cause: str) -> float:
@@ -229,40 +206,3 @@ def _per_user(groups: Sequence[Load]) -> list[str]:
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Return a row for each task and a column for each hour of the profiles' day, with the load before and after."""
-    before, *inside, after = figures["by_hour"]
-    whole = {
-        **figures["totals"],
-        "tasks": figures["tasks"],
-        **{f"{kind}_commands": sum(hour[f"{kind}_commands"] for hour in figures["by_hour"]) for kind in SERVICES},
-        **{f"{kind}_commands_per_s": figures["rates_per_s"][f"{kind}_commands"] for kind in SERVICES},
-    }
-    columns = [(str(hour["hour"] + 1), hour) for hour in inside]
-    for first in range(0, len(columns), HOURS_ACROSS):
-        across = columns[first : first + HOURS_ACROSS]
-        if first == 0:
-            across = [("before", before), *across]
-        if first + HOURS_ACROSS >= len(columns):
-            across = [*across, ("after", after), ("total", whole)]
-        cells = [list(_load(hour)) for _, hour in across]
-        labels = [*figures["tasks"], *TRAFFIC_ROWS]
-        yield ""
-        yield from table([["In hour", *(label for label, _ in across)], *zip(labels, *cells, strict=True)])
-
-
-def _load(hour: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a column: every task, then the rows of `TRAFFIC_ROWS`."""
-    yield from (f"{count:,}" for count in hour["tasks"].values())
-    sent, received = hour["messages_sent"], hour["messages_received"]
-    yield f"{sent:,}"
-    yield f"{received:,}"
-    yield f"{received / sent:.2f}" if sent else ""
-    yield f"{hour['bytes_sent'] / 1e6:.1f}"
-    yield f"{hour['bytes_received'] / 1e6:.1f}"
-    for kind in SERVICES:
-        per_s = hour[f"{kind}_commands_per_s"]
-        yield f"{hour[f'{kind}_commands']:,}"
-        yield "" if per_s is None else f"{per_s:,.2f}"

@@ -267,12 +267,10 @@ def test_the_keys_that_scripts_rely_on() -> None:
 @pytest.mark.slow
 def test_a_plan_is_made_alike_twice() -> None:
     """Planned again, for the text, the figures are the same, and in the same order."""
-    text = said("quickstart", "--wide")
-    needs = [line for line in text.splitlines() if line.startswith(("Needs", "Open files", "Busiest", "First prep"))]
-    assert len(needs) == 4
-    assert text == plan_text(json.loads(said("quickstart", "--json")), needs, wide=True) + "\n"
-    assert all(line == line.rstrip() for line in text.splitlines())
-    assert all(line == line.rstrip() and len(line) <= 80 for line in said("quickstart").splitlines())
+    text = said("quickstart")
+    planned_again = plan_text(json.loads(said("quickstart", "--json")))
+    assert text.partition("\n\n")[2] == planned_again.partition("\n\n")[2] + "\n"
+    assert all(line == line.rstrip() and len(line) <= 80 for line in text.splitlines())
 
 
 def test_two_users_can_be_planned() -> None:
@@ -296,7 +294,7 @@ def rows(text: str) -> dict[str, list[str]]:
 def test_the_text_sets_what_is_planned_beside_what_was_published() -> None:
     """Both columns for each profile, and one of all; the published figures are the table's."""
     figures = mixed()
-    table = rows(plan_text(figures, wide=True))
+    table = rows(plan_text(figures, width=200))
     ours = [figures["by_profile"][f"loadsim-5.5/{name}"]["per_user"] for name in ("light", "medium", "heavy")]
     ours.append(figures["per_user"])
     for label, key, published in (
@@ -362,27 +360,6 @@ def test_plan_without_lists_says_so() -> None:
     assert "Without lists" not in said("quickstart")
 
 
-def test_the_text_has_every_hour() -> None:
-    """Eight hours across, the second day below; totals stand in the last table."""
-    figures = mixed()
-    tables = plan_text(figures, wide=True).split("\n\n")[3:-2]
-    assert [table.splitlines()[0].split()[2:] for table in tables] == [
-        ["before", *map(str, range(1, 9))],
-        [*map(str, range(9, 17)), "after", "total"],
-    ]
-    first, second = map(rows, tables)
-    hours = figures["by_hour"]
-    for task, times in figures["tasks"].items():
-        cells = [f"{hour['tasks'][task]:,}" for hour in hours]
-        assert first[task] + second[task] == [*cells, f"{times:,}"]
-    sent = [f"{hour['messages_sent']:,}" for hour in hours]
-    assert first["messages sent"] + second["messages sent"] == [*sent, f"{figures['totals']['messages_sent']:,}"]
-    for kind in ("IMAP", "SMTP"):
-        of_kind = [table.split(f"{kind} commands", 1)[1].splitlines()[1].split()[2:] for table in tables]
-        rates = [f"{hour[f'{kind.lower()}_commands_per_s']:,.2f}" for hour in hours[1:-1]]
-        assert (of_kind[0] + of_kind[1])[:-1] == rates
-
-
 def test_the_text_tells_failures() -> None:
     """A plan with failures says so above the tables."""
     figures = {**mixed(), "failures": {"READ: refused NO FETCH": 3}}
@@ -431,7 +408,7 @@ def test_at_night_users_only_end_what_they_have_begun() -> None:
     assert figures["per_user"]["new"] == figures["tasks"]["SEND"] / 20 / 2
     assert figures["rates_per_s"]["messages"] == figures["totals"]["messages_sent"] / 2400
     headline = "20 users, 2 days of 1200 s with a night of 600 s (24 times as fast as the profiles' day)"
-    assert plan_text(figures, wide=True).splitlines()[0] == headline
+    assert plan_text(figures, width=200).splitlines()[0] == headline
 
 
 def test_what_is_sent_at_the_end_of_a_day_is_read_on_the_next(tmp_path: Path) -> None:
