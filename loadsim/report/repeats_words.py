@@ -9,13 +9,9 @@ from itertools import pairwise
 from statistics import median
 
 from loadsim.analysis.comparability import SAME
-from loadsim.analysis.compare import FIRST_LOOK, POWER, Sample, compare
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.differences import differing, facts_of
-from loadsim.report.digits import duration, percent
-
-LEAST_RATIO = 1.01
-"""The least ratio of two scores that is stated as one that a comparison finds."""
+from loadsim.report.digits import duration
 
 
 def are_repeats(runs: Sequence[RecordedRun]) -> bool:
@@ -29,10 +25,7 @@ def are_repeats(runs: Sequence[RecordedRun]) -> bool:
 
 
 def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score.
-
-    If the runs are repeats of one, through one driver, the text says whether they drift, and what they could show.
-    """
+    """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score."""
     alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
     for run, load in zip(runs, loads, strict=True):
         validity = run.summary.verdict.validity
@@ -46,12 +39,9 @@ def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
             which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
             degraded = sum(is_degraded for _, is_degraded in found)
             among = f" ({degraded} of them degraded)" if degraded else ""
-            further = ""
-            if len(found) == len(runs) >= FIRST_LOOK and not several and are_repeats(runs):
-                further = _trend(scores) + _detectable(scores, any(run.figures.embedded for run in runs))
             yield (
                 f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}{_apart(scores)}, with a median of {duration(median(scores))}.{further}"
+                f" {duration(max(scores))}{_apart(scores)}, with a median of {duration(median(scores))}."
             )
 
 
@@ -68,27 +58,3 @@ def only_one_way(scores: Sequence[float]) -> str:
     if len(pairs) < len(scores) - 1 or len(rises) != 1:
         return ""
     return "rise" if rises == {True} else "fall"
-
-
-def _trend(scores: Sequence[float]) -> str:
-    way, sets = only_one_way(scores), math.factorial(len(scores)) // 2
-    if not way:
-        return ""
-    return (
-        f" From run to run, they only {way}. By chance alone, the scores of {len(scores)} equal runs only rise or only"
-        f" fall in 1 of {sets:,} cases."
-    )
-
-
-def _detectable(scores: Sequence[float], embedded: bool) -> str:
-    """Return how far apart the scores of two servers must be, for a comparison of runs that vary so to show it."""
-    if embedded or not all(map(math.isfinite, scores)):
-        return ""
-    with_such = f" With {len(scores)} such runs of each of two servers, loadsim compare"
-    ratio = compare([Sample("score", scores, scores)])[0].detectable
-    if ratio is None:
-        return f"{with_such} could hardly show any difference."
-    return (
-        f"{with_such} is likely ({percent(POWER)}) to find a difference if one score is about"
-        f" {max(ratio, LEAST_RATIO):.2f} times the other."
-    )

@@ -73,36 +73,23 @@ def spread_of(place: Path, took_ms: list[float], **of_last: Any) -> tuple[str, s
 
 
 @pytest.mark.parametrize(
-    ("took_ms", "words"),
-    [
-        ([10, 20, 30], "From run to run, they only rise. By chance alone, the scores of 3 equal runs only rise or"),
-        (
-            [40, 30, 20, 10],
-            "they only fall. By chance alone, the scores of 4 equal runs only rise or only fall in 1 of 12",
-        ),
-        ([10, 30, 20], "is likely (80 %) to find a difference if one score is about 8.86 times the other."),
-        ([20, 20, 20], "if one score is about 1.01 times the other."),
-        ([10, 10.01, 10.02], "if one score is about 1.01 times the other."),
-        ([1, 1000, 30], "With 3 such runs of each of two servers, loadsim compare could hardly show any difference."),
-        ([10, 20], "from 10.0 ms to 20.0 ms (100 % more), with a median of 15.0 ms."),
-    ],
-    ids=["slower", "faster", "up and down", "equal", "shown as equal", "far apart", "two"],
+    ("took_ms", "drifts"),
+    [([10, 20, 30], True), ([40, 30, 20, 10], True), ([10, 30, 20], False), ([10, 10.01, 10.02], False)],
+    ids=["slower", "faster", "up and down", "shown as equal"],
 )
-def test_repeats_drift_and_show_what_they_can(tmp_path: Path, took_ms: list[float], words: str) -> None:
-    """The order is that of the starts of the runs, not of their names. After a drift, the advice is to make more runs.
+def test_after_a_drift_the_advice_is_to_make_more_runs(tmp_path: Path, took_ms: list[float], drifts: bool) -> None:
+    """The order is that of the starts of the runs, not of their names."""
+    _, advice = spread_of(tmp_path, took_ms)
+    assert advice.startswith("What to do next: make more runs") == drifts
 
-    The ratios are of 3.927 standard deviations of the logarithms: 79.8 % of 100,000 simulated comparisons by Welch's
-    test, with three runs a side, found that distance.
-    """
-    spread, advice = spread_of(tmp_path, took_ms)
-    assert words in spread
-    assert ("such runs of each" in spread) == (len(took_ms) > 2)
-    assert ("they only" in spread) == advice.startswith("What to do next: make more runs")
+
+def test_two_runs_have_a_spread(tmp_path: Path) -> None:
+    spread, _ = spread_of(tmp_path, [10, 20])
+    assert spread.endswith("from 10.0 ms to 20.0 ms (100 % more), with a median of 15.0 ms.")
 
 
 def test_a_drift_of_five_runs_is_no_chance(tmp_path: Path) -> None:
-    spread, advice = spread_of(tmp_path, [10, 12, 14, 16, 18])
-    assert "only rise or only fall in 1 of 60 cases" in spread
+    _, advice = spread_of(tmp_path, [10, 12, 14, 16, 18])
     assert advice.startswith("What to do next: find out what changes from run to run, ")
 
 
@@ -112,7 +99,7 @@ def test_a_drift_of_five_runs_is_no_chance(tmp_path: Path) -> None:
     ids=lambda one: next(iter(one)),
 )
 def test_runs_that_differ_are_no_repeats(tmp_path: Path, of_last: dict[str, Any]) -> None:
-    """Their range is stated, but neither drift nor what they could show; the advice is to compare them."""
+    """Their range is stated; the advice is to compare them."""
     spread, advice = spread_of(tmp_path, [10, 20, 30], **of_last)
     assert spread.endswith(" with a median of 20.0 ms.")
     assert advice.startswith("What to do next: compare the runs with what differs between them: loadsim compare --base")
