@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,8 +15,6 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 
-from loadsim.analysis.compare import FIRST_LOOK
-from loadsim.analysis.recorded_run import SCENARIO
 from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
@@ -34,9 +30,8 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_document import TRUST
-from loadsim.passwords import SECRET_SETTING
 from loadsim.report.answer import verdict_line
-from loadsim.report.first_screen import changes_for_repeats
+from loadsim.report.first_screen import next_step
 from loadsim.report.junit import verdict_junit
 from loadsim.report.key_figures import score_words
 from loadsim.runs.directory import hand_over
@@ -171,98 +166,20 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
             if not (made and args.quiet):
                 print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
-        further = next_steps(result, repeating(args, result))
+        further = next_steps(result)
         further += scrolled_away(result.summary, [*shown, *further])
         with suppress(BrokenPipeError):
             print("\n".join(further))
 
 
-def repeating(args: argparse.Namespace, result: RunResult) -> list[str]:
-    """Return lines with the commands that repeat a run, until there are enough repeats, and that of their report.
-
-    There are none for a run with a part on other machines, or with a setting that no terminal should show.
-    """
-    secret = any(SECRET_SETTING.search(setting.encode()) for setting in args.overrides)
-    if secret or args.cluster is not None or args.slice is not None or args.start_at is not None:
-        return []
-    # The commands name the directories: other runs of the scenario may have another day, and differ for that reason.
-    this = str(result.directory if args.out is None else args.out)
-    this = f"./{this}" if this.startswith("-") else this  # else it would be an option
-    repeats = [*_before(this, result.directory), this]
-    changes = [one for one in changes_for_repeats(result.summary) if not (args.pin and one.startswith("--pin"))]
-    before = f"Before you quote a score, take {', '.join(changes)}: mere repeats may have the warnings of this run."
-    before = before if changes else ""
-    if len(repeats) >= FIRST_LOOK:
-        return _next_lines("look at these repeats", [_report_on(repeats)], before)
-    if changes:  # the commands of mere repeats would not have them
-        return _wrapped(before)
-    further = [f"{this}-2" if args.out is None else _next_name(this)]
-    while len(repeats) + len(further) < FIRST_LOOK:
-        further.append(_next_name(further[-1]))
-    again = [args.scenario, *(word for setting in args.overrides for word in ("--set", setting))]
-    again += ["--pin"] if args.pin else []
-    again += [] if args.engines is None else ["--engines", str(args.engines)]
-    under_sudo = os.geteuid() == 0 and "SUDO_UID" in os.environ
-    program = f"{'sudo ' * under_sudo}{program_name(for_root=under_sudo)}"
-    runs = [f"{program} run {shlex.join([*again, '--out', name])}" for name in further]
-    report = _report_on([*repeats, *further])
-    times = ("once", "twice", "three times")[len(runs) - 1]
-    return _next_lines(f"repeat this at least {times}", [*runs, report])
-
-
-def _report_on(repeats: Sequence[str]) -> str:
-    return f"{program_name()} report {shlex.join(repeats)} -o repeats.html"
-
-
-def _next_lines(what: str, commands: Sequence[str], before: str = "") -> list[str]:
-    return [
-        f"Next, {what}: the report shows how far scores differ.",
-        "loadsim compare compares such runs with those of another server or release.",
-        *_wrapped(before),
-        *(f"  {command}" for command in commands),
-    ]
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
-
-
-def _before(name: str, directory: Path) -> list[str]:
-    """Return the directories of the repeats before one with such a name: base or base-1, and base-2, of base-3.
-
-    `directory` is that of the run itself. Its repeats are of the same scenario, and not invalid.
-    """
-    stem, _, number = name.rpartition("-")
-    if not (stem and number.isdecimal() and len(number) < 4):  # a year, or a time, counts no repeats
-        return []
-    names = (stem, *(f"{stem}-{one}" for one in range(1, int(number))))
-    return [each for each in names if _is_repeat(Path(each), directory)]
-
-
-def _is_repeat(one: Path, of: Path) -> bool:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        score = json.loads((one / "score.json").read_bytes())
-        same = (one / SCENARIO).read_bytes() == (of / SCENARIO).read_bytes()
-        return same and score["verdict"]["validity"] != "invalid"
-    return False
-
-
-def _next_name(name: str) -> str:
-    """Return the name for a repeat of a run: base-2 after base-1, and base-2 after base."""
-    stem, _, number = name.rpartition("-")
-    return f"{stem}-{int(number) + 1}" if stem and number.isdecimal() else f"{name}-2"
-
-
-def next_steps(result: RunResult, repeating: Sequence[str] = ()) -> list[str]:
-    """Return what to do after a run: after one on the embedded server, how to go on to a real one.
-
-    `repeating` has the lines on how to repeat a run on a real server, if it is valid and met its criteria.
-    """
+def next_steps(result: RunResult) -> list[str]:
+    """Return what to do after a run: after one on the embedded server, how to go on to a real one."""
     program = program_name()
     lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
-        if result.summary.tone == "good" and repeating:
-            lines += ["", *repeating]
+        if result.summary.tone == "good":
+            lines += ["", *textwrap.wrap(f"Next: {next_step(result.summary)}", WIDTH, break_on_hyphens=False)]
+            lines += ["loadsim report RUN RUN RUN shows how far their scores differ."]
         return lines
     if result.exit_status == 0:
         lines += ["", "This worked. The embedded server shares this machine, so these times mean", "nothing yet."]

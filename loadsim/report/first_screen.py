@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.generator_limits import PIN_APART
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.stationarity import LONGER_WARM_UP
@@ -53,10 +52,10 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
         details.append(_criteria(criteria_in_words(summary.criteria, verdict.ended_early, valid=not invalid)))
     if limits := _limits(run):
         details.append(limits)
-    advised = len(verdict.advice) > 1
-    next_step: Block = Listing("What to do next", verdict.advice) if advised else f"What to do next: {_next(run)}"
+    several = len(verdict.advice) > 1
+    step: Block = Listing("What to do next", verdict.advice) if several else f"What to do next: {next_step(summary)}"
     # The criteria of an invalid run are not judged: a reader looks for the way to a valid one.
-    return (*blocks, next_step, *details) if invalid else (*blocks, *details, next_step)
+    return (*blocks, step, *details) if invalid else (*blocks, *details, step)
 
 
 def what_was_tested(run: RecordedRun) -> str:
@@ -153,8 +152,9 @@ def _limits(run: RecordedRun) -> str:
     return f"{'. '.join(lines)}."
 
 
-def _next(run: RecordedRun) -> str:
-    verdict = run.summary.verdict
+def next_step(summary: Summary) -> str:
+    """Return the advice of the report, and of the terminal after a run that met its criteria."""
+    verdict = summary.verdict
     if verdict.advice:
         return f"{' '.join(verdict.advice)}."
     if ENDED_EARLY in verdict.defects:
@@ -165,25 +165,21 @@ def _next(run: RecordedRun) -> str:
         return "merge this log with those of the other slices."
     if not verdict.passed:
         return "look for the tasks, commands or mail that the criteria name in the sections below."
-    if run.figures.embedded:
+    if summary.figures.embedded:
         return YOUR_OWN
-    changes = ", ".join(changes_for_repeats(run.summary))
+    changes = ", ".join(_changes(summary))
     more = f"take {changes}, and " if changes else ""
     return f"{more}make three such runs or more before you quote a score."
 
 
-def changes_for_repeats(summary: Summary) -> list[str]:
+def _changes(summary: Summary) -> list[str]:
     """Return what to change before a run is repeated, so that its repeats lack its warnings; more hits come first."""
     figures, warnings, changes = summary.figures, summary.verdict.warnings, []
     if any(module.provisional for module in figures.by_protocol.values()):
-        changes.append(more_hits(figures))
+        # Days with nights are of a fixed number.
+        changes.append(f"{'' if figures.night_s else 'more days (run.days) or '}more users")
     if any(warning.endswith(LONGER_WARM_UP) for warning in warnings):
         changes.append("a longer warm-up (run.warm_up)")
     if any(PIN_APART in warning for warning in warnings):
         changes.append("--pin (as root)")
     return changes
-
-
-def more_hits(figures: Figures) -> str:
-    """Return what gives a run more hits: days with nights are of a fixed number."""
-    return f"{'' if figures.night_s else 'more days (run.days) or '}more users"

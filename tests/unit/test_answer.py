@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import re
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +19,13 @@ from loadsim.analysis.generator_limits import Generator, suspicious
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import FEW_HITS, CommandFigures, Times
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli import main
 from loadsim.cli.report import document_of
-from loadsim.cli.run import add_arguments, next_steps, repeating, scrolled_away
+from loadsim.cli.run import next_steps, scrolled_away
 from loadsim.cli.shown_answer import MOST_WIDTH, WIDTH, shown_answer
 from loadsim.report.answer import full_answer, short_answer
 from loadsim.report.answer_tables import command_table, score_rows
 from loadsim.report.digits import duration
+from loadsim.report.first_screen import next_step
 from loadsim.report.key_figures import score_words
 from loadsim.report.markdown import to_markdown
 from loadsim.report.plain_lines import LEAST_WIDTH
@@ -231,7 +228,7 @@ def test_a_terminal_that_has_scrolled_shows_the_verdict_again(
 
 def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> None:
     """It worked only if it is valid and met its criteria."""
-    good = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5, embedded=True)), ["never"])
+    good = next_steps(RunResult(tmp_path, of_one_task(tmp_path, 5, embedded=True)))
     assert good[1].endswith(f" log answer --wide {tmp_path}")
     assert "This worked." in "\n".join(good)
     steps = [line.split()[:2] for line in good[2:] if line.startswith("  ") and not line.startswith("  #")]
@@ -242,138 +239,37 @@ def test_the_next_steps_follow_a_run_on_the_embedded_server(tmp_path: Path) -> N
     assert "This worked." not in "\n".join(bad)
 
 
-def options_of(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args(words)
-
-
-def test_a_good_run_on_a_real_server_is_to_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands work as they are printed: the same run again, and a report on all, without runs of another day."""
-    monkeypatch.chdir(tmp_path)
-    words = ["it's.yaml", "--set", "run.day_length=5m", "--set", "name=a b", "--pin", "--engines", "2"]
-    place, *further = (Path(f"runs/20260105T140001-a-b{end}") for end in ("", "-2", "-3"))
-    for number, each in enumerate((place, *further), 1):
-        (each / "logs").mkdir(parents=True)
-        good = of_enough_hits(each / "logs", name="a b", run=f"r{number}")
-    lines = next_steps(RunResult(place, good), repeating(options_of(*words), RunResult(place, good)))
-    *runs, report = (shlex.split(line.strip()) for line in lines[-3:])
-    assert [run[-len(words) - 3 :] for run in runs] == [["run", *words, "--out", str(each)] for each in further]
-    assert report[-6:] == ["report", *map(str, (place, *further)), "-o", "repeats.html"]
-    assert main(report[-6:]) == 0
-    assert "a b" in Path("repeats.html").read_text(encoding="utf-8")
-
-
-def test_the_report_has_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those before this one; a number in the name of a scenario counts no runs."""
-    monkeypatch.chdir(tmp_path)
-    written_run("base")
-    summary = of_enough_hits(tmp_path)
-    *_, report = repeating(options_of("own.yaml", "--out=base-2"), RunResult(written_run("base-2"), summary))
-    assert shlex.split(report)[-6:] == ["report", "base", "base-2", "base-3", "-o", "repeats.html"]
-    result = RunResult(Path("runs/20260105T140001-users-500"), summary)
-    *_, run, third, _ = repeating(options_of("own.yaml"), result)
-    assert run.endswith(" --out runs/20260105T140001-users-500-2")
-    assert third.endswith(" --out runs/20260105T140001-users-500-3")
-
-
-def written_run(name: str, users: int = 10, validity: str = "valid") -> Path:
-    """The files of a run by which it is known as a repeat."""
-    directory = Path(name)
-    directory.mkdir()
-    (directory / "scenario.yaml").write_text(f"users: {users}")
-    (directory / "score.json").write_text(json.dumps({"verdict": {"validity": validity}}))
-    return directory
-
-
-def test_three_runs_are_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No fourth one is advised: the next command is the report on those that there are."""
-    monkeypatch.chdir(tmp_path)
-    written_run("base-1")
-    written_run("base-2", validity="degraded")
-    result = RunResult(written_run("base-3"), of_enough_hits(tmp_path))
-    first, _, report = repeating(options_of("own.yaml", "--out=base-3"), result)
-    assert first.startswith("Next, look at these repeats: ")
-    assert shlex.split(report)[-6:] == ["report", "base-1", "base-2", "base-3", "-o", "repeats.html"]
-    assert next_steps(result, [first, report])[-3:] == ["", first, report]
-
-
 WARM_UP = "the window is not steady: a longer warm-up may help (run.warm_up)"
 SAME_CORES = suspicious(Generator(machines=(MachineHealth("c1", 2, 0.5, 0.0, 0.1, shares_cpus=True),)), False)
 ONE_CORE = suspicious(Generator(machines=(MachineHealth("c1", 1, 0.5, 0.0, 0.1, shares_cpus=True),)), False)
 
 
 @pytest.mark.parametrize(
-    ("warnings", "hits", "options", "change"),
+    ("warnings", "hits", "change"),
     [
-        ((), 300, (), None),
-        ((), 299, (), "more days (run.days) or more users"),
-        ((WARM_UP,), 300, (), "a longer warm-up (run.warm_up)"),
-        (SAME_CORES, 300, (), "--pin (as root)"),
-        (SAME_CORES, 300, ("--pin",), None),
-        (ONE_CORE, 300, (), None),
-        ((WARM_UP, *SAME_CORES), 300, (), "a longer warm-up (run.warm_up), --pin (as root)"),
+        ((), 300, None),
+        ((), 299, "more days (run.days) or more users"),
+        ((WARM_UP,), 300, "a longer warm-up (run.warm_up)"),
+        (SAME_CORES, 300, "--pin (as root)"),
+        (ONE_CORE, 300, None),
+        ((WARM_UP, *SAME_CORES), 300, "a longer warm-up (run.warm_up), --pin (as root)"),
     ],
 )
 def test_repeats_do_not_have_a_fault_that_is_known(
-    tmp_path: Path, warnings: tuple[str, ...], hits: int, options: tuple[str, ...], change: str | None
+    tmp_path: Path, warnings: tuple[str, ...], hits: int, change: str | None
 ) -> None:
-    """A warning of the run would be one of its repeats: what avoids it is advised, in place of the same commands."""
+    """A warning of the run would be one of its repeats: what avoids it is advised."""
     one = of_enough_hits(tmp_path, hits)
     one = replace(one, verdict=replace(one.verdict, warnings=tuple(warnings)))
-    lines = repeating(options_of("own.yaml", "--out=base-1", *options), RunResult(tmp_path, one))
-    advised = f"Before you quote a score, take {change}: mere repeats may have the warnings of this run."
-    assert (" ".join(lines) == advised) is (change is not None)
-    assert any(line.startswith("  ") for line in lines) is (change is None)
-    assert change is None or max(map(len, lines)) <= 80
+    advised = f"take {change}, and make three" if change else "make three"
+    assert next_step(one) == f"{advised} such runs or more before you quote a score."
+    lines = next_steps(RunResult(tmp_path, one))
+    assert f"Next: {next_step(one)}" in " ".join(lines)
+    assert max(map(len, lines[2:])) <= 80
 
 
-def test_only_runs_of_the_same_scenario_are_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No repeat: other users, an invalid run, one without a score, a file, a directory of something else."""
-    monkeypatch.chdir(tmp_path)
-    for number, (users, validity) in enumerate([(11, "valid"), (10, "invalid"), (10, "valid")], 1):
-        written_run(f"base-{number}", users, validity)
-    Path("base-3/score.json").unlink()
-    Path("base-4").touch()
-    Path("base-5").mkdir()
-    result = RunResult(written_run("base-6"), of_enough_hits(tmp_path))
-    first, *_, report = repeating(options_of("own.yaml", "--out=base-6"), result)
-    assert first.startswith("Next, repeat this at least twice: ")
-    assert shlex.split(report)[-6:] == ["report", "base-6", "base-7", "base-8", "-o", "repeats.html"]
-
-
-@pytest.mark.parametrize(
-    ("out", "further"),
-    [
-        ("runs/base-1", ("runs/base-2", "runs/base-3")),
-        ("runs/base-9", ("runs/base-10", "runs/base-11")),
-        ("it's", ("it's-2", "it's-3")),
-        ("2-a", ("2-a-2", "2-a-3")),
-        ("-7", ("./-8", "./-9")),
-    ],
-)
-def test_a_run_with_a_name_is_repeated_under_the_next_ones(tmp_path: Path, out: str, further: tuple[str, str]) -> None:
-    """All commands name them, so that the report finds the runs."""
-    result = RunResult(tmp_path, of_enough_hits(tmp_path))
-    *_, run, third, report = map(shlex.split, repeating(options_of("own.yaml", f"--out={out}"), result))
-    assert (run[-4:], third[-1]) == (["run", "own.yaml", "--out", further[0]], further[1])
-    assert report[-6:-2] == ["report", f"./{out}" if out == "-7" else out, *further]
-
-
-@pytest.mark.parametrize(
-    ("words", "service_ms"),
-    [
-        (["--set", "accounts.password=hunter2"], 5),
-        (["--set", "accounts={user: a, password: hunter2}"], 5),
-        (["--cluster", "there"], 5),
-        (["--slice", "1/2", "--start-at", "14:00Z"], 5),
-        ([], 70_000),
-    ],
-)
-def test_nothing_is_to_be_repeated(tmp_path: Path, words: list[str], service_ms: float) -> None:
-    """A missed criterion, a secret in the command, or a run that this machine cannot repeat alone."""
-    result = RunResult(tmp_path, of_one_task(tmp_path, service_ms))
-    assert len(next_steps(result, repeating(options_of("a.yaml", *words), result))) == 2
+def test_a_run_that_missed_a_criterion_is_not_to_be_repeated(tmp_path: Path) -> None:
+    assert len(next_steps(RunResult(tmp_path, of_one_task(tmp_path, 70_000)))) == 2
 
 
 def test_counts_have_separators_of_thousands() -> None:
