@@ -130,7 +130,7 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
     inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
     beyond_by_list = None if inside_by_list is None or at_end_by_list is None else at_end_by_list - inside_by_list
     return [
-        _tasks(figures),
+        tasks_line(figures),
         *_load_made(figures),
         *_failures(figures),
         *_sessions(figures),
@@ -184,7 +184,7 @@ def _clocks(figures: Figures) -> list[str]:
     return [exact + (f"; {early}, count as 0 ms" if mail.early else "")]
 
 
-def _tasks(figures: Figures) -> str:
+def tasks_line(figures: Figures) -> str:
     tasks = figures.totals
     if figures.throughput:  # nothing was planned
         return (

@@ -16,7 +16,7 @@ from loadsim.report.criterion_words import CriterionInWords, criteria_in_words, 
 from loadsim.report.digits import count, percent
 from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Listing, Table, table_of
 from loadsim.report.glossary import SCORE_IS
-from loadsim.report.resources import resource_lines
+from loadsim.report.resources import NOT_MONITORED, NOT_SAMPLED, resource_lines
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -134,12 +134,6 @@ def _criteria(found: Sequence[CriterionInWords]) -> Table:
     )
 
 
-UNKNOWN_LIMIT = (
-    "Nearest to full: not known. The probe host did not measure the server's machine over the window: set"
-    " probes.host={} if the load runs there, or declare a monitor there (monitors)."
-)
-
-
 def _limits(run: RecordedRun) -> str:
     """Return what came nearest to saturation on the server's machine, or on machines that may be it.
 
@@ -147,9 +141,10 @@ def _limits(run: RecordedRun) -> str:
     """
     candidates = [one for one in run.figures.resources or () if one.server_here is not False]
     lines = resource_lines(candidates)
-    if not lines:
-        return "" if run.figures.embedded else UNKNOWN_LIMIT
-    return f"{'. '.join(lines)}."
+    if lines or run.figures.embedded:
+        return f"{'. '.join(lines)}." if lines else ""
+    machines = run.figures.machines
+    return NOT_SAMPLED if machines and all(machine.server_here for machine in machines) else NOT_MONITORED
 
 
 def next_step(summary: Summary) -> str:

@@ -28,12 +28,6 @@ TIMES = (
     ("stddev_ms", "Standard deviation"),
 )
 
-DELIVERED = (
-    "Delivery lasts from the server's acceptance of a message until its recipient sees it: announced to the session,"
-    " or found after a new log-on or by the poll at the end. Messages that never arrived count as infinite (never); the"
-    " chart shows an infinite percentile as a triangle at its upper edge."
-)
-
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
     series = mail_series(run.log, bins, run.figures.window_s)
@@ -45,7 +39,6 @@ def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
         _flow(run, series, planned),
         _about(run, planned),
         took,
-        DELIVERED,
         *(chart for chart in charts if chart is not None),
     )
 

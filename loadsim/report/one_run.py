@@ -13,10 +13,9 @@ from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
-from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
 from loadsim.report.answer import certainty
-from loadsim.report.answer_facts import companions, inbox
+from loadsim.report.answer_facts import companions, inbox, tasks_line
 from loadsim.report.answer_tables import covers, of_whole_run
 from loadsim.report.banner import banner
 from loadsim.report.digits import count, duration, percent
@@ -72,10 +71,6 @@ TOGETHER = (
 )
 
 
-FROM_BEGIN = "Times are of the tasks that succeeded, from their start."
-FROM_DUE = "Those from the due time count tasks that failed or did not end as infinite (never)."
-
-
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """Return the report; `notes` are facts that only the user knows, such as the server's storage."""
     figures, bins = run.figures, bins_of(run.log)
@@ -124,16 +119,8 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
         if not run.figures.stress:
             blocks += covers(module.covers)
             blocks += certainty(run.summary, name)
-    blocks.append(
-        " ".join([FROM_BEGIN, *([] if run.figures.stress else [FROM_DUE]), *_of_whole_run(run)])
-        if run.figures.by_protocol
-        else "The logs hold no task."
-    )
-    return tuple(blocks)
-
-
-def _of_whole_run(run: RecordedRun) -> list[str]:
-    return list(dict.fromkeys(note for module in run.figures.by_protocol.values() for note in of_whole_run(module)))
+        blocks += of_whole_run(module)
+    return tuple(blocks) if run.figures.by_protocol else (*blocks, "The logs hold no task.")
 
 
 def _throughput_table(found: Throughput) -> Table:
@@ -211,7 +198,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         ),
         Section(
             "Throughput",
-            (_planned(run), *companions(run.figures), *_planned_tables(run)),
+            (tasks_line(run.figures), *companions(run.figures), *_planned_tables(run)),
         ),
         Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run)),
@@ -228,21 +215,6 @@ def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ..
     """Return the charts that show anything, below a text; `instead` if none does."""
     shown = [chart for chart in map(drawable, charts) if chart is not None]
     return (text, *shown) if shown else (instead,)
-
-
-def _planned(run: RecordedRun) -> str:
-    tasks = run.figures.totals
-    if run.figures.stress:
-        return f"{tasks.done:,} tasks ended in the window, {tasks.failed:,} of them failed.{_by_generator(tasks)}"
-    return (
-        f"Of {tasks.planned:,} tasks that were due in the window, {tasks.attempted:,} were begun: {tasks.failed:,}"
-        f" failed, {tasks.unfinished:,} still ran at the end. {tasks.skipped:,} had not begun.{_by_generator(tasks)}"
-    )
-
-
-def _by_generator(tasks: Totals) -> str:
-    many = tasks.generator_failed
-    return f" The generator itself failed in {many:,}: the server is not at fault." if many else ""
 
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:

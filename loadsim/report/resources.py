@@ -12,6 +12,9 @@ from loadsim.report.document import Table, table_of
 NOT_SAMPLED = "Nearest to full: not sampled; --set 'probes.host={}' samples the server"
 """The line instead of `resource_lines`, if the server is on the machine that a probe of the run would sample."""
 
+NOT_MONITORED = "Nearest to full: not sampled; a monitor on the server's machine (monitors) samples it"
+"""The line of a report otherwise."""
+
 MOST_NAMED = 3
 """The most resources of a machine in a line."""
 

@@ -19,8 +19,8 @@ from loadsim.report.criterion_words import criteria_in_words, missed_in_words
 from loadsim.report.digits import percent
 from loadsim.report.document import Listing, Table
 from loadsim.report.figure_words import named
-from loadsim.report.first_screen import UNKNOWN_LIMIT
 from loadsim.report.markdown import to_markdown
+from loadsim.report.resources import NOT_MONITORED
 
 
 def texts(place: Path, **header: Any) -> list[str]:
@@ -235,10 +235,9 @@ def test_it_says_what_limits(tmp_path: Path, server_here: bool | None, machine: 
     sample_log(place / "a.tlog", [done("READ", 0, 5)])
     sample_log(place / "b.tlog", header=here, health=sampled, facts=ENDED | {"server_here": server_here})
     line = f"Nearest to full on {machine}: processor 25 % (95th 25 %); evidence, no proof."
-    assert limits_of(place) == (line if machine else UNKNOWN_LIMIT)
+    assert limits_of(place) == (line if machine else NOT_MONITORED)
     sample_log(tmp_path / "alone" / "a.tlog", [done("READ", 0, 5)])
-    assert limits_of(tmp_path / "alone") == UNKNOWN_LIMIT
-    assert "probes.host" in UNKNOWN_LIMIT
+    assert limits_of(tmp_path / "alone") == NOT_MONITORED
     sample_log(tmp_path / "embedded" / "a.tlog", [done("READ", 0, 5)], header={"embedded": True})
     (summary, *_) = document_of([str(tmp_path / "embedded")], {}).sections
     assert not any("Nearest to full" in block for block in summary.blocks if isinstance(block, str))
