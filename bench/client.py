@@ -24,7 +24,7 @@ from aioimaplib import aioimaplib as library
 
 from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
-from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
+from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.session import ImapSession
@@ -115,9 +115,6 @@ class Driver:
         if isinstance(self.mailbox, ImapMailbox):
             with self.mailbox.session as connection:
                 await connection.send("NOOP")
-        elif isinstance(self.mailbox, AioimaplibMailbox):
-            wrapped = await self.mailbox._ready()
-            await wrapped.run("NOOP", wrapped.client.noop())
 
     async def append(self, message: bytes) -> None:
         await self.mailbox.append(INBOX, message, (Flag.SEEN,))
@@ -294,7 +291,7 @@ async def log_ons(job: Mapping[str, Any]) -> dict[str, float]:
 def _is_resumed(mailbox: Mailbox) -> bool:
     assert isinstance(mailbox, ImapMailbox)
     connection = mailbox.session.connection
-    assert connection is not None
+    assert isinstance(connection, Connection)
     assert connection._transport is not None
     secured = connection._transport.get_extra_info("ssl_object")
     return secured is not None and bool(secured.session_reused)

@@ -22,7 +22,7 @@ PROVISIONING = "init, clean"
 
 _NEVER_SENT = {
     "imap": {"CREATE", "STATUS", "DELETE"},
-    "aioimaplib": {"SEARCH", "CREATE", "STATUS", "DELETE"},
+    "aioimaplib": {"CREATE", "STATUS", "DELETE"},
     PROVISIONING: {"IDLE", "DONE", "COPY|MOVE"},
 }
 """Commands that a driver never sends."""

@@ -314,7 +314,7 @@ def test_floods_of_many_users_end_before_memory_does(monkeypatch: pytest.MonkeyP
             user.data_received(b"t1 OK\r\n")
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(one, Answer) for one in found] == [False] + [True] * 5
-        assert connections._LARGE_ANSWERS._together_bytes == 0
+        assert connections.LARGE_ANSWERS._together_bytes == 0
         for user in users:
             user.abort()
 

@@ -1,7 +1,6 @@
-"""The driver `aioimaplib`: IMAP through the library of that name, with requests within the library's limits.
+"""The driver `aioimaplib`: the mailbox of the driver `imap`, over connections of the library of that name.
 
-It is an alternative to the driver `imap`, with the same behaviour for tasks. docs/reference/drivers.md has the
-library's defects and costs; the limits in `mailbox` follow from them.
+docs/reference/drivers.md states what the library does, and what loadsim does itself.
 """
 
 from __future__ import annotations
@@ -11,7 +10,9 @@ import logging
 from aioimaplib import aioimaplib as library
 
 from loadsim.model.ports import Driver, Services
-from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
+from loadsim.protocols.aioimaplib.connection import LibraryConnection
+from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.mail_driver import MailDriver
 
 
@@ -23,5 +24,7 @@ def open_driver(services: Services) -> Driver:
     return MailDriver(
         "aioimaplib",
         services,
-        lambda context, account, observer: AioimaplibMailbox(imap, account, observer, limit_s, context, folders),
+        lambda context, account, observer: ImapMailbox(
+            ImapSession(imap, context, account, observer, limit_s, folders, make=LibraryConnection)
+        ),
     )

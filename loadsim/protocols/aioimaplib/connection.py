@@ -1,8 +1,8 @@
-"""One connection through aioimaplib: commands within a limit, losses detected at once, and no tasks left after it.
+"""One connection through aioimaplib: one command at a time, limits, and an end that each caller notices.
 
-The library is not patched. A reader in front of it limits its input (`framing`). Each call ends at a time limit or at
-the loss of the connection, after which the library's callers would wait for ever. Announcements that the library loses
-are read before it gets them, and the tasks that it leaves are cancelled.
+The library sends all commands and reads all responses. It gets each response whole: of many lines at once it recurses
+over each. loadsim parses the same response for its values, as the library's lines have lost parts of them. The library
+reports no lost connection to its callers, so each call also waits for that.
 """
 
 from __future__ import annotations
@@ -10,404 +10,415 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.log_on import LOGIN_COMMAND
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connect import connect
-from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
-from loadsim.protocols.imap.authenticate import dialogue_of, method_of, offer_of
-from loadsim.protocols.imap.connection import injected
-from loadsim.protocols.imap.responses import REGISTERED
-from loadsim.protocols.sasl import authenticate as sasl
+from loadsim.protocols.error_mapping import again, failing_as, internal
+from loadsim.protocols.imap.commands import Argument, Literal
+from loadsim.protocols.imap.connection import (
+    LARGE_ANSWERS,
+    LINE_WEIGHT,
+    Guard,
+    check_answer,
+    injected,
+    loss,
+    refusal,
+)
+from loadsim.protocols.imap.grammar import parse
+from loadsim.protocols.imap.responses import Condition, Continuation, Cut, Expunged, Response, Tagged
+from loadsim.protocols.imap.under_way import WANTED, Answer, Command
+from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl.channel_binding import binding_of
-from loadsim.protocols.sasl.exchange import Exchange
-from loadsim.protocols.tls import handshakes_of
+from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.sasl.scram import Binding
+from loadsim.protocols.tls import handshakes_of, remember
 
-_BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
-_CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
-_LIBRARY_ERRORS = (library.AioImapException, RecursionError, LookupError, TypeError, ValueError, AttributeError)
-"""Exceptions that the library raises for answers that it does not expect."""
+RESPONSE_BYTES = 2048
+"""The weight of a response in addition to its bytes: one takes about 40 us, and the library keeps its lines."""
 
-T = TypeVar("T")
+MOST_COPIED_BYTES = 256 << 20
+"""The most bytes of a response by its number of literals: at each, the library recurses and copies the rest."""
 
-
-class _FetchCommand(library.FetchCommand):
-    """The library's FETCH for answers that arrive whole.
-
-    By itself the library counts the parentheses of all lines of the answer again at each line.
-    """
-
-    def wait_data(self) -> bool:
-        return self.wait_literal_data()
-
-
-class _AuthenticateCommand(library.Command):
-    """AUTHENTICATE, which the library has for XOAUTH2 only. `challenged` gets the text of each continuation."""
-
-    def __init__(self, tag: str, words: Sequence[str], challenged: Callable[[str], None]) -> None:
-        super().__init__("AUTHENTICATE", tag, *words)
-        self.challenged = challenged
+_LITERAL = re.compile(rb"\{(\d+)\}\r\n")
 
 
 class _Protocol(library.IMAP4ClientProtocol):
-    """The library's protocol. It also counts bytes, passes untagged lines on, and ends the connection on an error."""
+    """The library's side of the connection. `on_data` gets the stream, and calls `read` with each response."""
 
     transport: Any
 
-    def __init__(self, on_lost: Callable[[Exception | None], None], on_line: Callable[[bytes], None]) -> None:
+    def __init__(self, on_data: Callable[[bytes], None], on_lost: Callable[[Exception | None], None]) -> None:
         super().__init__(asyncio.get_running_loop(), on_lost)
-        self.sent_bytes = self.received_bytes = 0
-        self.failure: TaskFailed | None = None
-        self._framing = Framing()
-        self._greeted = False
-        self._on_line = on_line
-        self._sealed = False  # after the OK to STARTTLS: no more may come in the clear
+        self.sent_bytes = 0
+        self._on_data = on_data
 
     def data_received(self, data: bytes) -> None:
-        if self.failure is not None:
-            return
-        self.received_bytes += len(data)
-        with self._breaking_off():
-            for response in self._framing.feed(data):
-                if self._sealed:
-                    raise injected()
-                self._take(response)
-            if self._sealed and self._framing.held_bytes:
-                raise injected()
+        self._on_data(data)
 
     def send(self, line: str, scrub: str | None = None) -> None:
         self.sent_bytes += len(line.encode()) + 2
-        self._framing.begin(line)
         super().send(line, cast(str, scrub))
 
-    async def fetch(
-        self, message_set: str, message_parts: str, by_uid: bool = False, timeout: float | None = None
-    ) -> library.Response:
-        prefix = "UID" if by_uid else ""
-        return await self.execute(_FetchCommand(self.new_tag(), message_set, message_parts, prefix=prefix))
+    def read(self, response: bytes) -> None:
+        """Read a whole response. Raises `ProtocolError` if the library cannot, or awaits more."""
+        literals, at = 0, 0
+        while mark := _LITERAL.search(response, at):
+            literals, at = literals + 1, mark.end() + int(mark[1])
+        if literals * len(response) > MOST_COPIED_BYTES:
+            raise ProtocolError("IMAP literals", f"{literals} in a response of {len(response)} bytes")
+        try:
+            super().data_received(response + library.CRLF)
+        except Exception as error:  # noqa: BLE001 - the library meets malformed data with any exception
+            # Its text may quote the command, and so the password.
+            raise ProtocolError("aioimaplib gave up", type(error).__name__) from None
+        if self.incomplete_line or self.current_command is not None:
+            raise ProtocolError("IMAP literal", "in a response that has none")
+        while not self.idle_queue.empty():
+            self.idle_queue.get_nowait()  # it keeps what is announced in IDLE
 
-    async def authenticate(self, words: Sequence[str], challenged: Callable[[str], None]) -> library.Response:
-        """Send AUTHENTICATE; `send_response` answers its challenges."""
-        response = await self.execute(_AuthenticateCommand(self.new_tag(), words, challenged))
-        if response.result == "OK":
-            self.state = library.AUTH
-        return response
 
-    def send_response(self, line: bytes) -> None:
-        """Send the response to a challenge. The framing keeps counting: the answer is that to AUTHENTICATE."""
-        self.sent_bytes += len(line) + 2
-        self.transport.write(line + b"\r\n")
+@dataclass(slots=True, eq=False, repr=False)
+class LibraryConnection:
+    """A connection through the library; implements `connection_port.ImapConnection`."""
 
-    async def start_tls(self, context: ssl.SSLContext, host: str, user: int, limit_s: float) -> library.Response:
+    account: Account
+    observer: Observer
+    limit_s: float
+    on_response: Callable[[Response], None]
+    on_lost: Callable[[TaskFailed], None]
+    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    method: str = field(default="", init=False)
+    free_literal_bytes: int = field(default=-1, init=False)  # the library waits with each literal
+    _protocol: _Protocol = field(init=False)
+    _wire: Wire = field(init=False)
+    _guard: Guard = field(init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _greeting: asyncio.Future[Condition] = field(init=False)
+    _ended: asyncio.Future[None] = field(init=False)
+    _under_way: Command | None = field(default=None, init=False)
+    _tagged: Tagged | None = field(default=None, init=False)  # the end of the command under way
+    _idling: asyncio.Future[Any] | None = field(default=None, init=False)  # the library's IDLE, until DONE
+    _quiet: asyncio.Future[Answer] | None = field(default=None, init=False)  # a command without a caller
+    _responses: int = field(default=0, init=False)
+    _before: int = field(default=0, init=False)  # `_weight` at the last command
+    _bye: str | None = field(default=None, init=False)
+    _leaving: bool = field(default=False, init=False)
+    _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
+
+    def __post_init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._greeting, self._ended = loop.create_future(), loop.create_future()
+        self._guard = Guard(self._fail)
+        self._wire = Wire(read=self._read)
+        self._protocol = _Protocol(self._on_data, lambda error: self._fail(loss(self._bye, error)))
+
+    # --- the port ---
+
+    async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
+        """Connect. Return the greeting."""
+        implicit = context if endpoint.tls == "implicit" else None
+        with self._reported("CONNECT"), failing_as("connect"):
+            async with asyncio.timeout(self.limit_s):
+                await connect(lambda: self._protocol, endpoint, self.account.number, implicit, self.limit_s)
+                await asyncio.wait((self._greeting, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            self._check()
+            return self._greeting.result()
+
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Send STARTTLS, which the library lacks, and make the handshake (RFC 9051 section 6.2.1)."""
-        response = await self.execute(library.Command("STARTTLS", self.new_tag()))
-        if response.result == "OK" and self.failure is None:
-            with handshakes_of(user):
+        await self.send("STARTTLS")
+        self._check()
+        protocol = self._protocol
+        with self._reported("TLS"), failing_as("TLS handshake"), handshakes_of(self.account.number):
+            async with asyncio.timeout(self.limit_s):
                 transport = await asyncio.get_running_loop().start_tls(
-                    self.transport, self, context, server_hostname=host, ssl_handshake_timeout=limit_s
+                    protocol.transport, protocol, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
                 )
+            self._check()
             if transport is None:
                 raise ServerLost("connection lost")
-            self.transport, self._sealed = transport, False
-        return response
+            protocol.transport = transport
 
-    def _response_done(self, line: bytes) -> None:
-        securing = self.pending_sync_command is not None and self.pending_sync_command.name == "STARTTLS"
-        super()._response_done(line)
-        if securing and line.split(b" ", 2)[1:2] == [b"OK"]:
-            self._sealed = True
-            self.transport.pause_reading()
-
-    def _continuation(self, line: bytes) -> None:
-        command = self.pending_sync_command
-        if isinstance(command, _AuthenticateCommand):
-            command.challenged(line[1:].decode("utf-8", "replace").strip())
-        else:
-            super()._continuation(line)
-
-    async def welcome(self, command: bytes) -> None:
-        with self._breaking_off():
-            if _BYE.match(command):
-                self._on_line(command)
-                self.transport.abort()
-            else:
-                await super().welcome(command)
-
-    def _take(self, response: bytes) -> None:
-        if self.state == library.CONNECTED:
-            if self._greeted:  # the library would take each line for another greeting
-                return
-            self._greeted = True
-        super().data_received(response)
-        while not self.idle_queue.empty():
-            self.idle_queue.get_nowait()  # `_untagged_response` has passed it on
-
-    def _untagged_response(self, line: bytes) -> library.Command:
-        # The library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH.
-        try:
-            self._on_line(line)
-        except TaskFailed:
-            raise
-        except Exception as error:  # noqa: BLE001  the observer is ours, not the library's
-            raise internal(error) from None
-        return super()._untagged_response(line)
-
-    @contextmanager
-    def _breaking_off(self) -> Iterator[None]:
-        """End the connection on any exception: asyncio would only log it, and callers would wait."""
-        try:
-            yield
-        except TaskFailed as failure:
-            self._break_off(failure)
-        except Exception as error:  # noqa: BLE001  the library meets malformed data with any exception
-            # Its text may quote the command, and so the password.
-            self._break_off(ProtocolError("aioimaplib gave up", type(error).__name__))
-
-    def _break_off(self, failure: TaskFailed) -> None:
-        self.failure = failure
-        self.transport.abort()
-
-
-class _Client(library.IMAP4):
-    """The library's client on our protocol, its own time limits switched off."""
-
-    protocol: Any
-
-    def __init__(self, endpoint: Endpoint, user: int, context: ssl.SSLContext | None, protocol: _Protocol) -> None:
-        self._endpoint = endpoint
-        self._user = user
-        self._made = protocol
-        super().__init__(
-            endpoint.host, endpoint.port, timeout=cast(float, None), ssl_context=cast(ssl.SSLContext, context)
-        )
-
-    def create_client(
+    def send(
         self,
-        host: str,
-        port: int,
-        loop: asyncio.AbstractEventLoop | None,
-        conn_lost_cb: Callable[[Exception | None], None] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-    ) -> None:
-        self.protocol = self._made
-        implicit = ssl_context if self._endpoint.tls == "implicit" else None
-        connecting = connect(lambda: self._made, self._endpoint, self._user, implicit, None)
-        self._client_task = asyncio.get_running_loop().create_task(connecting)
+        name: str,
+        *arguments: Argument,
+        challenged: Callable[[str], None] | None = None,
+        then: Callable[[Answer], None] | None = None,
+        resets: bool = False,
+    ) -> asyncio.Future[Answer]:
+        """Send a command when those before it have ended. The future gets the answer, or a `TaskFailed`."""
+        self._check()
+        if self._bye is not None:
+            raise ServerLost("BYE", self._bye)
+        command = Command(name, then=then, wanted=WANTED.get(name, ()), challenged=challenged)
+        return asyncio.get_running_loop().create_task(self._in_turn(command, arguments))
 
-    async def hello(self) -> None:
-        """Wait for connection, greeting and capabilities. Before 2.0.3 the library forgets a connection that fails."""
-        await self._client_task
-        await self.wait_hello_from_server()
+    def respond(self, line: bytes) -> None:
+        """Send the response to a challenge."""
+        self._protocol.sent_bytes += len(line) + 2
+        self._protocol.transport.write(line + b"\r\n")
 
+    def binding(self) -> Binding | None:
+        """Return the connection's channel binding; None if it has none."""
+        return binding_of(self._protocol.transport)
 
-class Connection:
-    """One connection through the library."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        user: int,
-        context: ssl.SSLContext | None,
-        limit_s: float,
-        observer: Observer,
-        clean: Callable[[str], str],
-        on_line: Callable[[bytes], None],
-    ) -> None:
-        """Begin to connect. `on_line` gets each untagged line; `clean` removes the password from a text."""
-        self._endpoint = endpoint
-        self._user = user
-        self._context = context
-        self._limit_s = limit_s
-        self._observer = observer
-        self._clean = clean
-        self._on_line = on_line
-        self._lost: asyncio.Future[TaskFailed] = asyncio.get_running_loop().create_future()
-        self._waiting = False
-        self._bye: str | None = None
-        self._idling: asyncio.Future[library.Response] | None = None
-        self.protocol = _Protocol(self._connection_lost, self._untagged)
-        self.client = _Client(endpoint, user, context, self.protocol)
-
-    @property
-    def capabilities(self) -> set[str]:
-        """The server's capabilities without those that the scenario ignores."""
-        return self.protocol.capabilities - self._endpoint.ignored
-
-    @property
-    def has_idle(self) -> bool:
-        return "IDLE" in self.capabilities
-
-    def check(self) -> None:
-        """Raise the failure that ended the connection, if it is over."""
-        if self._lost.done():
-            raise again(self._lost.result())
-
-    async def run(self, name: str, command: Awaitable[T], more_bytes: int = 0) -> T:
-        """Await one command of the library, report it, and return its response. Raises `TaskFailed`.
-
-        `more_bytes` are sent in addition to its line. Without an answer the connection is closed.
-        """
-        observer, protocol = self._observer, self.protocol
-        since, sent, received = observer.now(), protocol.sent_bytes, protocol.received_bytes
-        failure: TaskFailed | None = None
-        try:
-            response = await self._answer(name, command)
-            failure = self._refusal(name, response)
-        except TaskFailed as broken:
-            failure = broken
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        outcome = "ok" if failure is None else failure.outcome
-        sent_bytes = protocol.sent_bytes - sent + more_bytes
-        observer.command(f"IMAP {name}", since, outcome, sent_bytes, protocol.received_bytes - received)
-        if failure is None:
-            return response
-        if not isinstance(failure, ServerRefused):
-            self.close()
-        raise failure
-
-    async def start_tls(self) -> None:
-        """Secure the connection. The capabilities that the server sent in the clear are discarded."""
-        if self.protocol.state != library.NONAUTH:
-            raise ServerRefused("PREAUTH before STARTTLS", "this connection cannot be secured")
-        if "STARTTLS" not in self.capabilities:
-            raise ServerRefused("STARTTLS not offered")
-        assert self._context is not None
-        name = self._endpoint.tls_name
-        await self.run("STARTTLS", self.protocol.start_tls(self._context, name, self._user, self._limit_s))
-        await self.run("CAPABILITY", self.protocol.capability())
-
-    async def log_on(self, account: Account) -> None:
-        """Log on by the chosen method: the command LOGIN, or AUTHENTICATE."""
-        if self.protocol.state != library.NONAUTH:
-            return  # PREAUTH
-        capabilities = frozenset(map(str.upper, self.capabilities))
-        offer = offer_of(capabilities, self._endpoint, binding_of(self.protocol.transport))
-        method = method_of(self._endpoint, account, capabilities, offer)
-        if method == LOGIN_COMMAND:
-            await self.run("LOGIN", self.client.login(library.quoted(account.name), account.password))
-            return
-
-        async def perform(exchange: Exchange) -> None:
-            await self.run("AUTHENTICATE", self._exchange(dialogue_of(exchange, capabilities)))
-
-        await sasl.log_on(method, self._endpoint, account, offer, perform)
-
-    async def _exchange(self, dialogue: sasl.Dialogue) -> library.Response:
-        """Send AUTHENTICATE and the responses to its challenges."""
-        challenges: asyncio.Queue[str] = asyncio.Queue(1)
-        words = [word.decode() for word in dialogue.words]
-        end = asyncio.ensure_future(self.protocol.authenticate(words, challenges.put_nowait))
-        try:
-            while (challenge := await sasl.next_challenge(challenges, end)) is not None:
-                self.protocol.send_response(await dialogue.response(challenge))
-            answer = await end
-        finally:
-            end.cancel()
-        if answer.result == "OK":
-            dialogue.check_sent()
-        return answer
+    def send_quietly(self, name: str) -> None:
+        """Send a command without a waiting caller; if it is refused, the connection ends."""
+        if self.failure is None and self._bye is None:
+            self._quiet = self.send(name)
+            self._quiet.add_done_callback(self._end_quietly)
 
     async def idle(self) -> None:
-        """Begin IDLE (RFC 2177), which the server must offer, and wait for its "+"."""
-        # The library's own timer only ends the wait for a queue, which this driver does not read.
-        self._idling = await self.run("IDLE", self.client.idle_start())
+        """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
+        await self.send("IDLE")
 
-    async def done(self) -> None:
-        """End IDLE, and wait for its tagged answer."""
-        idling, self._idling = self._idling, None
-        if idling is None or idling.done():
-            return
-        self.client.idle_done()
-        await self.run("DONE", idling, more_bytes=len("DONE\r\n"))
-
-    @property
-    def lost(self) -> bool:
-        """True if the connection is over. The waiting caller, or else the observer, has got the failure."""
-        return self._lost.done()
+    def remember_tls(self) -> None:
+        """Keep the TLS session, if there is one, for the user's next connection."""
+        remember(self.account.number, self._protocol.transport)
 
     def close(self) -> None:
-        """Close at once, and cancel the library's tasks and timers, which would wait for ever."""
-        client, protocol = self.client, self.protocol
-        if not self._lost.done():
-            self._lost.set_result(ServerLost("closed"))
-        if protocol.transport is not None:
-            protocol.transport.abort()
-        for task in (client._client_task, *client.tasks, *protocol.tasks):
-            task.cancel()
-        if client._idle_waiter is not None:
-            client._idle_waiter.cancel()
+        """Close with TLS's close_notify; `on_lost` is not called."""
+        self._leaving = True
+        if self._protocol.transport is not None and not self._protocol.transport.is_closing():
+            self._protocol.transport.close()
 
-    async def _answer(self, name: str, command: Awaitable[T]) -> T:
-        """Wait for the command's result, the loss of the connection, or the time limit."""
-        task: asyncio.Future[T] = asyncio.ensure_future(command)
-        either: set[asyncio.Future[Any]] = {task, self._lost}
-        self._waiting = True
-        try:
-            async with asyncio.timeout(self._limit_s):
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            raise ServerSilent(f"no answer to {name}") from None
-        finally:
-            self._waiting = False
-            if not task.done():
-                # Cancel the library's other tasks first: a task that waits for their lock cannot be cancelled.
-                self.close()
-                task.cancel()
-                await asyncio.wait({task})
-            error = None if task.cancelled() else task.exception()  # retrieved, or asyncio complains
-        if task.cancelled():
-            self.check()
-            raise ServerLost("connection lost")
+    def abort(self) -> None:
+        """Close at once. A command under way fails."""
+        self._leaving = True
+        self._fail(ServerLost("closed"))
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed; abort it after a command's time limit."""
+        await asyncio.wait((self._ended,), timeout=self.limit_s)
+        self.abort()
+
+    # --- commands ---
+
+    def _end_quietly(self, quiet: asyncio.Future[Answer]) -> None:
+        error = None if quiet.cancelled() else quiet.exception()
         if isinstance(error, TaskFailed):
-            raise again(error) from None
-        if isinstance(error, OSError):
-            raise connection_failure(error, "connect" if name == "CONNECT" else "TLS handshake") from None
-        if isinstance(error, _LIBRARY_ERRORS):
-            raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
+            self._fail(error)
+
+    async def _in_turn(self, command: Command, arguments: Sequence[Argument]) -> Answer:
+        """Send a command when those before it have ended, and end IDLE before. Raises `TaskFailed`."""
+        async with self._turn:
+            if self._idling is not None:
+                with suppress(ServerRefused):
+                    await self._perform(Command("DONE"), ())
+                self._idling = None
+            return await self._perform(command, arguments)
+
+    async def _perform(self, command: Command, arguments: Sequence[Argument]) -> Answer:
+        self._check()
+        self._under_way, self._tagged, self._before = command, None, self._weight
+        with self._reported(command.name):
+            task = asyncio.ensure_future(self._call(command, arguments))
+            try:
+                async with asyncio.timeout(self.limit_s):
+                    await asyncio.wait((task, self._ended), return_when=asyncio.FIRST_COMPLETED)
+                    if self._under_way is command:
+                        self._check()
+                    await asyncio.wait((task,))
+                return self._answer(command, task)
+            except TimeoutError:
+                raise ServerSilent(f"no answer to {command.name}") from None
+            finally:
+                self._under_way = None
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait((task,))
+                if not task.cancelled():
+                    task.exception()  # retrieved, or asyncio complains
+
+    def _answer(self, command: Command, task: asyncio.Future[Any]) -> Answer:
+        """Return the answer to a command whose call has ended. Raises `TaskFailed`."""
+        if task.cancelled():
+            self._check()
+        error, tagged = task.exception(), self._tagged
+        if isinstance(error, library.AioImapException | LookupError | TypeError | ValueError | AttributeError):
+            raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {command.name}")
         if error is not None:
-            raise internal(error) from None
-        return task.result()
+            raise internal(error)
+        if command.future is not None and command.future.done():
+            return command.future.result()  # of IDLE, which goes on
+        unsent = command.name == "APPEND" and self._protocol.literal_data is not None
+        if tagged is None or (tagged.status == "OK" and unsent):
+            raise ProtocolError("IMAP literal", "OK to a command that was not complete")
+        if tagged.status != "OK":
+            raise refusal(command.name, tagged, self.account)
+        return Answer(tagged, command.data.responses)
 
-    def _refusal(self, name: str, response: object) -> ServerRefused | None:
-        """Return the failure for NO and BAD; None for OK."""
-        if not isinstance(response, library.Response) or response.result == "OK":
-            return None
-        text = self._clean(bytes(response.lines[-1]).decode("utf-8", "replace") if response.lines else "")
-        if response.result not in ("NO", "BAD"):
-            raise ProtocolError("no such answer", f"{response.result} {text}")
-        code = _CODE.match(text)
-        named = f"{response.result} {name}"
-        if code:
-            named = f"{response.result} [{code[1] if code[1].upper() in REGISTERED else 'other'}] {name}"
-        return ServerRefused(named, f"{response.result} {text}")
+    async def _call(self, command: Command, arguments: Sequence[Argument]) -> None:
+        """Make the library's call for a command; its result is not used."""
+        protocol = self._protocol
+        words = [each.decode() for each in arguments if isinstance(each, bytes)]
+        match command.name:
+            case "CAPABILITY":
+                await protocol.capability()
+            case "LOGIN":
+                await protocol.login(library.quoted(self.account.name), self.account.password)
+            case "SELECT":
+                await protocol.select(*words)
+            case "LOGOUT":
+                await protocol.logout()
+            case "IDLE":
+                await self._begin_idle(command)
+            case "DONE":
+                assert self._idling is not None
+                protocol.idle_done()
+                await self._idling
+            case "APPEND":
+                message = cast(Literal, arguments[-1]).data
+                protocol.sent_bytes += len(message) + len(library.CRLF)
+                await protocol.append(message, words[0], cast(str, words[1] if len(words) > 1 else None))
+            case name:
+                prefix, _, verb = name.rpartition(" ")
+                await protocol.execute(library.Command(verb, protocol.new_tag(), *words, prefix=prefix))
 
-    def _connection_lost(self, error: Exception | None) -> None:
-        if self._lost.done():
+    async def _begin_idle(self, command: Command) -> None:
+        """Send IDLE; return at the server's "+"."""
+        protocol = self._protocol
+        command.future = asyncio.get_running_loop().create_future()
+        idle = library.IdleCommand(protocol.new_tag(), protocol.idle_queue)
+        self._idling = asyncio.ensure_future(protocol.execute(idle))
+        await asyncio.wait((self._idling, command.future), return_when=asyncio.FIRST_COMPLETED)
+        if not command.future.done():
+            idling, self._idling = self._idling, None
+            await idling
+
+    # --- responses ---
+
+    def _on_data(self, data: bytes) -> None:
+        if self.failure is not None:
             return
-        failure: TaskFailed
-        if self.protocol.failure is not None:
-            failure = self.protocol.failure
-        elif self._bye is not None:
-            failure = ServerLost("BYE", self._bye)
-        elif isinstance(error, ConnectionError):
-            failure = ServerLost("connection reset")
-        else:
-            failure = own_failure(error) or ServerLost("connection lost")
-        self._lost.set_result(failure)
-        if not self._waiting:
-            self._observer.lost(failure)
-        self.close()
+        with self._guard:
+            for response in self._wire.feed(data):
+                if self._sealed:
+                    raise injected()
+                self._take(response)
+                if self.failure is not None:
+                    return
+            if self._sealed:
+                if self._wire.held_bytes:
+                    raise injected()
+                self._sealed = False
+            waits = self._under_way is not None or self._idling is not None
+            check_answer(self._fail, self._weight - self._before if waits else 0)
 
-    def _untagged(self, line: bytes) -> None:
-        if match := _BYE.match(line):
-            self._bye = self._clean(match[1].decode("utf-8", "replace"))
-        self._on_line(line)
+    @property
+    def _weight(self) -> int:
+        """The weight of all received data, as `connection.Connection` has it."""
+        literal_bytes = self._wire.taken_literal_bytes
+        line_bytes = self._wire.taken_bytes - literal_bytes
+        return literal_bytes + line_bytes * LINE_WEIGHT + self._responses * RESPONSE_BYTES
+
+    def _read(self, raw: bytes) -> Response | None:
+        """Let the library read a response, and return its values. The greeting is not read by the library."""
+        self._responses += 1
+        if self._greeting.done() and not self._sealed:
+            self._protocol.read(raw.joined() if isinstance(raw, Cut) else raw)
+        return parse(raw)
+
+    def _take(self, response: Response) -> None:
+        command = self._under_way
+        if not self._greeting.done():
+            self._greet(response)
+        elif isinstance(response, Tagged):
+            self._end(command, response)
+        elif isinstance(response, Continuation):
+            self._continue(command, response)
+        else:
+            if command is not None and isinstance(response, command.wanted):
+                command.data.take(response)
+            elif command is not None and isinstance(response, Expunged):
+                command.data.renumber()
+            if isinstance(response, Condition) and response.status == "BYE":
+                self._bye = without_password(response.text, self.account)
+                if command is None:
+                    self._fail(ServerLost("BYE", self._bye))
+            self.on_response(response)
+
+    def _greet(self, response: Response) -> None:
+        """Take the greeting in place of the library, which would send CAPABILITY at once."""
+        if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
+            raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
+        if response.status == "BYE":
+            self._fail(ServerLost("BYE", without_password(response.text, self.account)))
+            return
+        self._protocol.state = library.AUTH if response.status == "PREAUTH" else library.NONAUTH
+        self._greeting.set_result(response)
+
+    def _end(self, command: Command | None, tagged: Tagged) -> None:
+        """Take the end of the command under way."""
+        if tagged.tag != f"{self._protocol.tagpre}{self._protocol.tagnum - 1}":
+            raise ProtocolError("IMAP tag", "an answer to no command under way")
+        if command is None:
+            raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
+        if tagged.status == "OK":
+            if command.name == "IDLE":
+                raise ProtocolError("IMAP IDLE", "OK to a command that was not complete")
+            if command.then is not None:
+                command.then(Answer(tagged, command.data.responses))
+            if command.name == "AUTHENTICATE":
+                self._protocol.state = library.AUTH
+            elif command.name == "STARTTLS":
+                self._sealed = True
+                self._protocol.transport.pause_reading()
+        self._under_way, self._tagged = None, tagged
+        if self._bye is not None and command.name != "LOGOUT":
+            self._fail(ServerLost("BYE", self._bye))
+
+    def _continue(self, command: Command | None, response: Continuation) -> None:
+        if command is not None and command.challenged is not None:
+            command.challenged(response.text)
+        elif command is not None and command.future is not None:
+            self._under_way = None
+            command.future.set_result(Answer(Tagged("", "OK", None, ""), []))
+
+    # --- ends ---
+
+    def _check(self) -> None:
+        """Raise the failure that ended the connection, if it is over."""
+        if self.failure is not None:
+            raise again(self.failure)
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """Report the block as a command; close unless it succeeds or is refused."""
+        since, sent, received = self.observer.now(), self._protocol.sent_bytes, self._wire.taken_bytes
+        outcome = "lost"
+        try:
+            yield
+            outcome = "ok"
+        except TaskFailed as failure:
+            outcome = failure.outcome
+            if not isinstance(failure, ServerRefused):
+                self._fail(failure)
+            raise
+        finally:
+            sent_bytes, received_bytes = self._protocol.sent_bytes - sent, self._wire.taken_bytes - received
+            self.observer.command(f"IMAP {name}", since, outcome, sent_bytes, received_bytes)
+            if outcome == "lost":
+                self.abort()
+
+    def _fail(self, failure: TaskFailed) -> None:
+        """End the connection: the command under way fails, others are never sent."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        LARGE_ANSWERS.weigh(self._fail, 0)
+        if self._protocol.transport is not None:
+            self._protocol.transport.abort()
+        self._ended.set_result(None)
+        if self._idling is not None:
+            self._idling.cancel()
+        if not self._leaving:
+            self.on_lost(failure)

@@ -10,7 +10,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
-from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability
 from loadsim.protocols.sasl import authenticate as sasl
@@ -26,7 +26,7 @@ LONGEST_INITIAL_BYTES = 8000
 """The longest initial response in the line of AUTHENTICATE, which RFC 7162 section 4 keeps below 8192 octets."""
 
 
-async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
+async def log_on(connection: ImapConnection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
     """Connect, secure, authenticate. Return the capabilities for this user.
 
     A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN". Errors never contain the
@@ -53,7 +53,7 @@ async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLCon
         raise
 
 
-async def _capabilities(connection: Connection, endpoint: Endpoint) -> frozenset[str]:
+async def _capabilities(connection: ImapConnection, endpoint: Endpoint) -> frozenset[str]:
     """Send CAPABILITY (RFC 9051 section 6.1.1), and set the literals that the connection may send.
 
     Capabilities that the scenario ignores are left out.
@@ -68,7 +68,9 @@ async def _capabilities(connection: Connection, endpoint: Endpoint) -> frozenset
     return offered
 
 
-async def _authenticate(connection: Connection, endpoint: Endpoint, account: Account, offered: frozenset[str]) -> None:
+async def _authenticate(
+    connection: ImapConnection, endpoint: Endpoint, account: Account, offered: frozenset[str]
+) -> None:
     """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
     offer = offer_of(offered, endpoint, connection.binding())
     method = method_of(endpoint, account, offered, offer)
@@ -108,7 +110,7 @@ def dialogue_of(exchange: Exchange, offered: frozenset[str]) -> Dialogue:
     return Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1)
 
 
-async def _exchange(connection: Connection, dialogue: Dialogue) -> None:
+async def _exchange(connection: ImapConnection, dialogue: Dialogue) -> None:
     """Send AUTHENTICATE and the responses to its challenges."""
     challenges: asyncio.Queue[str] = asyncio.Queue()
     answer = connection.send("AUTHENTICATE", *dialogue.words, challenged=challenges.put_nowait)

@@ -60,7 +60,7 @@ LINE_WEIGHT = 4
 RESPONSE_BYTES = 256
 """The weight of a response in addition to its bytes: a short response takes more memory than its size."""
 
-_LARGE_ANSWERS = LargeAnswers()
+LARGE_ANSWERS = LargeAnswers()
 """The large answers of all connections of this process."""
 
 
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
     free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _wire: Wire = field(default_factory=Wire, init=False)
-    _guard: _Guard = field(init=False)
+    _guard: Guard = field(init=False)
     _greeting: asyncio.Future[Condition] | None = field(default=None, init=False)  # while it is awaited
     _gone: bool = field(default=False, init=False)  # the socket is closed
     _closed: asyncio.Future[None] | None = field(default=None, init=False)  # is set when the socket is closed
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
     _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
 
     def __post_init__(self) -> None:
-        self._guard = _Guard(self._fail)
+        self._guard = Guard(self._fail)
 
     async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
         """Connect, with implicit TLS if the endpoint states it (RFC 8314). Return the greeting."""
@@ -345,9 +345,7 @@ class Connection(asyncio.Protocol):
         """Check the limits for the oldest command under way, which has the largest answer."""
         first = next(iter(self._under_way.values()), None)
         taken_bytes = 0 if first is None else self._weight - first.since_weight
-        if taken_bytes > LARGEST_ANSWER_BYTES:
-            raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
-        _LARGE_ANSWERS.weigh(self._fail, taken_bytes)
+        check_answer(self._fail, taken_bytes)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
@@ -395,12 +393,7 @@ class Connection(asyncio.Protocol):
         self._take_rest()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
-        if self._bye is not None:
-            self._fail(ServerLost("BYE", self._bye))
-        elif isinstance(error, ConnectionError):
-            self._fail(ServerLost("connection reset"))
-        else:
-            self._fail(own_failure(error) or ServerLost("connection lost"))
+        self._fail(loss(self._bye, error))
 
     def _take_rest(self) -> None:
         """Read the responses that arrived before the end of the connection."""
@@ -478,10 +471,10 @@ class Connection(asyncio.Protocol):
             if done:
                 future.set_result(answer)
             else:
-                future.set_exception(self._refusal(command, tagged))
+                future.set_exception(refusal(command.name, tagged, self.account))
         self._report(command, "ok" if done else "refused")
         if future is None and not done and command.name != "DONE":
-            self._fail(self._refusal(command, tagged))
+            self._fail(refusal(command.name, tagged, self.account))
         elif self._bye is not None and not self._under_way and command.name != "LOGOUT":
             self._fail(ServerLost("BYE", self._bye))
         elif self._held_back:
@@ -520,11 +513,6 @@ class Connection(asyncio.Protocol):
         self._counted_bytes = self._wire.taken_bytes
         self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
 
-    def _refusal(self, command: Command, tagged: Tagged) -> ServerRefused:
-        kind, code = (f"[{tagged.code.kind}] ", f"[{tagged.code.name}] ") if tagged.code else ("", "")
-        line = self._clean(f"{tagged.status} {code}{tagged.text}")
-        return ServerRefused(f"{tagged.status} {kind}{command.name}", line)
-
     def _clean(self, text: str) -> str:
         return without_password(text, self.account)
 
@@ -533,7 +521,7 @@ class Connection(asyncio.Protocol):
         if self.failure is not None:
             return
         self.failure = failure
-        _LARGE_ANSWERS.weigh(self._fail, 0)
+        LARGE_ANSWERS.weigh(self._fail, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -557,7 +545,7 @@ class Connection(asyncio.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Guard:
+class Guard:
     """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
 
     fail: Callable[[TaskFailed], None]
@@ -569,6 +557,29 @@ class _Guard:
         if isinstance(error, Exception):
             self.fail(error if isinstance(error, TaskFailed) else internal(error))
         return isinstance(error, Exception)
+
+
+def check_answer(end: Callable[[TaskFailed], None], taken_bytes: int) -> None:
+    """Check the weight of an answer against the limits; `end` ends its connection. Raises `ProtocolError`."""
+    if taken_bytes > LARGEST_ANSWER_BYTES:
+        raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
+    LARGE_ANSWERS.weigh(end, taken_bytes)
+
+
+def refusal(command: str, tagged: Tagged, account: Account) -> ServerRefused:
+    """Return the failure for NO or BAD to a command, by its registered response code."""
+    kind, code = (f"[{tagged.code.kind}] ", f"[{tagged.code.name}] ") if tagged.code else ("", "")
+    line = without_password(f"{tagged.status} {code}{tagged.text}", account)
+    return ServerRefused(f"{tagged.status} {kind}{command}", line)
+
+
+def loss(bye: str | None, error: Exception | None) -> TaskFailed:
+    """Return the failure for the loss of a connection, after this BYE or by this error."""
+    if bye is not None:
+        return ServerLost("BYE", bye)
+    if isinstance(error, ConnectionError):
+        return ServerLost("connection reset")
+    return own_failure(error) or ServerLost("connection lost")
 
 
 def injected() -> ProtocolError:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import INBOX, Flag, Header, flags_among
 from loadsim.protocols.imap.commands import number_sets
-from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
+from loadsim.protocols.imap.connection import RESPONSES_A_TURN
+from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.requests import Requests
 from loadsim.protocols.imap.responses import Fetched, Response
@@ -33,7 +34,7 @@ class HeaderLists:
     requests: Requests
     cache: HeaderCache | None
 
-    async def newest(self, connection: Connection, folder: str, newest: int | None) -> Sequence[Header]:
+    async def newest(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), or of flags and of what the cache lacks."""
         if self.cache is not None:
             return await self._compared(connection, folder, newest)
@@ -47,7 +48,7 @@ class HeaderLists:
         headers = list(found.values())
         return headers if newest is None else headers[-newest:]
 
-    async def arrived(self, connection: Connection, reopen: bool) -> Sequence[Header]:
+    async def arrived(self, connection: ImapConnection, reopen: bool) -> Sequence[Header]:
         """UID FETCH in the Inbox from the first UID not seen yet, or not there at first (RFC 9051 section 6.4.9)."""
         arrivals = self.session.arrivals
         first = arrivals.first_uid if reopen else arrivals.next_uid
@@ -62,7 +63,9 @@ class HeaderLists:
             arrivals.listed(next(reversed(found)))
         return list(found.values())
 
-    async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
+    async def _headers(
+        self, connection: ImapConnection, folder: str, command: str, numbers: bytes
+    ) -> dict[int, Header]:
         """Fetch headers. Return them by their UIDs, in ascending order."""
         answer = await connection.send(command, numbers, self.requests.listing(self.session.offered))
         validity, domain, read = self.session.validity[folder], self.session.account.domain, self.requests.read
@@ -80,7 +83,7 @@ class HeaderLists:
                 await asyncio.sleep(0)
         return found if ascending else dict(sorted(found.items()))
 
-    async def _compared(self, connection: Connection, folder: str, newest: int | None) -> Sequence[Header]:
+    async def _compared(self, connection: ImapConnection, folder: str, newest: int | None) -> Sequence[Header]:
         """Compare the cache with the open folder, and fetch the headers that it lacks of the `newest` messages."""
         assert self.cache is not None
         flags = await self._flags(connection, b"1:*")
@@ -94,7 +97,7 @@ class HeaderLists:
             self.session.arrivals.listed(max(uid for uid in uids if uid in cached))
         return headers
 
-    async def _new(self, connection: Connection, first: int) -> dict[int, Header]:
+    async def _new(self, connection: ImapConnection, first: int) -> dict[int, Header]:
         """Fetch the headers of the Inbox's messages from UID `first` on, after their flags."""
         assert self.cache is not None
         cached = self.cache.of(INBOX, self.session.validity[INBOX])
@@ -102,11 +105,13 @@ class HeaderLists:
         await self._fill(connection, INBOX, cached, uids)
         return {uid: cached[uid] for uid in uids if uid in cached}
 
-    async def _fill(self, connection: Connection, folder: str, cached: dict[int, Header], uids: Sequence[int]) -> None:
+    async def _fill(
+        self, connection: ImapConnection, folder: str, cached: dict[int, Header], uids: Sequence[int]
+    ) -> None:
         for numbers in number_sets([uid for uid in uids if uid not in cached]):
             cached |= await self._headers(connection, folder, "UID FETCH", numbers)
 
-    async def _flags(self, connection: Connection, numbers: bytes, by_uid: bool = False) -> dict[int, frozenset[Flag]]:
+    async def _flags(self, connection: ImapConnection, numbers: bytes, by_uid: bool = False) -> dict[int, frozenset[Flag]]:
         """Fetch flags. Return them by UID, in ascending order."""
         items = self.requests.flags
         assert items is not None

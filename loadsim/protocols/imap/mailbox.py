@@ -21,7 +21,7 @@ from loadsim.model.ports import (
     Structure,
 )
 from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
-from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.header_cache import HeaderCache
@@ -137,7 +137,7 @@ class ImapMailbox:
             await self._wait(connection)
         self.session.keep_watching()
 
-    async def _wait(self, connection: Connection) -> None:
+    async def _wait(self, connection: ImapConnection) -> None:
         if self.session.waits_by_idle:
             await connection.idle()
 
@@ -447,7 +447,7 @@ class ImapMailbox:
                 raise MailMissing("FETCH without data", f"no BODY[] of UID {uids[0]} in {folder}")
         return message
 
-    async def _prefetch(self, connection: Connection, headers: Sequence[Header]) -> None:
+    async def _prefetch(self, connection: ImapConnection, headers: Sequence[Header]) -> None:
         """Fetch new messages with one command, as far as they fit into the store."""
         assert self.store is not None
         refs = {each.ref.uid: each.ref for each in self.store.fitting(headers) if isinstance(each.ref, Ref)}
@@ -455,7 +455,9 @@ class ImapMailbox:
             with suppress(ServerRefused):  # the messages are listed all the same, and fetched when they are read
                 await self._store_messages(connection, self.store, refs)
 
-    async def _store_messages(self, connection: Connection, store: MessageStore, refs: Mapping[int, Hashable]) -> None:
+    async def _store_messages(
+        self, connection: ImapConnection, store: MessageStore, refs: Mapping[int, Hashable]
+    ) -> None:
         items = self.requests.message
         assert items is not None
         for numbers in number_sets(refs):
@@ -476,7 +478,7 @@ class ImapMailbox:
                 await asyncio.sleep(0)
         return listed
 
-    async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
+    async def _opened_for(self, connection: ImapConnection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder of these messages. Return its name and their UIDs."""
         if len(refs) == 1:
             (ref,) = refs
@@ -497,13 +499,15 @@ class ImapMailbox:
             raise ServerRefused("UIDVALIDITY changed", folder)
         return folder, uids
 
-    async def _store(self, connection: Connection, refs: Sequence[Hashable], how: bytes, flags: Sequence[Flag]) -> None:
+    async def _store(
+        self, connection: ImapConnection, refs: Sequence[Hashable], how: bytes, flags: Sequence[Flag]
+    ) -> None:
         if refs:
             _, uids = await self._opened_for(connection, refs)
             await self._over_sets(connection, "UID STORE", uids, how + b"FLAGS.SILENT", _flags(flags))
 
     async def _over_sets(
-        self, connection: Connection, name: str, uids: Sequence[int], *arguments: Argument
+        self, connection: ImapConnection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
         """Send a command for each set of the messages' numbers that fits into a line, all under way together."""
         if len(uids) == 1:
@@ -527,7 +531,7 @@ class ImapMailbox:
         if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
-    async def _check_expungeable(self, connection: Connection, uids: Sequence[int]) -> None:
+    async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
         if "UIDPLUS" in self.session.offered:
             return
@@ -539,7 +543,7 @@ class ImapMailbox:
         if others:
             raise ServerRefused("EXPUNGE would delete others", f"{others} messages marked by others")
 
-    async def _expunge(self, connection: Connection, uids: Sequence[int]) -> None:
+    async def _expunge(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Mark and expunge messages. Raises `MailMissing` if some were not there: OK is the answer for these, too."""
         answers = await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
         if "UIDPLUS" in self.session.offered:

@@ -20,6 +20,14 @@ class Cut(bytes):
 
     large: Mapping[int, bytearray]
 
+    def joined(self) -> bytes:
+        """Return the response with its largest literals."""
+        text, end = bytearray(), 0
+        for at, literal in sorted(self.large.items()):
+            text += self[end:at] + literal
+            end = at
+        return bytes(text + self[end:])
+
 
 # fmt: off
 REGISTERED = frozenset((

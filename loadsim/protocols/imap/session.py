@@ -14,6 +14,7 @@ from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.connection_port import ImapConnection, MakeConnection
 from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
@@ -44,7 +45,8 @@ class ImapSession:
     poll_s: float = POLL_S
     idles: bool = True  # on servers with IDLE
     idle_again_s: float = IDLE_AGAIN_S  # also of NOOP without an open folder
-    connection: Connection | None = field(default=None, init=False)
+    make: MakeConnection = Connection
+    connection: ImapConnection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
     names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
     arrivals: NewMailAnnouncements = field(default_factory=NewMailAnnouncements, init=False)
@@ -70,7 +72,7 @@ class ImapSession:
         self.abandon()
         self.in_call = True
         try:
-            connection = Connection(self.account, self.observer, self.limit_s, self._on_response, self._on_lost)
+            connection = self.make(self.account, self.observer, self.limit_s, self._on_response, self._on_lost)
             self.offered = await log_on(connection, self.endpoint, self.context)
             try:
                 if self.names is PLAIN:
@@ -114,7 +116,7 @@ class ImapSession:
 
     # --- calls and the watch between them ---
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> ImapConnection:
         """End the watch. Raises `ServerLost` without a connection, and the failure of a broken one."""
         if self._watch is not None:
             self._stop_watching()
@@ -184,7 +186,7 @@ class ImapSession:
 
     # --- the open folder ---
 
-    async def select(self, connection: Connection, folder: str, announce: bool = True) -> bool:
+    async def select(self, connection: ImapConnection, folder: str, announce: bool = True) -> bool:
         """Open the folder unless it is open. Return whether a SELECT was sent."""
         if self.open == folder:
             return False
@@ -193,7 +195,7 @@ class ImapSession:
         self.raise_if_renumbered()
         return True
 
-    async def refresh(self, connection: Connection, folder: str) -> None:
+    async def refresh(self, connection: ImapConnection, folder: str) -> None:
         """Open the folder to list it. The list has the new mail, which is not announced.
 
         A server need not show new mail in an open folder before it announces it. NOOP lets it (RFC 9051 section 6.1.2).
@@ -267,7 +269,7 @@ class ImapSession:
             self.observer.lost(failure)
 
 
-def _asking(connection: Connection) -> Ask:
+def _asking(connection: ImapConnection) -> Ask:
     """Return a function that sends a command and returns the untagged data of its answer."""
 
     async def ask(name: str, *arguments: str) -> Sequence[Response]:

@@ -8,7 +8,7 @@ its last piece costs no more than the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from loadsim.errors import ProtocolError
@@ -64,6 +64,7 @@ class Wire:
 
     longest_line_bytes: int = LONGEST_LINE_BYTES
     largest_literal_bytes: int = LARGEST_LITERAL_BYTES
+    read: Callable[[bytes], Response | None] = parse
     taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
     taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
     _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
@@ -87,7 +88,7 @@ class Wire:
             self._held or data.endswith(b"}\r\n")
         ):
             self.taken_bytes += len(data)
-            response = parse(data[:-2])
+            response = self.read(data[:-2])
             return () if response is None else (response,)
         return self._responses(data)
 
@@ -122,7 +123,7 @@ class Wire:
             begin = self._searched = self._line = end + 2
             self.taken_literal_bytes += self._literal_bytes
             self._literal_bytes = 0
-            response = parse(whole)
+            response = self.read(whole)
             if response is not None:
                 yield response
         if self._large is not None and self._large.missing:

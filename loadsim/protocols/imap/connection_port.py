@@ -1,0 +1,49 @@
+"""The port of a connection: what a session, a mailbox and a log-on need of one."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+from loadsim.errors import TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.imap.commands import Argument
+from loadsim.protocols.imap.responses import Condition, Response
+from loadsim.protocols.imap.under_way import Answer
+from loadsim.protocols.sasl.scram import Binding
+
+
+class ImapConnection(Protocol):
+    """A connection, also before it is made and after its end. `connection.Connection` documents each method."""
+
+    account: Account
+    failure: TaskFailed | None
+    method: str
+    free_literal_bytes: int
+
+    async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition: ...
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None: ...
+    def send(
+        self,
+        name: str,
+        *arguments: Argument,
+        challenged: Callable[[str], None] | None = None,
+        then: Callable[[Answer], None] | None = None,
+        resets: bool = False,
+    ) -> asyncio.Future[Answer]: ...
+    def respond(self, line: bytes) -> None: ...
+    def binding(self) -> Binding | None: ...
+    def send_quietly(self, name: str) -> None: ...
+    async def idle(self) -> None: ...
+    def remember_tls(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    async def wait_closed(self) -> None: ...
+
+
+MakeConnection = Callable[
+    [Account, Observer, float, Callable[[Response], None], Callable[[TaskFailed], None]], ImapConnection
+]
+"""Makes a connection from account, observer, time limit (s), and the functions that get responses and its failure."""

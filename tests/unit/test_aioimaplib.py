@@ -1,0 +1,444 @@
+"""The driver `aioimaplib` on servers that break the protocol or the connection: each call ends, in little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from imap_script import Ear
+from skipping import run_watched, turns, within
+
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.ports import INBOX, Account, Endpoint, Part, Services
+from loadsim.protocols.aioimaplib import connection as connections
+from loadsim.protocols.aioimaplib import open_driver
+from loadsim.protocols.imap.header_lists import Ref
+from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.wire import LARGE_BYTES, LARGEST_LITERAL_BYTES
+
+pytestmark = pytest.mark.nightly(part="drivers")
+
+ACCOUNT = Account(1, "user1", "user1@sim.test", 's3cret "w\\ord')
+LIMIT_S = 60.0
+SELECTED = b"* 3 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n* OK [UIDNEXT 4] x\r\n"
+REF = Ref(INBOX, 7, 1)
+PART = Part("1", "text/plain", 10, None, "7bit")
+CAPABILITIES = b"* CAPABILITY IMAP4rev1 IDLE UIDPLUS MOVE\r\n"
+
+Call = Callable[[ImapMailbox], Awaitable[object]]
+
+
+def mailbox_of(endpoint: Endpoint, ear: Ear | None = None) -> ImapMailbox:
+    """A mailbox of the driver."""
+    mailbox = open_driver(Services(endpoint, endpoint, LIMIT_S)).session(ACCOUNT, ear or Ear()).mailbox
+    assert isinstance(mailbox, ImapMailbox)
+    return mailbox
+
+
+@asynccontextmanager
+async def server(
+    answers: dict[str, bytes], greeting: bytes = b"* OK hello\r\n", repeated: bool = False
+) -> AsyncIterator[tuple[Endpoint, list[int]]]:
+    """A server that answers commands as told: `%t` is the command's tag, and OK follows unless a tag is in it.
+
+    `repeated`: the answer comes again and again, for as long as somebody takes it. Lists how much was sent in all.
+    """
+    usual = {"CAPABILITY": CAPABILITIES, "SELECT": SELECTED, "IDLE": b"+ idling\r\n"}
+    sent = [0]
+    writers: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        with contextlib.suppress(OSError):
+            writer.write(greeting)
+            idling = b""
+            while line := await reader.readline():
+                sent[0] += 1
+                tag, _, command = line.strip().partition(b" ")
+                if tag == b"DONE":
+                    writer.write(idling + b" OK done\r\n")
+                    continue
+                name = command.decode("utf-8", "replace")
+                name = next((each for each in (*answers, *usual) if name.startswith(each)), name)
+                answer = answers.get(name, usual.get(name, b"")).replace(b"%t", tag)
+                while repeated and name in answers:
+                    writer.write(answer)
+                    sent[0] += len(answer)
+                    await writer.drain()
+                if name == "IDLE":
+                    idling = tag
+                    writer.write(answer)
+                else:
+                    writer.write(answer if tag + b" " in answer else answer + tag + b" OK done\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]), sent
+    finally:
+        listening.close()
+        for writer in writers:
+            writer.transport.abort()
+        await listening.wait_closed()
+        await turns()
+
+
+async def called(endpoint: Endpoint, sent: list[int], call: Call, ear: Ear | None = None) -> TaskFailed | object:
+    """Log on, and the result of a call or the failure of either; they end within their limits."""
+    ear = ear or Ear()
+    mailbox = mailbox_of(endpoint, ear)
+
+    async def both() -> object:
+        await mailbox.log_on()
+        return await call(mailbox)
+
+    def progress() -> tuple[int, int]:
+        return sent[0], len(ear.commands)
+
+    task = asyncio.create_task(both())
+    try:
+        await within(20 * LIMIT_S, task, progress, LIMIT_S / 4)
+        error = task.exception()
+        assert error is None or isinstance(error, TaskFailed), repr(error)
+        assert ACCOUNT.password not in str(error)
+        return task.result() if error is None else error
+    finally:
+        mailbox.abandon()
+        await turns()
+
+
+def result_of(answers: dict[str, bytes], call: Call, **options: Any) -> TaskFailed | object:
+    """Return the result of a call, or its failure, on a server with these answers."""
+    found: list[TaskFailed | object] = []
+
+    async def scenario() -> None:
+        async with server(answers, **options) as (endpoint, sent):
+            found.append(await called(endpoint, sent, call))
+
+    run_watched(scenario)
+    return found[0]
+
+
+async def listing(mailbox: ImapMailbox) -> object:
+    return await mailbox.headers(INBOX, None)
+
+
+async def folders(mailbox: ImapMailbox) -> object:
+    return await mailbox.folders()
+
+
+async def opening(mailbox: ImapMailbox) -> object:
+    return await mailbox.open(INBOX)
+
+
+async def news(mailbox: ImapMailbox) -> object:
+    await mailbox.open(INBOX)
+    return await mailbox.arrived()
+
+
+async def appending(mailbox: ImapMailbox) -> object:
+    return await mailbox.append("Sent", b"Subject: x\r\n\r\nbody\r\n")
+
+
+async def moving(mailbox: ImapMailbox) -> object:
+    await mailbox.open(INBOX)
+    return await mailbox.move([REF], "Other")
+
+
+async def copying(mailbox: ImapMailbox) -> object:
+    await mailbox.open(INBOX)
+    return await mailbox.copy([REF], "Other")
+
+
+async def reading(mailbox: ImapMailbox) -> object:
+    await mailbox.open(INBOX)
+    return await mailbox.part(REF, PART)
+
+
+async def watching(mailbox: ImapMailbox) -> object:
+    await mailbox.watch()
+    await turns(100)
+    return await mailbox.arrived()
+
+
+MALFORMED: dict[str, tuple[str, bytes, Call]] = {
+    "4 billion messages in IDLE": ("IDLE", b"+ idling\r\n* 4294967295 EXISTS\r\n", watching),
+    "OK to IDLE without its begin": ("IDLE", b"%t OK done\r\n", watching),
+    "IDLE that the server ends": ("IDLE", b"+ idling\r\n%t OK done\r\n", watching),
+    "UIDVALIDITY abc": ("SELECT", b"* 1 EXISTS\r\n* OK [UIDVALIDITY abc] x\r\n", opening),
+    "OK to an unfinished APPEND": ("APPEND", b"%t OK done\r\n", appending),
+    "APPENDUID abc": ("APPEND", b"+ go\r\n%t OK [APPENDUID abc def] done\r\n", appending),
+    "two continuations": ("APPEND", b"+ go\r\n+ go\r\n%t OK done\r\n", appending),
+    "a literal of 100 GB": ("LIST", b"* LIST () {99999999999}\r\n", folders),
+    "a literal of 5,000 digits": ("LIST", b"* LIST () {" + b"9" * 5000 + b"}\r\n", folders),
+    "a literal in a text": ("LIST", b"* OK hello {5}\r\n", folders),
+    "a literal in a tagged text": ("LIST", b"%t OK hello {5}\r\n", folders),
+    "OKAY": ("LIST", b"%t OKAY done\r\n", folders),
+    "NOPE": ("LIST", b"%t NOPE done\r\n", folders),
+    "another's tag": ("LIST", b"B9 OK done\r\n", folders),
+    "a tag of no ASCII": ("LIST", b"\xff\xfe OK done\r\n* \xff 1\r\n%t \r\n", folders),
+    "an unfinished LIST": ("LIST", b"* LIST (\r\n", folders),
+    "no capabilities": ("CAPABILITY", b"* CAPABILITY\r\n", folders),
+    "capabilities of no ASCII": ("CAPABILITY", b"* CAPABILITY \xff\xfe\r\n", folders),
+    "UIDs of 5,000 digits": ("FETCH", b"* 1 FETCH (UID " + b"9" * 5000 + b")\r\n", listing),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_answer_ends_the_session(name: str) -> None:
+    """It is the server's doing: a `ProtocolError`, whether the library or loadsim finds it; nothing hangs."""
+    command, answer, call = MALFORMED[name]
+    failure = result_of({command: answer}, call)
+    assert isinstance(failure, ProtocolError), failure
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "call"),
+    [
+        ("UID COPY", b"%t OK [COPYUID 1 1:4294967295 1:4294967295] done\r\n", copying),
+        ("UID FETCH", b"* 1 FETCH (UID 1 BODY[1] " + b"(" * 100_000 + b")\r\n", reading),
+        ("FETCH", b"* 1 FETCH (FLAGS (\\Seen))\r\n" * 9000, listing),
+        ("FETCH", b"* 1 FETCH (" + b"x\r\n" * 9000, listing),
+        ("LIST", b'* LIST () "/" {1}\r\na\r\n' * 9000, folders),
+        ("LIST", b"* LIST () " + b"{1}\r\na" * 9000 + b"\r\n", folders),
+        ("FETCH", b"* 1 EXPUNGE\r\n" * 9000, listing),
+    ],
+)
+def test_a_few_bytes_take_little_memory(command: str, answer: bytes, call: Call) -> None:
+    """Short notations are not expanded, and long ones are bounded."""
+    tracemalloc.start()
+    try:
+        result_of({command: answer}, call)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, LARGE_BYTES - 1, 3 * LARGE_BYTES])
+def test_a_part_of_any_size_is_one_literal(size_bytes: int) -> None:
+    """Also one that looks like IMAP, and one that arrives in many pieces."""
+    part = (b"* 1 EXISTS ((\r\nA1 OK done\r\n{3}\r\n" * (size_bytes // 30 + 1))[:size_bytes]
+    fetched = b"* 1 FETCH (UID 1 BODY[1] {%d}\r\n%b FLAGS ())\r\n" % (size_bytes, part)
+    assert result_of({"UID FETCH": fetched}, reading) == part
+
+
+def test_a_literal_has_the_limit_of_the_driver_imap() -> None:
+    """It is refused before it arrives."""
+    answer = b"* 1 FETCH (UID 1 BODY[1] {%d}\r\n" % (LARGEST_LITERAL_BYTES + 1)
+    failure = result_of({"UID FETCH": answer}, reading)
+    assert isinstance(failure, ProtocolError)
+    assert failure.kind == "IMAP literal too large"
+
+
+FLOODS = {
+    "greeting": b"* OK hello again\r\n" * 1000,
+    "empty lines": b"\r\n" * 1000,
+    "no line": b"x" * 10_000,
+    "untagged": b"* OK still here\r\n" * 1000,
+    "EXISTS": b"* 5 EXISTS\r\n" * 1000,
+    "news": b"".join(b"* %d EXISTS\r\n" % number for number in range(1, 1000)),
+    "FETCH": b"* 1 FETCH (FLAGS ())\r\n" * 1000,
+    "an open FETCH": b"* 1 FETCH (BODY[1] {10000}\r\n" + b"x" * 10_000,
+    "parentheses": b"* 1 FETCH (" + b"(" * 10_000,
+    "quotes": b'* 1 FETCH ("' * 1000,
+    "braces": b"* LIST {1{1{1{1" * 1000,
+    "continuations": b"+ go on\r\n" * 1000,
+    "unknown": b"? what\r\n" * 1000,
+}
+
+
+@pytest.mark.parametrize("command", ["CAPABILITY", "LIST", "SELECT", "IDLE", "FETCH", "APPEND"])
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch, name: str, command: str) -> None:
+    """A server may send for ever: it is cut off after what an answer may have, and what the network holds."""
+    monkeypatch.setattr("loadsim.protocols.imap.connection.LARGEST_ANSWER_BYTES", 8 << 20)
+    call = {"LIST": folders, "IDLE": watching, "APPEND": appending}.get(command, listing)
+
+    async def scenario() -> None:
+        async with server({command: FLOODS[name]}, repeated=True) as (endpoint, sent):
+            failure = await called(endpoint, sent, call)
+            assert isinstance(failure, ServerLost), failure
+            assert 0 < sent[0] < LARGEST_LITERAL_BYTES + (32 << 20)
+
+    run_watched(scenario)
+
+
+def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
+    """The library queues it, and no reader takes it."""
+
+    async def scenario() -> None:
+        pushed = b"".join(b"* %d EXISTS\r\n" % number for number in range(4, 2000))
+        async with server({"IDLE": b"+ idling\r\n" + pushed}) as (endpoint, _):
+            ear = Ear()
+            mailbox = mailbox_of(endpoint, ear)
+            await mailbox.log_on()
+            await mailbox.watch()
+            while sum(ear.arrivals) < 1996:
+                await turns()
+            connection = mailbox.session.connection
+            assert isinstance(connection, connections.LibraryConnection)
+            assert connection._protocol.idle_queue.empty()
+            mailbox.abandon()
+            await turns()
+
+    run_watched(scenario)
+
+
+@pytest.mark.parametrize("capabilities", [CAPABILITIES, b"* CAPABILITY IMAP4rev1\r\n"], ids=["IDLE", "NOOP"])
+def test_the_watch_goes_on_by_itself(capabilities: bytes) -> None:
+    """IDLE or NOOP is sent again and again; a call in between works, and a refusal is the observer's."""
+
+    async def scenario() -> None:
+        answers = {"CAPABILITY": capabilities}
+        async with server(answers) as (endpoint, _):
+            ear = Ear()
+            mailbox = mailbox_of(endpoint, ear)
+            mailbox = replace(mailbox, session=replace(mailbox.session, poll_s=0.01, idle_again_s=0.01))
+            await mailbox.log_on()
+            again = "IMAP IDLE" if b"IDLE" in capabilities else "IMAP NOOP"
+            for times in (3, 6):
+                await mailbox.watch()
+                while [name for name, *_ in ear.commands].count(again) < times:
+                    await turns()
+                assert await mailbox.folders() == []
+            answers[again.removeprefix("IMAP ")] = b"%t NO not now\r\n"
+            await mailbox.watch() if again == "IMAP NOOP" else mailbox.session.keep_watching()
+            await ear.wait()
+            assert [failure.kind for failure in ear.losses if isinstance(failure, TaskFailed)] == [
+                f"NO {again.removeprefix('IMAP ')}"
+            ]
+            mailbox.abandon()
+            await turns()
+
+    run_watched(scenario)
+
+
+def test_a_cancelled_call_leaves_no_task() -> None:
+    """The session has ended then; the next log-on works."""
+
+    async def scenario() -> None:
+        async with server({"LIST": b"* LIST () {100}\r\n"}) as (endpoint, _):
+            mailbox = mailbox_of(endpoint)
+            await mailbox.log_on()
+            listing = asyncio.create_task(mailbox.folders())
+            await turns(20)
+            listing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await listing
+            with pytest.raises(ServerLost):
+                await mailbox.open(INBOX)
+            await mailbox.log_on()
+            await mailbox.watch()
+            mailbox.abandon()
+            await turns()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run_watched(scenario)
+
+
+def test_nothing_of_the_conversation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The library would log each line, with mail and passwords."""
+    caplog.set_level(logging.DEBUG)
+    assert result_of({"APPEND": b"+ go\r\n%t OK done\r\n"}, appending) is None
+    assert not [record for record in caplog.records if record.name.startswith("aioimaplib")]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "answers"), [(b"* BYE full\r\n", {}), (b"* OK hello\r\n", {"LIST": b"* BYE full\r\n%t "})]
+)
+def test_a_bye_has_its_reason(greeting: bytes, answers: dict[str, bytes]) -> None:
+    """Of the greeting, and of a server that ends the session and does not close."""
+
+    async def call(mailbox: ImapMailbox) -> object:
+        with contextlib.suppress(ServerRefused):
+            await mailbox.folders()
+        return await mailbox.folders()
+
+    failure = result_of(
+        {name: answer.replace(b"%t ", b"%t NO x\r\n") for name, answer in answers.items()}, call, greeting=greeting
+    )
+    assert isinstance(failure, ServerLost)
+    assert (failure.kind, failure.line) == ("BYE", "full")
+
+
+def test_a_password_that_the_server_echoes_is_masked() -> None:
+    """Neither the password nor its quoted form comes out of a refusal."""
+    quoted = ACCOUNT.password.replace("\\", "\\\\").replace('"', '\\"')
+    failure = result_of({"LOGIN": f"%t NO {ACCOUNT.password} or {quoted}\r\n".encode()}, folders)
+    assert isinstance(failure, ServerRefused)
+    assert str(failure) == "NO LOGIN: NO *** or ***"
+
+
+def test_mail_announced_in_the_answer_to_a_fetch_is_heard() -> None:
+    """The library loses an EXISTS that comes while it waits for a FETCH."""
+    ear = Ear()
+
+    async def scenario() -> None:
+        async with server({"UID FETCH": b"* 5 EXISTS\r\n", "NOOP": b"* 4 EXISTS\r\n"}) as (endpoint, sent):
+            await called(endpoint, sent, news, ear)
+
+    run_watched(scenario)
+    assert sum(ear.arrivals) == 2
+
+
+def test_quoted_strings_are_as_the_server_sent_them() -> None:
+    """The library takes "* " out of them."""
+    structure = b'("text" "plain" ("name" "a * b") NIL NIL "7bit" 3 1)'
+
+    async def call(mailbox: ImapMailbox) -> object:
+        await mailbox.open(INBOX)
+        return (await mailbox.structure(REF)).text
+
+    answers = {"UID FETCH": b"* 1 FETCH (UID 1 BODYSTRUCTURE %b)\r\n" % structure}
+    assert result_of(answers, call) == Part("1", "text/plain", 3, "a * b", "7bit")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (b"NO [NONEXISTENT] none", "NO [NONEXISTENT] LIST"),
+        (b"NO [x-bill-12345] none", "NO [other] LIST"),
+        (b"BAD [" + b"X" * 5000 + b"] none", "BAD [other] LIST"),
+        (b"NO none", "NO LIST"),
+    ],
+)
+def test_kinds_of_refusals_are_bounded(said: bytes, kind: str) -> None:
+    """A server may invent response codes; they are counted together."""
+    failure = result_of({"LIST": b"%t " + said + b"\r\n"}, folders)
+    assert isinstance(failure, ServerRefused)
+    assert failure.kind == kind
+
+
+def test_an_error_of_ours_is_the_generators() -> None:
+    """It ends this user's session, and escapes neither to the caller nor into asyncio."""
+
+    class Broken(Ear):
+        def arrived(self, messages: int) -> None:
+            raise KeyError("secret of a message")
+
+    async def scenario() -> None:
+        async with server({"NOOP": b"* 4 EXISTS\r\n", "UID FETCH": b"* 5 EXISTS\r\n"}) as (endpoint, sent):
+            failure = await called(endpoint, sent, news, Broken())
+            assert isinstance(failure, GeneratorFailed)
+            assert failure.kind == "internal error: KeyError"
+
+    run_watched(scenario)
+
+
+def test_an_error_in_the_library_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of any type: an answer that the library cannot parse is the server's failure."""
+
+    def broken(*_: object) -> None:
+        raise BufferError("secret of a message")
+
+    monkeypatch.setattr("aioimaplib.aioimaplib.IMAP4ClientProtocol._handle_line", broken)
+    failure = result_of({}, folders)
+    assert isinstance(failure, ProtocolError)
+    assert str(failure) == "aioimaplib gave up: BufferError"
