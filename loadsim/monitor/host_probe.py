@@ -1,6 +1,7 @@
-"""The probe `host`: processor, memory, disks and network of the machine on which it runs, from /proc and /sys.
+"""The probe `host`: processor, memory, disks and network of the machine on which it runs.
 
-Rates and shares are those since the last sample, by the kernel's counters and the monotonic clock.
+Rates and shares are those since the last sample, by the kernel's counters and the monotonic clock. Memory and network
+are those of psutil, which states neither the time in a disk's queue nor the numbers of cores: these are from /proc.
 """
 
 from __future__ import annotations
@@ -8,22 +9,17 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.monitor.core_times import ALL_CORES, CoreTime, busy_share, core_shares, core_times
 from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters, disk_figures
-from loadsim.monitor.host import number_after, tcp_counters
-from loadsim.monitor.process_groups import (
-    PAGE_BYTES,
-    ProcessGroups,
-    figure_name,
-    find_processes,
-    named_groups,
-)
+from loadsim.monitor.host import number_after
+from loadsim.monitor.process_groups import ProcessGroups, figure_name, find_processes, named_groups
 from loadsim.monitor.processor_quotas import ProcessorQuotas
 
 PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
@@ -33,8 +29,7 @@ PRESSURE_SHARES = frozenset(f"pressure_{name}_{line}_share" for name, lines in P
 
 MOST_DISKS = 6
 MOST_GROUPS = 10
-MOST_CORES = 16
-"""With these, a sample has at most 149 figures. On a machine with more cores, only the busiest core has one."""
+"""With these, a sample has at most 99 figures."""
 
 LOOPBACK = "lo"
 
@@ -51,12 +46,9 @@ def open_probe(services: Services, disks: str | None = None, groups: str | None 
     named = named_groups(_names("groups", groups, MOST_GROUPS))
     wanted = _names("disks", disks, MOST_DISKS)
     try:
-        sources = Sources(
-            chosen_disks(wanted, disk_counters(read_proc("diskstats"))),
-            network_interfaces(),
-            kernel_pressure(),
-            network_speeds(),
-        )
+        interfaces = network_interfaces()
+        chosen = chosen_disks(wanted, disk_counters(read_proc("diskstats")))
+        sources = Sources(chosen, interfaces, kernel_pressure(), network_speeds(interfaces))
         reading_of(read_proc, sources, 0)
     except OSError as error:
         raise ConfigError(f"probe host: expected the files of Linux's /proc, found {error}") from None
@@ -102,17 +94,10 @@ def network_interfaces(network: Path = Path("/sys/class/net")) -> tuple[str, ...
     return tuple(hardware or (name for name in found if name != LOOPBACK))
 
 
-def network_speeds(network: Path = Path("/sys/class/net")) -> dict[str, float]:
-    """Return the speeds of the interfaces that state one, in bytes per second: few virtual ones do.
-
-    `speed` is in Mbit/s, and -1 or an error if it is unknown (Documentation/ABI/testing/sysfs-class-net).
-    """
-    found = {}
-    for name in network_interfaces(network):
-        with suppress(OSError, ValueError):
-            if (mbit_per_s := int((network / name / "speed").read_text())) > 0:
-                found[name] = mbit_per_s * 1e6 / 8
-    return found
+def network_speeds(interfaces: Sequence[str]) -> dict[str, float]:
+    """Return the speeds of the interfaces that state one, in bytes per second: few virtual ones do."""
+    stated = psutil.net_if_stats()
+    return {name: stated[name].speed * 1e6 / 8 for name in interfaces if name in stated and stated[name].speed}
 
 
 def kernel_pressure() -> tuple[str, ...]:
@@ -152,18 +137,9 @@ class Reading:
 
 def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
     """Read the machine's files. Raises `OSError` or `ValueError` if one of them is missing. A disk may be missing."""
-    stat, vmstat, meminfo = read("stat"), read("vmstat"), read("meminfo")
-    times = core_times(stat)
-    available_bytes = number_after(meminfo, "MemAvailable:") * 1024
-    opened, unused, _ = read("sys/fs/file-nr").split()
-    counters: dict[tuple[str, str], float] = {
-        ("context_switches_per_s", ""): number_after(stat, "\nctxt"),
-        ("swap_in_bytes_per_s", ""): number_after(vmstat, "\npswpin") * PAGE_BYTES,
-        ("swap_out_bytes_per_s", ""): number_after(vmstat, "\npswpout") * PAGE_BYTES,
-        ("major_faults_per_s", ""): number_after(vmstat, "\npgmajfault"),
-        ("tcp_retransmitted_segments_per_s", ""): tcp_counters(read("net/snmp"))["RetransSegs"],
-        **dict(network_counters(read("net/dev"), sources.interfaces)),
-    }
+    times = core_times(read("stat"))
+    memory = psutil.virtual_memory()
+    counters: dict[tuple[str, str], float] = dict(network_counters(sources.interfaces))
     for name in sources.pressure:
         for line in PRESSURE[name]:
             # Seconds of stall per second: a share.
@@ -171,10 +147,8 @@ def reading_of(read: ReadText, sources: Sources, at_ns: int) -> Reading:
             counters[f"pressure_{name}_{line}_share", ""] = total_us / 1e6
     levels = {
         "cores": len(times) - 1,
-        "runnable_threads": number_after(stat, "\nprocs_running") - 1,  # without the one that reads
-        "memory_available_bytes": available_bytes,
-        "memory_used_share": 1 - available_bytes / (number_after(meminfo, "MemTotal:") * 1024),
-        "open_files": int(opened) - int(unused),
+        "memory_available_bytes": memory.available,
+        "memory_used_share": 1 - memory.available / memory.total,
     }
     return Reading(at_ns, times, counters, dict(_disks(read("diskstats"), sources.disks)), levels)
 
@@ -186,20 +160,12 @@ def _disks(diskstats: str, disks: Sequence[str]) -> Iterator[tuple[str, DiskCoun
             yield figure_name(name), counters[name]
 
 
-def network_counters(table: str, interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
-    """Yield the counters of these interfaces and the loopback interface in /proc/net/dev (proc_pid_net(5))."""
-    for line in table.splitlines()[2:]:
-        name, _, numbers = line.partition(":")
-        fields = [int(number) for number in numbers.split()]
-        received_bytes, received_packets, sent_bytes, sent_packets = *fields[:2], *fields[8:10]
-        if (name := name.strip()) == LOOPBACK:  # what is sent there is received there
-            yield ("loopback_bytes_per_s", ""), sent_bytes
-            yield ("loopback_packets_per_s", ""), sent_packets
-        elif name in interfaces:
-            yield ("network_received_bytes_per_s", name), received_bytes
-            yield ("network_received_packets_per_s", name), received_packets
-            yield ("network_sent_bytes_per_s", name), sent_bytes
-            yield ("network_sent_packets_per_s", name), sent_packets
+def network_counters(interfaces: Sequence[str]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yield the counters of these interfaces."""
+    for name, counted in psutil.net_io_counters(pernic=True, nowrap=False).items():
+        if name in interfaces:
+            yield ("network_received_bytes_per_s", name), counted.bytes_recv
+            yield ("network_sent_bytes_per_s", name), counted.bytes_sent
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -220,18 +186,11 @@ def rates(before: Mapping[tuple[str, str], float], now: Mapping[tuple[str, str],
     return {figure: increase / s for figure, increase in increases.items() if figure not in reset}
 
 
-def busy_cores(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) -> dict[str, float]:
-    """Return the busy share of each core, and of the busiest; a core that was switched on since has none."""
-    shares = {}
-    for name in now.keys() & before.keys() - {ALL_CORES}:
-        if (share := busy_share(now[name] - before[name])) is not None:
-            shares[name] = share
-    if not shares:
-        return {}
-    figures = {"busiest_core_busy_share": max(shares.values())}
-    if len(now) - 1 <= MOST_CORES:
-        figures |= {f"core_{name.removeprefix(ALL_CORES)}_busy_share": share for name, share in shares.items()}
-    return figures
+def busiest_core(before: Mapping[str, CoreTime], now: Mapping[str, CoreTime]) -> dict[str, float]:
+    """Return the busy share of the busiest core; a core that was switched on since has none."""
+    known = now.keys() & before.keys() - {ALL_CORES}
+    shares = [share for name in known if (share := busy_share(now[name] - before[name])) is not None]
+    return {"busiest_core_busy_share": max(shares)} if shares else {}
 
 
 def network_busy_share(before: Reading, now: Reading, speeds: Mapping[str, float]) -> dict[str, float]:
@@ -256,7 +215,7 @@ def figures_between(before: Reading, now: Reading, speeds: Mapping[str, float] |
     if passed_ns <= 0:
         return {}
     figures = core_shares(now.cores - before.cores) | rates(before.counters, now.counters, passed_ns / 1e9)
-    figures |= busy_cores(before.times, now.times) | network_busy_share(before, now, speeds or {})
+    figures |= busiest_core(before.times, now.times) | network_busy_share(before, now, speeds or {})
     for name in figures.keys() & PRESSURE_SHARES:
         # The kernel adds up a stall when one of its parts ends: in milliseconds, this may be more than has passed.
         figures[name] = min(1.0, figures[name])

@@ -16,6 +16,8 @@ from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 
+import psutil
+
 from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
@@ -162,14 +164,14 @@ def resources_for(scenario: Scenario, engines: int, directory: Path) -> Resource
     cores = usable_cores()
     at_once = min(engines, max(1, cores // 2) if _server_is_here(scenario) else cores)
     tasks_per_s = at_once * ENGINE_TASKS_PER_S
-    memory = _memory()
+    memory_bytes, available_bytes = _memory()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     existing = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.is_dir())
     return Resources(
         tasks_per_s=min(tasks_per_s, EMBEDDED_TASKS_PER_S) if scenario.server == EMBEDDED else tasks_per_s,
         cores=cores,
-        memory_bytes=memory.get("MemTotal"),
-        memory_available_bytes=memory.get("MemAvailable"),
+        memory_bytes=memory_bytes,
+        memory_available_bytes=available_bytes,
         open_files=None if most_files == resource.RLIM_INFINITY else most_files,
         disk_free_bytes=shutil.disk_usage(existing).free,
         embedded=scenario.server == EMBEDDED,
@@ -186,20 +188,12 @@ def _server_is_here(scenario: Scenario) -> bool:
     return host == "localhost"
 
 
-def _memory() -> dict[str, int]:
-    """Return the total and the available memory in bytes, at most those of our control groups (proc_meminfo(5))."""
-    found: dict[str, int] = {}
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, value = line.partition(":")
-            if name in ("MemTotal", "MemAvailable"):
-                found[name] = int(value.split()[0]) << 10
-    limits = memory_limits()
-    if found and limits:
-        found = {
-            name: min(found[name], limit) for name, limit in zip(("MemTotal", "MemAvailable"), limits, strict=True)
-        }
-    return found
+def _memory() -> tuple[int, int]:
+    """Return the total and the available memory in bytes, at most those of our control groups."""
+    memory = psutil.virtual_memory()
+    found = memory.total, memory.available
+    limits = memory_limits() or found
+    return min(found[0], limits[0]), min(found[1], limits[1])
 
 
 def check_memory(needs: Needs, resources: Resources) -> None:

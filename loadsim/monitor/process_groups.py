@@ -16,7 +16,7 @@ from statistics import median_low
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.core_times import ALL_CORES, CoreTime
-from loadsim.monitor.processes import NO_TICKS, SYSTEM, USER, Process, ProcessTimes, Ticks
+from loadsim.monitor.processes import ProcessTimes
 from loadsim.monitor.server_cores import ServerCores
 from loadsim.monitor.server_discovery import addresses_of, find_server, is_own
 
@@ -136,7 +136,7 @@ class ProcessGroups:
         self._loadsim -= self._server  # loadsim starts servers, too
 
     def _figures(
-        self, ticks: Mapping[int, Ticks], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int
+        self, ticks: Mapping[int, int], times: Mapping[str, CoreTime], busy_ticks: int, passed_ns: int
     ) -> dict[str, float]:
         processes = self._times.processes
         members: dict[str, Collection[int]] = {SERVER: self._server, LOADSIM: self._loadsim}
@@ -146,7 +146,7 @@ class ProcessGroups:
         figures: dict[str, float] = {}
         for group, numbers in members.items():
             if numbers:
-                figures[f"{group}_rss_bytes"] = _rss_bytes(processes, numbers)
+                figures[f"{group}_rss_bytes"] = sum(processes[number].rss_pages for number in numbers) * PAGE_BYTES
         if passed_ns <= 0:
             return figures
         per_tick = 1e9 / TICKS_PER_S / passed_ns
@@ -157,19 +157,12 @@ class ProcessGroups:
             return figures
         for group, numbers in members.items():
             if numbers:
-                of_group = [ticks.get(number, NO_TICKS) for number in numbers]
-                user, system = (sum(each[kind] for each in of_group) * per_tick for kind in (USER, SYSTEM))
-                figures[f"{group}_cpu_user_cores"], figures[f"{group}_cpu_system_cores"] = user, system
-                figures[f"{group}_cpu_cores"] = user + system
+                figures[f"{group}_cpu_cores"] = sum(ticks.get(number, 0) for number in numbers) * per_tick
         grouped = {number for numbers in members.values() for number in numbers}
-        rest = busy_ticks - sum(ticks.get(number, NO_TICKS).total for number in grouped)
+        rest = busy_ticks - sum(ticks.get(number, 0) for number in grouped)
         # The kernel counts all cores by samples, and processes exactly (proc_stat(5)): the difference may be below 0.
         figures[f"{OTHERS}_cpu_cores"] = max(0, rest) * per_tick
         return figures
-
-
-def _rss_bytes(processes: Mapping[int, Process], numbers: Collection[int]) -> int:
-    return sum(processes[number].rss_pages for number in numbers) * PAGE_BYTES
 
 
 def named_groups(names: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from contextlib import suppress
 
 from loadsim.monitor.core_times import CoreTime, added, core_shares
-from loadsim.monitor.processes import NO_TICKS, Process, Ticks
+from loadsim.monitor.processes import Process
 
 CoreSet = frozenset[int]
 """The numbers of the cores on which a thread may run."""
@@ -48,7 +48,7 @@ class ServerCores:
         named: Set[int],
         loadsim: Set[int],
         times: Mapping[str, CoreTime],
-        ticks: Mapping[int, Ticks],
+        ticks: Mapping[int, int],
         ticks_per_core: float,
     ) -> dict[str, float]:
         """Return the figures since the last reading; none if the server's cores are unknown.
@@ -79,7 +79,7 @@ class ServerCores:
             return figures
         # What processes took that may run elsewhere, too, is unknown: here, they count as others.
         only_here = {number for number, each in sets.items() if number in server or (each and _union([each]) <= cores)}
-        of_groups = sum(ticks.get(number, NO_TICKS).total for number in only_here)
+        of_groups = sum(ticks.get(number, 0) for number in only_here)
         return figures | {
             "server_cores_busy_share": shares["cpu_busy_share"],
             "server_cores_steal_share": shares["cpu_steal_share"],

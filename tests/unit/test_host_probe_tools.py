@@ -1,4 +1,4 @@
-"""The probe `host` against `iostat -x`, `mpstat` and `vmstat`, which read the same files of /proc.
+"""The probe `host` against `iostat -x` and `mpstat`, which read the same files of /proc.
 
 Each tool runs in a mount namespace whose /proc is a directory with recorded files. So both compute from the same
 counters, and no load of this machine changes the result.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +26,7 @@ from loadsim.monitor.process_groups import figure_name
 
 pytestmark = pytest.mark.nightly(part="tools")
 
-FILES = ("stat", "uptime", "diskstats", "cpuinfo", "meminfo", "vmstat", "net/dev", "net/snmp", "sys/fs/file-nr")
+FILES = ("stat", "uptime", "diskstats", "cpuinfo")
 
 
 def recorded(place: Path, changed: Mapping[str, str] | None = None) -> Path:
@@ -172,60 +170,6 @@ def test_this_machines_disks_are_those_of_iostat(tmp_path: Path) -> None:
     assert theirs["util"] == pytest.approx(100 * ours[f"disk_{name}_busy_share"], abs=0.0051)
 
 
-# --- vmstat -----------------------------------------------------------------------------------------------------------
-
-
-CHANGES = {
-    "stat": {r"^cpu .*$": "cpu  4000 500 1500 8000 3000 250 750 2000 0 0"},
-    "vmstat": {r"^pswpin .*$": "pswpin 5000000", r"^pswpout .*$": "pswpout 70000000"},
-    "uptime": {r"^.*$": "1000.00 1500.00"},
-}
-"""Lines for a machine that waits for disks, swaps, and has less than all of its cores' time."""
-
-
-def changed_files() -> dict[str, str]:
-    found = {}
-    for name, lines in CHANGES.items():
-        text = Path("/proc", name).read_text()
-        for line, other in lines.items():
-            text, changes = re.subn(line, other, text, count=1, flags=re.MULTILINE)
-            assert changes == 1, line
-        found[name] = text
-    return found
-
-
-@pytest.mark.parametrize("loaded", [False, True])
-def test_processor_and_memory_are_those_of_vmstat(loaded: bool, tmp_path: Path) -> None:
-    """Its report since the machine started, in whole percents and units; its rates are by the time of all cores.
-
-    User and niced time are one figure, and so are system and interrupts. It counts itself as a runnable thread.
-    """
-    place = recorded(tmp_path / "now", changed_files() if loaded else {})
-    now = reading(place)
-    now = replace(now, at_ns=now.cores.total * 10**9 // os.sysconf("SC_CLK_TCK"))
-    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, dict.fromkeys(now.counters, 0), {}, {})
-    ours = figures_between(zero, now) | now.levels
-    output = subprocess.run(
-        on_recorded(place, "vmstat", "-n", "1", "1"), capture_output=True, check=True, text=True
-    ).stdout
-    names, values = (line.split() for line in output.splitlines()[1:])
-    theirs = dict(zip(names, map(int, values), strict=True))
-    figures = {
-        "r": ours["runnable_threads"] + 1,
-        "si": ours["swap_in_bytes_per_s"] / 1024,
-        "so": ours["swap_out_bytes_per_s"] / 1024,
-        "cs": ours["context_switches_per_s"],
-        "us": 100 * ours["cpu_user_share"],
-        "sy": 100 * ours["cpu_system_share"],
-        "wa": 100 * ours["cpu_iowait_share"],
-        "st": 100 * ours["cpu_steal_share"],
-    }
-    assert figures == {key: pytest.approx(theirs[key], abs=0 if key == "r" else 1) for key in figures}
-    if loaded:
-        assert (theirs["us"], theirs["wa"], theirs["st"]) == (23, 15, 10)
-        assert theirs["so"] > 200_000
-
-
 # --- mpstat -----------------------------------------------------------------------------------------------------------
 
 GROWN = (200, 10, 50, 100, 40, 5, 15, 30, 20, 5)
@@ -268,10 +212,7 @@ def test_cores_are_those_of_mpstat(tmp_path: Path) -> None:
     (host,) = json.loads(output)["sysstat"]["hosts"]
     theirs = {each["cpu"]: each for each in host["statistics"][0]["cpu-load"]}
     busy = {cpu: 100 - each["idle"] - each["iowait"] for cpu, each in theirs.items()}
-    figures = {str(number): 100 * ours[f"core_{number}_busy_share"] for number in numbers}
-    assert figures | {"all": 100 * ours["cpu_busy_share"]} == {
-        cpu: pytest.approx(share, abs=0.011) for cpu, share in busy.items()
-    }
+    assert 100 * ours["cpu_busy_share"] == pytest.approx(busy["all"], abs=0.011)
     assert 100 * ours["busiest_core_busy_share"] == pytest.approx(max(busy.values()), abs=0.011)
     parts = {
         "cpu_user_share": ("usr", "nice", "guest", "gnice"),

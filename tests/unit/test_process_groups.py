@@ -93,9 +93,6 @@ def test_a_server_that_loadsim_started_is_none_of_its_processes(start: Callable[
     while time.process_time() < begun_s + 0.05:
         pass
     figures = groups.take(busy(100 * TICKS_PER_S))
-    for group in ("server", "loadsim"):
-        parts = figures[f"{group}_cpu_user_cores"] + figures[f"{group}_cpu_system_cores"]
-        assert figures[f"{group}_cpu_cores"] == pytest.approx(parts)
     assert figures["server_cpu_cores"] >= 0.3 - ROUNDED_S
     assert figures["loadsim_cpu_cores"] >= 0.2 - 2 * ROUNDED_S
     # All cores together were busy for 100 s.
