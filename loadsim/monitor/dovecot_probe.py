@@ -1,8 +1,8 @@
 """The probe `dovecot`: sessions, log-ins and IMAP commands of a Dovecot 2.3.
 
 The counters are metrics of its configuration, by the names in Debian's conf.d/10-metrics.conf. They come from the
-socket `stats-reader`, as for `doveadm stats dump`, or from the OpenMetrics listener of the stats process. The sessions
-come from the socket `anvil`, as for `doveadm who`.
+socket `stats-reader`, as for `doveadm stats dump`, and the sessions from the socket `anvil`, as for `doveadm who`. Its
+OpenMetrics listener is for the probe `prometheus`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe, Services
 from loadsim.model.yaml_reader import show
 from loadsim.monitor.counter_increase import Counters, Increase
-from loadsim.monitor.metrics_endpoint import Endpoint, samples_of
 from loadsim.monitor.probe_values import finite_number, text_of
 
 BASE_DIR = "/run/dovecot"
@@ -50,44 +49,27 @@ Metrics = Mapping[str, Total]
 """Totals by the names of `doveadm stats dump`, such as `imap_command_UID_FETCH_OK`."""
 
 
-def open_probe(services: Services, base_dir: object = None, url: object = None, metrics: object = True) -> Probe:
-    """Return a function that asks Dovecot by its sockets in `base_dir`, or for the metrics by `url`.
+def open_probe(services: Services, base_dir: object = BASE_DIR, metrics: object = True) -> Probe:
+    """Return a function that asks Dovecot by its sockets in `base_dir`; without `metrics`, for the sessions only.
 
-    With a `url` and no `base_dir`, there is no figure of sessions. Without `metrics`, there is no other. Raises
-    `ConfigError`.
+    Raises `ConfigError`.
     """
     if not isinstance(metrics, bool):
         raise ConfigError(f"metrics: expected yes or no, found {show(metrics)}")
-    sockets = _sockets(BASE_DIR if base_dir is None and url is None else base_dir)
-    read: Callable[[], Metrics] | None = None
-    if url is not None:
-        endpoint = Endpoint(url, LIMIT_S)
-        read = lambda: metrics_of_page(endpoint.page())  # noqa: E731
-    elif metrics and sockets is not None:
-        stats = sockets / "stats-reader"
-        read = lambda: metrics_of_dump(answer_of(stats, DUMP_METRICS))  # noqa: E731
+    sockets = Path(text_of("base_dir", base_dir, "Dovecot's base_dir"))
+    if not sockets.is_dir():
+        raise ConfigError(f"base_dir: expected the directory of Dovecot's sockets, found none: {str(sockets)!r:.100}")
     counters = Counters()
 
     def sample() -> dict[str, float]:
-        figures: dict[str, float] = {}
-        if sockets is not None:
-            figures["imap_sessions"] = imap_sessions(answer_of(sockets / "anvil", DUMP_SESSIONS))
-        if read is not None:
-            found = read()
+        figures: dict[str, float] = {"imap_sessions": imap_sessions(answer_of(sockets / "anvil", DUMP_SESSIONS))}
+        if metrics:
+            found = metrics_of_dump(answer_of(sockets / "stats-reader", DUMP_METRICS))
             increase = counters.increase(counters_of(found), time.monotonic())
             figures |= figures_of(increase) if increase else {}
         return figures
 
     return sample
-
-
-def _sockets(base_dir: object) -> Path | None:
-    if base_dir is None:
-        return None
-    path = Path(text_of("base_dir", base_dir, "Dovecot's base_dir"))
-    if not path.is_dir():
-        raise ConfigError(f"base_dir: expected the directory of Dovecot's sockets, found none: {str(path)!r:.100}")
-    return path
 
 
 # --- Dovecot's sockets --------------------------------------------------------------------------------------------
@@ -146,29 +128,6 @@ def metrics_of_dump(answer: str) -> dict[str, Total]:
             raise ValueError("expected lines of name, count and sum, found another")
         found[name] = Total(finite_number(values[0], "count"), finite_number(values[1], "sum") / 1e3)
     return found
-
-
-def metrics_of_page(page: str) -> dict[str, Total]:
-    """Return the metrics of this probe in a page of the OpenMetrics listener. Raises `ValueError`."""
-    found: dict[str, Total] = {}
-    for metric in (IMAP_COMMAND, *LOG_INS.values()):
-        # With `group_by`, the sums of all values have names of their own.
-        counts = _by_name(metric, f"dovecot_{metric}_total", page) | _by_name(metric, f"dovecot_{metric}_count", page)
-        durations_s = {
-            name: duration_s
-            for end in ("total", "sum")
-            for name, duration_s in _by_name(metric, f"dovecot_{metric}_duration_seconds_{end}", page).items()
-        }
-        found |= {name: Total(count, durations_s.get(name, 0.0) * 1e3) for name, count in counts.items()}
-    return found
-
-
-def _by_name(metric: str, sample: str, page: str) -> dict[str, float]:
-    """Return the samples of a name, by names as of `doveadm stats dump`."""
-    return {
-        "_".join((metric, *labels.values())).replace(" ", "_"): finite_number(value, sample)
-        for labels, value in samples_of(sample, page)
-    }
 
 
 # --- the figures --------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from loadsim.monitor.dovecot_probe import (
     figures_of,
     imap_sessions,
     metrics_of_dump,
-    metrics_of_page,
     open_probe,
 )
 
@@ -64,34 +63,15 @@ def dumped(ended: list[tuple[str, str | None, int]]) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def paged(ended: list[tuple[str, str | None, int]]) -> str:
-    """A page of the OpenMetrics listener after these commands."""
-    lines = ["# TYPE dovecot_imap_command counter", "dovecot_auth_success_total 7"]
-    counts, sums = Counter[str](), Counter[str]()
-    for name, state, took_us in ended:
-        for labels in [f'cmd_name="{name}"'] + ([f'cmd_name="{name}",tagged_reply_state="{state}"'] if state else []):
-            counts[labels] += 1
-            sums[labels] += took_us
-    lines += [f"dovecot_imap_command_total{{{labels}}} {count}" for labels, count in counts.items()]
-    lines.append(f"dovecot_imap_command_count {len(ended)}")
-    lines += [f"dovecot_imap_command_duration_seconds_total{{{labels}}} {us / 1e6:.6f}" for labels, us in sums.items()]
-    lines.append(f"dovecot_imap_command_duration_seconds_sum {sum(us for *_, us in ended) / 1e6:.6f}")
-    lines.append("dovecot_auth_success_duration_seconds_total 0.000070")
-    return "\n".join([*lines, "# EOF", ""])
-
-
 @given(ENDED)
 def test_the_counters_are_those_of_the_commands(ended: list[tuple[str, str | None, int]]) -> None:
-    """By both ways. Metrics with similar names are others."""
+    """Metrics with similar names are others."""
     answered = [state for _, state, _ in ended if state]
-    by_dump, by_page = metrics_of_dump(dumped(ended)), metrics_of_page(paged(ended))
     if ended and not answered:
-        for metrics in (by_dump, by_page):
-            with pytest.raises(ValueError, match="found other groups"):
-                counters_of(metrics)
+        with pytest.raises(ValueError, match="found other groups"):
+            counters_of(metrics_of_dump(dumped(ended)))
         return
-    found = counters_of(by_dump)
-    assert counters_of(by_page) == pytest.approx(found)
+    found = counters_of(metrics_of_dump(dumped(ended)))
     assert found["command_events"] == len(ended)
     assert found["failed_events"] == sum(state != "OK" for state in answered)
     assert found["logins_events"] == 7
@@ -239,7 +219,6 @@ def test_a_socket_that_is_not_there_is_a_failed_sample(tmp_path: Path) -> None:
         ({"base_dir": "/no/such"}, "base_dir: expected the directory of Dovecot's sockets, found none: '/no/such'"),
         ({"base_dir": 5}, "base_dir: expected Dovecot's base_dir, found 5"),
         ({"base_dir": "/", "metrics": "no"}, "metrics: expected yes or no, found 'no'"),
-        ({"url": "no"}, "url: expected an address such as http://127.0.0.1:9900/metrics, found something else"),
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:

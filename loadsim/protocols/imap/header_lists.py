@@ -111,7 +111,9 @@ class HeaderLists:
         for numbers in number_sets([uid for uid in uids if uid not in cached]):
             cached |= await self._headers(connection, folder, "UID FETCH", numbers)
 
-    async def _flags(self, connection: ImapConnection, numbers: bytes, by_uid: bool = False) -> dict[int, frozenset[Flag]]:
+    async def _flags(
+        self, connection: ImapConnection, numbers: bytes, by_uid: bool = False
+    ) -> dict[int, frozenset[Flag]]:
         """Fetch flags. Return them by UID, in ascending order."""
         items = self.requests.flags
         assert items is not None
