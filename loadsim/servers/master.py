@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from loadsim.errors import ConfigError
 
 START_LIMIT_S = 180.0
@@ -19,8 +21,6 @@ START_LIMIT_S = 180.0
 STOP_LIMIT_S = 15.0
 POLL_S = 0.02
 TAKEN = "Address already in use"
-LISTEN = "0A"
-"""State of a listening socket in /proc/net/tcp."""
 
 START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; ( (read _ <&3; kill $$) & ); exec "$@" </dev/null 3<&-'
 """Shell command that runs a master with the highest limit of open files, and kills it at the end of our pipe.
@@ -67,14 +67,12 @@ class Master:
             )
 
     def pids(self) -> frozenset[int]:
-        """Return the running processes of its session (proc(5): the sixth field of stat, after the name)."""
+        """Return the running processes of its session."""
         found: set[int] = set()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                    if int(session) == self._process.pid and state != "Z":
-                        found.add(int(entry.name))
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == self._process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    found.add(process.pid)
         return frozenset(found)
 
     def await_greeting(self, address: str, port: int, greeting: bytes) -> None:
@@ -85,10 +83,9 @@ class Master:
         """
 
         def answers() -> bool:
-            listeners = listening_sockets(port)
-            if not listeners:
-                return False
-            if not listeners & self._sockets():
+            if not self._listens(port):
+                if not _accepts(address, port) or self._listens(port):
+                    return False
                 self._check_running()
                 raise PortTaken(
                     f"server: {self.name}: port {port}: expected it to be free, found: {TAKEN}; --imap-port and"
@@ -129,15 +126,12 @@ class Master:
             kind = PortTaken if TAKEN in error else ConfigError
             raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
 
-    def _sockets(self) -> frozenset[int]:
-        """Return the inodes of the master's own sockets: in all servers here it is the master that listens."""
-        found: set[int] = set()
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for entry in Path(f"/proc/{self._process.pid}/fd").iterdir():
-                with suppress(FileNotFoundError):
-                    if match := re.fullmatch(r"socket:\[(\d+)\]", str(entry.readlink())):
-                        found.add(int(match[1]))
-        return frozenset(found)
+    def _listens(self, port: int) -> bool:
+        """Return whether the master listens on a TCP port: in all servers here it is the master that does."""
+        with suppress(psutil.Error):
+            found = psutil.Process(self._process.pid).net_connections("tcp")
+            return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+        return False
 
     def first_error(self) -> str:
         """Return the first error on its standard error or in its log: a taken port, or else one that others follow."""
@@ -173,13 +167,7 @@ class Master:
         self._process.stdin.close()
 
 
-def listening_sockets(port: int) -> frozenset[int]:
-    """Return the inodes of the sockets that listen on a TCP port in any process (proc(5), /proc/net/tcp)."""
-    found: set[int] = set()
-    for table in ("tcp", "tcp6"):
-        with suppress(FileNotFoundError):
-            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    found.add(int(fields[9]))
-    return frozenset(found)
+def _accepts(address: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S):
+        return True
+    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.servers.dovecot_postfix_config import Layout, dovecot_conf
-from loadsim.servers.master import listening_sockets
 from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.private import check_programs
 
@@ -122,17 +120,6 @@ def test_missing_programs_are_named(tmp_path: Path) -> None:
         check_programs("absent", programs)
     with pytest.raises(ConfigError, match=r"--programs .*: expected absent-imapd to be unpacked"):
         check_programs("absent", programs, unpacked=tmp_path)
-
-
-def test_listening_sockets_are_found_by_port() -> None:
-    """Listening sockets of the port are found, IPv4 and IPv6; connections to it and others are not."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port = one.getsockname()[1]
-        with socket.create_connection(("127.0.0.1", port)):
-            inode = Path(f"/proc/self/fd/{one.fileno()}").readlink()
-            assert [f"socket:[{found}]" for found in listening_sockets(port)] == [str(inode)]
-            assert not listening_sockets(port) & listening_sockets(other.getsockname()[1])
-    assert not listening_sockets(port)
 
 
 def test_limits_count_all_connections_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
