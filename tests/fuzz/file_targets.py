@@ -22,7 +22,8 @@ from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.profile import load_profile
-from loadsim.model.scenario import _DOCUMENT, load_scenario
+from loadsim.model.scenario import load_scenario
+from loadsim.model.scenario_document import DOCUMENT
 from loadsim.model.suite import Suite, load_suite
 from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.document import to_json
@@ -350,7 +351,7 @@ def _settings(data: bytes) -> None:
     document = json.loads(json.dumps(_own_document()))
     settings = data.decode("utf-8", "surrogateescape").split("\0")  # as the command line brings them
     origin = Origin("case.yaml", override(document, settings))
-    parse(_DOCUMENT, document, origin)
+    parse(DOCUMENT, document, origin)
 
 
 @cache
