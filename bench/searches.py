@@ -82,7 +82,7 @@ def scenario(users: int) -> Mapping[str, Any]:
 
 
 def perform(search: Search, users: int, place: Path) -> Mapping[str, Any]:
-    """Make a search below `place` on a server of its own; return its `capacity.json`.
+    """Make a search below `place` on a server of its own; return its `campaign.json`.
 
     Raises `ConfigError` if the server cannot be started, or the search ended without an answer.
     """
@@ -102,7 +102,7 @@ def perform(search: Search, users: int, place: Path) -> Mapping[str, Any]:
             server.stop()
     if status not in STATED:
         raise ConfigError(f"bench.searches: {search.name}: loadsim capacity ended with {status}")
-    found: Mapping[str, Any] = json.loads((place / "search" / "capacity.json").read_text(encoding="utf-8"))
+    found: Mapping[str, Any] = json.loads((place / "search" / "campaign.json").read_text(encoding="utf-8"))
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.capacity_search import FAILED, PASSED, Found, Settings, Step, interval
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.campaign import CAPACITY, FAILED, PASSED, CampaignRun
+from loadsim.analysis.capacity_search import Found, Settings, Step, interval
 from loadsim.analysis.json_values import to_json
 
 
@@ -35,12 +35,6 @@ class Terms:
     pin: bool
     clients: int | None
 
-    @property
-    def document(self) -> dict[str, Any]:
-        found = to_json(self)
-        assert isinstance(found, dict)
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -55,20 +49,23 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A capacity search, with the steps so far. `found` is None until it ends.
+    """A capacity search, with the runs so far. `found` is None until it ends.
 
     `refused` were to be measured, and could not be.
     """
 
     directory: Path
     terms: Terms
-    steps: tuple[MeasuredStep, ...]
+    runs: tuple[CampaignRun, ...]
     found: Found | None = None
     refused: tuple[Refused, ...] = ()
 
+    def with_runs(self, runs: Sequence[CampaignRun]) -> Capacity:
+        return replace(self, runs=tuple(runs))
+
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(step.users, step.result, step.nearest) for step in self.steps]
+        return [Step(run.users, run.result, run.nearest) for run in self.runs]
 
     @property
     def users(self) -> int | None:
@@ -76,29 +73,29 @@ class Capacity:
         return self.found.low if self.found else None
 
     @property
-    def at_capacity(self) -> Sequence[MeasuredStep]:
+    def at_capacity(self) -> Sequence[CampaignRun]:
         """The steps in which the largest number passed."""
-        return [step for step in self.steps if step.users == self.users and step.result == PASSED]
+        return [run for run in self.runs if run.users == self.users and run.result == PASSED]
 
     @property
     def tasks_per_s(self) -> float | None:
         """The mean throughput of the largest number that passed."""
-        rates = [step.tasks_per_s for step in self.at_capacity]
+        rates = [run.tasks_per_s or 0.0 for run in self.at_capacity]
         return sum(rates) / len(rates) if rates else None
 
     @property
     def load_equivalent_users(self) -> int | None:
         """The least load-equivalent of the largest number that passed, in users with a day of 8 h."""
-        return min((step.load_equivalent_users or 0 for step in self.at_capacity), default=None)
+        return min((run.load_equivalent_users or 0 for run in self.at_capacity), default=None)
 
     @property
-    def nearest_to_full(self) -> MeasuredStep | None:
+    def nearest_to_full(self) -> CampaignRun | None:
         """The last step with resources of the smallest number that failed, or else of the largest that passed."""
         found = self.found
         for users, result in ((found.high, FAILED), (found.low, PASSED)) if found else ():
-            steps = [step for step in self.steps if (step.users, step.result) == (users, result) and step.resources]
-            if steps:
-                return steps[-1]
+            runs = [run for run in self.runs if (run.users, run.result) == (users, result) and run.resources]
+            if runs:
+                return runs[-1]
         return None
 
     @property
@@ -118,7 +115,7 @@ class Capacity:
     def contended(self) -> bool:
         """True if, at an end of the search, most runs that decided shared the server's cores with other work."""
         ends = ((self.found.low, PASSED), (self.found.high, FAILED)) if self.found else ()
-        deciding = [[step.contended for step in self.steps if (step.users, step.result) == end] for end in ends]
+        deciding = [[run.contended for run in self.runs if (run.users, run.result) == end] for end in ends]
         return any(2 * each.count(True) > len(each) for each in deciding)
 
     @property
@@ -133,9 +130,11 @@ class Capacity:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `capacity.json`."""
+        """The content of `campaign.json`."""
         found = self.found
         return {
+            "kind": CAPACITY,
+            "exit_status": self.exit_status if found else None,
             "users": self.users,
             "failed_users": found.high if found else None,
             "interval": self.interval and [*self.interval],
@@ -146,6 +145,6 @@ class Capacity:
             "load_equivalent_users": self.load_equivalent_users,
             "resources": to_json(self.nearest_to_full.resources) if self.nearest_to_full else None,
             "refused": to_json(self.refused),
-            "terms": self.terms.document,
-            "steps": [to_json(step) for step in self.steps],
+            "terms": to_json(self.terms),
+            "runs": to_json(self.runs),
         }

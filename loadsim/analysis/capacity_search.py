@@ -15,18 +15,8 @@ from itertools import takewhile
 from statistics import fmean, variance
 from typing import Literal
 
+from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.capacity_order import depends_on_order
-
-Result = Literal["pass", "fail", "undecided", "generator", "void"]
-"""The result of a step. `generator`: the load generator was the bottleneck. `void`: invalid for another reason."""
-
-PASSED: Result = "pass"
-FAILED: Result = "fail"
-UNDECIDED: Result = "undecided"
-GENERATOR: Result = "generator"
-VOID: Result = "void"
-
-RESULTS = (PASSED, FAILED, UNDECIDED, GENERATOR, VOID)
 
 StoppedBy = Literal["criteria", "generator", "limit", "noise", "order", "refused"]
 """The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.

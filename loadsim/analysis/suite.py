@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from loadsim.analysis.campaign import SUITE, CampaignRun
 from loadsim.analysis.compare_runs import UNDECIDED, Comparison
 from loadsim.analysis.json_values import INFINITE, to_json
 from loadsim.analysis.repeats import Spread, spread
-from loadsim.timinglog.json_checks import each_of, harmless, having, number, or_none, switch, text, whole, word
-
-Result = Literal["measured", "overloaded", "invalid", "failed"]
-MEASURED: Result = "measured"
-OVERLOADED: Result = "overloaded"
-INVALID: Result = "invalid"
-FAILED: Result = "failed"
-RESULTS = (MEASURED, OVERLOADED, INVALID, FAILED)
-"""The results of a run. `measured`: its figures may be quoted. `overloaded`: it is invalid because the server did not
-take the load, which is the answer. `invalid`: for another reason. `failed`: it has no figures."""
-
-ANSWERED = (MEASURED, OVERLOADED)
-"""The results that are not repeated: repeating them would choose the good ones."""
 
 CRITERIA_MISSED, NOT_ALL_MEASURED = 1, 3
 """Exit statuses of a suite, next to that of an undecided comparison."""
@@ -33,87 +20,6 @@ Verdict = Literal["met", "missed", "incomplete"]
 
 Outcome = Literal["failed", "undecided", "refused", "passed"]
 """The outcomes of a comparison with a limit, the worst first. Without a limit, `refused` is the only one."""
-
-
-@dataclass(frozen=True, slots=True)
-class HookResult:
-    """The end of a command around a run. `output` is its file in `hooks`; `failure` is None if it succeeded."""
-
-    output: str
-    took_s: float
-    failure: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteRun:
-    """A run of a suite, as in `suite.json`. `run` is its directory, relative to that of the suite.
-
-    `number` is the place in the order, and `attempt` counts its runs. A failed run has no figures; an infinite time is
-    "inf". `scored` are the tasks in the score. `began` (ISO 8601) and `took_s` are None for a run that a crash kept
-    from being recorded until the suite was resumed.
-    """
-
-    run: str
-    number: int
-    cell: str
-    repeat: int
-    attempt: int
-    result: Result
-    began: str | None
-    took_s: float | None
-    validity: str | None
-    passed: bool | None
-    score_ms: float | str | None
-    tasks_per_s: float | None
-    scored: tuple[str, ...]
-    reasons: tuple[str, ...]
-    before: tuple[HookResult, ...]
-    after: tuple[HookResult, ...]
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> SuiteRun:
-        """Return the run with this document, made printable. Raises `LogError` or `ValueError` for any other."""
-        document = harmless("runs", document)
-        if wrong := _RUN(document):
-            raise ValueError(wrong)
-        values = {one.name: document[one.name] for one in fields(cls)}
-        for name in ("before", "after"):
-            values[name] = tuple(HookResult(hook["output"], hook["took_s"], hook["failure"]) for hook in values[name])
-        for name in ("scored", "reasons"):
-            values[name] = tuple(values[name])
-        if values["began"] is not None:
-            datetime.fromisoformat(values["began"])
-        if (values["result"] == FAILED) != (values["validity"] is None):
-            raise ValueError("validity: none for a failed run only")
-        return cls(**values)
-
-    @property
-    def failed_after(self) -> tuple[str, ...]:
-        """The failures of commands after the run, which do not change its figures."""
-        return tuple(hook.failure for hook in self.after if hook.failure is not None)
-
-
-_FIGURE = number(0, 1e15)
-_HOOKS = each_of(having({"output": text, "took_s": _FIGURE, "failure": or_none(text)}))
-_RUN = having(
-    {
-        "run": text,
-        **dict.fromkeys(("number", "repeat", "attempt"), whole(1, 2**31)),
-        "cell": text,
-        "result": word(*RESULTS),
-        "began": or_none(text),
-        "took_s": or_none(_FIGURE),
-        "validity": or_none(word("valid", "degraded", "invalid")),
-        "passed": or_none(switch),
-        "score_ms": lambda value: None if value in (None, INFINITE) else _FIGURE(value),
-        "tasks_per_s": or_none(_FIGURE),
-        "scored": each_of(text),
-        "reasons": each_of(text),
-        "before": _HOOKS,
-        "after": _HOOKS,
-    }
-)
-"""The check of a run in `suite.json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +48,12 @@ class CellFigures:
 
     @classmethod
     def of(
-        cls, name: str, levels: Mapping[str, str | int | None], planned: int, runs: Sequence[SuiteRun]
+        cls, name: str, levels: Mapping[str, str | int | None], planned: int, runs: Sequence[CampaignRun]
     ) -> CellFigures:
         """Return the figures of a cell from all its runs, in their order."""
-        measured = [run for run in runs if run.result == MEASURED]
+        measured = [run for run in runs if run.measured]
         passed = sum(run.passed is True for run in measured)
-        overloaded = sum(run.result == OVERLOADED for run in runs)
+        overloaded = sum(run.overloaded for run in runs)
         no_score = _no_score(measured, overloaded)
         missed = overloaded > 0 or passed < len(measured)
         rates = [run.tasks_per_s for run in measured if run.tasks_per_s is not None]
@@ -157,8 +63,8 @@ class CellFigures:
             planned=planned,
             measured=len(measured),
             overloaded=overloaded,
-            invalid=sum(run.result == INVALID for run in runs),
-            failed=sum(run.result == FAILED for run in runs),
+            invalid=sum(run.validity == "invalid" for run in runs) - overloaded,
+            failed=sum(run.validity is None for run in runs),
             degraded=sum(run.validity == "degraded" for run in measured),
             passed=passed,
             verdict="missed" if missed else "met" if passed == planned else "incomplete",
@@ -175,7 +81,7 @@ class CellFigures:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry of the cell in `suite.json`."""
+        """The entry of the cell in `campaign.json`."""
         found = {each.name: to_json(getattr(self, each.name)) for each in fields(self) if each.name != "score"}
         interval = None if self.score is None or self.score.low is None else [self.score.low, self.score.high]
         return {
@@ -186,7 +92,7 @@ class CellFigures:
         }
 
 
-def _no_score(measured: Sequence[SuiteRun], overloaded: int) -> str | None:
+def _no_score(measured: Sequence[CampaignRun], overloaded: int) -> str | None:
     """Return why measured runs, next to overloaded ones, have no mean score; None if they have one."""
     if overloaded:
         return f"the server did not take the load in {overloaded} of {len(measured) + overloaded} runs"
@@ -215,7 +121,7 @@ class ComparedCells:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The entry of the comparison in `suite.json`: scores, missed criteria, and the decision."""
+        """The entry of the comparison in `campaign.json`: scores, missed criteria, and the decision."""
         figures = self.comparison.figures if self.comparison else None
         return {
             "base": self.base,
@@ -233,29 +139,75 @@ class ComparedCells:
 
 
 @dataclass(frozen=True, slots=True)
+class CellTerms:
+    """A cell: its levels, and a digest of its scenario and commands. Passwords of scenarios are not part of it."""
+
+    levels: Mapping[str, str | int | None]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
+
+    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
+    comparison: those chosen after the results would find one that shows something. `retries` may change.
+    """
+
+    software: str
+    name: str
+    repeats: int
+    order: str
+    seed: int
+    pause_s: float
+    engines: int | None
+    pin: bool
+    embedded: bool
+    compare: tuple[tuple[str, str, float | None], ...]
+    cells: Mapping[str, CellTerms]
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
 class SuiteFigures:
-    """A suite with its runs so far. `total` is the number of places in the order; each needs a run with an answer.
+    """A suite with its runs so far. Each place in the order needs a run with an answer.
 
     `ended_why` is the reason of an early end, such as failures in a row. `comparisons` are None until they are made, at
     the end.
     """
 
     directory: Path
-    name: str
-    terms: Mapping[str, Any]
-    total: int
-    retries: int
-    runs: tuple[SuiteRun, ...]
-    cells: tuple[CellFigures, ...]
+    terms: Terms
+    runs: tuple[CampaignRun, ...] = ()
     comparisons: tuple[ComparedCells, ...] | None = None
     ended_why: str | None = None
+
+    def with_runs(self, runs: Sequence[CampaignRun]) -> SuiteFigures:
+        return replace(self, runs=tuple(runs))
+
+    @property
+    def name(self) -> str:
+        return self.terms.name
+
+    @property
+    def total(self) -> int:
+        """The number of places in the order."""
+        return self.terms.repeats * len(self.terms.cells)
+
+    @property
+    def cells(self) -> tuple[CellFigures, ...]:
+        of_cell: dict[str, list[CampaignRun]] = {name: [] for name in self.terms.cells}
+        for run in self.runs:
+            of_cell[run.cell].append(run)
+        cells = self.terms.cells.items()
+        return tuple(CellFigures.of(name, one.levels, self.terms.repeats, of_cell[name]) for name, one in cells)
 
     @property
     def done(self) -> set[int]:
         """The places in the order that have an answer, or have used all their attempts."""
         attempts = Counter(run.number for run in self.runs)
-        answered = {run.number for run in self.runs if run.result in ANSWERED}
-        return answered | {number for number, count in attempts.items() if count > self.retries}
+        answered = {run.number for run in self.runs if run.answered}
+        return answered | {number for number, count in attempts.items() if count > self.terms.retries}
 
     @property
     def left(self) -> int:
@@ -263,16 +215,11 @@ class SuiteFigures:
         return self.total - len(self.done)
 
     @property
-    def late(self) -> tuple[SuiteRun, ...]:
+    def late(self) -> tuple[CampaignRun, ...]:
         """The runs that were made after one of a later place, as after a rise of `retries`: out of their block."""
         return tuple(
             run for at, run in enumerate(self.runs) if any(earlier.number > run.number for earlier in self.runs[:at])
         )
-
-    @property
-    def embedded(self) -> bool:
-        """True if cells have the embedded server, which is no measurement."""
-        return bool(self.terms.get("embedded"))
 
     @property
     def compared(self) -> int:
@@ -291,23 +238,24 @@ class SuiteFigures:
     @property
     def exit_status(self) -> int:
         """3 if a repeat has no answer, 1 if criteria or a limit were missed, 4 if undecided or refused, or 0."""
-        if not self.complete or any(cell.answered < cell.planned for cell in self.cells):
+        cells = self.cells
+        if not self.complete or any(cell.answered < cell.planned for cell in cells):
             return NOT_ALL_MEASURED
-        if any(cell.verdict == "missed" for cell in self.cells) or self.outcomes["failed"]:
+        if any(cell.verdict == "missed" for cell in cells) or self.outcomes["failed"]:
             return CRITERIA_MISSED
         return UNDECIDED if self.outcomes["undecided"] or self.outcomes["refused"] else 0
 
     @property
     def document(self) -> dict[str, Any]:
-        """The content of `suite.json`."""
+        """The content of `campaign.json`."""
         return {
-            "name": self.name,
+            "kind": SUITE,
+            "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
             "complete": self.complete,
             "ended_why": self.ended_why,
-            "exit_status": None if self.comparisons is None or not self.complete else self.exit_status,
             "left": self.left,
             "cells": [cell.document for cell in self.cells],
             "comparisons": [one.document for one in self.comparisons or ()],
-            "terms": dict(self.terms),
-            "runs": [to_json(run) for run in self.runs],
+            "terms": to_json(self.terms),
+            "runs": to_json(self.runs),
         }

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
+from loadsim.analysis.suite import SuiteFigures
+from loadsim.cli.campaign import relative_to
 from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import FORMATS, check_place, content, format_of, write
 from loadsim.errors import ConfigError, LogError
+from loadsim.report.campaign_runs import Place
 from loadsim.report.capacity_report import describe_capacity
+from loadsim.report.digits import count
 from loadsim.report.document import Document
 from loadsim.report.many_runs import describe_runs
 from loadsim.report.one_run import describe_run
-from loadsim.runs.capacity_file import is_search, read_capacity
+from loadsim.report.suite_report import describe_suite
+from loadsim.runs.campaign_file import is_campaign, read_campaign
+from loadsim.runs.suite import compared
 from loadsim.timinglog.merge import find_logs
 
 OPTION = "-o"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories or timing logs, or a capacity search")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories or timing logs, or a search or suite")
     parser.add_argument(
         OPTION,
         "--out",
@@ -60,7 +66,7 @@ def run_report(args: argparse.Namespace) -> int:
     if out is None and chosen == "html":
         name, only_run = f"report.{chosen}", Path(args.runs[0])
         out = only_run / name if len(args.runs) == 1 and only_run.is_dir() else Path(name)
-    if not _is_search(args.runs):
+    if not _is_campaign(args.runs):
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
     if out is not None:
         check_place(OPTION, out)
@@ -77,17 +83,26 @@ def run_report(args: argparse.Namespace) -> int:
     return 0
 
 
-def _is_search(paths: list[str]) -> bool:
-    return len(paths) == 1 and is_search(Path(paths[0]))
+def _is_campaign(paths: list[str]) -> bool:
+    return len(paths) == 1 and is_campaign(Path(paths[0]))
 
 
 def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = None) -> Document:
-    """Return the report on these runs, or on a capacity search, to be written to the file `out`.
+    """Return the report on these runs, or on a search or suite, to be written to the file `out`.
 
     Raises `LogError` for a run that cannot be read, and `ConfigError` for a slice and for an unfinished search.
     """
-    if _is_search(paths):
-        return capacity_document(read_capacity(Path(paths[0])), notes, out)
+    if _is_campaign(paths):
+        campaign = read_campaign(Path(paths[0]))
+        place = relative_to(out, campaign.directory)
+        if isinstance(campaign, SuiteFigures):
+            return describe_suite(replace(campaign, comparisons=compared(campaign)), place)
+        if campaign.found is None:
+            made = (
+                f"{campaign.directory}: expected a finished search, found one with {count(len(campaign.runs), 'run')}"
+            )
+            raise ConfigError(f"{made} so far; loadsim capacity, typed as before, resumes it")
+        return capacity_document(campaign, notes, place)
     runs = [read_run(path) for path in paths]
     for run in runs if len(runs) > 1 else ():
         if part := run.figures.slice:
@@ -95,20 +110,14 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
     return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
 
 
-def capacity_document(capacity: Capacity, notes: Mapping[str, str], out: Path | None) -> Document:
-    """Return the report on a search. Its links lead from the file `out`, or else from the search's directory."""
-    here = (capacity.directory if out is None else out.parent).resolve()
-    return describe_capacity(
-        capacity,
-        tuple(_readable(capacity)),
-        notes,
-        place=lambda run: os.path.relpath((capacity.directory / run).resolve(), here),
-    )
+def capacity_document(capacity: Capacity, notes: Mapping[str, str], place: Place) -> Document:
+    """Return the report on a search."""
+    return describe_capacity(capacity, tuple(_readable(capacity)), notes, place)
 
 
 def _readable(capacity: Capacity) -> Iterator[RecordedRun]:
     """Yield the runs of a search whose logs can be read."""
-    for step in capacity.steps:
+    for each in capacity.runs:
         with suppress(LogError):
-            run = read_run(str(capacity.directory / step.run))
+            run = read_run(str(capacity.directory / each.run))
             yield without_records(run.place, run.log, run.summary)

@@ -6,34 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loadsim.analysis.averages import Counted, counted
-from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import FAILED, PASSED, UNDECIDED
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, CampaignRun
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.resources import INSTEAD, kind_of
 from loadsim.report.capacity_curves import Figure, in_ms
-from loadsim.report.capacity_words import unmeasured
 from loadsim.report.document import Block, ColumnOf, Section, Table, table_of
-from loadsim.timinglog.planned_load import received_of_published
 
 JUDGED = (PASSED, FAILED, UNDECIDED)
 """The results that tell something about the server; a slow generator does not."""
 
 
-def averages_by_number(capacity: Capacity, steps: Sequence[MeasuredStep]) -> Iterable[Section]:
-    """Yield the section of the averages; none without steps."""
-    if not steps:
-        return
+def averages_by_number(runs: Sequence[CampaignRun]) -> Iterable[Section]:
+    """Yield the section of the averages."""
     blocks: list[Block] = [
         (
             "Each figure is the mean of the valid runs with this number of users, and is missing if one of them did not"
             " measure it over its whole window. If none is valid, it is that of the runs that judge the server: they"
             " made less load than planned, and have no score here. Messages delivered are copies that users saw."
         ),
-        *_tables(steps),
+        *_tables(runs),
     ]
-    if hint := unmeasured(capacity):
-        blocks.append(hint)
     yield Section("Averages by number of users", tuple(blocks))
 
 
@@ -43,46 +35,41 @@ class _Runs:
 
     users: int
     runs: int
-    valid: Sequence[MeasuredStep]
-    judged: Sequence[MeasuredStep]
+    valid: Sequence[CampaignRun]
+    judged: Sequence[CampaignRun]
 
     @property
-    def counted(self) -> Sequence[MeasuredStep]:
+    def counted(self) -> Sequence[CampaignRun]:
         """Return the runs whose averages count: an overloaded server is known by runs that are not valid only."""
         return self.valid or self.judged
 
-    def score(self, figure: Figure) -> float | None:
-        """Return the mean of the valid runs; None if one of them has no figure."""
-        return _mean_of(self.valid, figure)
-
     def mean(self, figure: Figure) -> float | None:
         """Return the mean of the runs that count; None if one of them has no figure."""
-        return _mean_of(self.counted, figure)
+        values = [value for run in self.counted if (value := figure(run)) is not None]
+        return sum(values) / len(values) if values and len(values) == len(self.counted) else None
 
 
-def _mean_of(steps: Sequence[MeasuredStep], figure: Figure) -> float | None:
-    values = [value for step in steps if (value := figure(step)) is not None]
-    return sum(values) / len(values) if values and len(values) == len(steps) else None
-
-
-def _tables(steps: Sequence[MeasuredStep]) -> Iterable[Table]:
+def _tables(runs: Sequence[CampaignRun]) -> Iterable[Table]:
     """Yield a table of the load and its times, and one of the counters that runs measured: both fit on a screen."""
     rows = []
-    for number in dict.fromkeys(step.users for step in steps):
-        own = [step for step in steps if step.users == number]
-        valid = [step for step in own if step.validity == "valid"]
-        rows.append(_Runs(number, len(own), valid, [step for step in own if step.result in JUDGED]))
+    for number in dict.fromkeys(run.users for run in runs):
+        own = [run for run in runs if run.users == number]
+        valid = [run for run in own if run.validity == "valid"]
+        rows.append(_Runs(number, len(own), valid, [run for run in own if run.result in JUDGED]))
     users: ColumnOf[_Runs] = ("Users", 0, lambda row: row.users)
     yield table_of(
         "Averages over the window, by number of users",
         rows,
         users,
         ("Valid runs", None, lambda row: f"{len(row.valid)} of {row.runs}"),
-        ("Score", "time", lambda row: finite(row.score(lambda step: in_ms(step.score_ms)))),
-        ("Response score", "time", lambda row: finite(row.score(lambda step: in_ms(step.response_score_ms)))),
-        ("Tasks/s", 1, _mean(lambda step: step.tasks_per_s)),
-        ("Delivered per minute", 1, _mean(lambda step: step.delivered_per_min)),
-        *_received(rows),
+        ("Score", "time", lambda row: _mean(lambda run: in_ms(run.score_ms))(row) if row.valid else None),
+        (
+            "Response score",
+            "time",
+            lambda row: _mean(lambda run: in_ms(run.response_score_ms))(row) if row.valid else None,
+        ),
+        ("Tasks/s", 1, _mean(lambda run: run.tasks_per_s)),
+        ("Delivered per minute", 1, _mean(lambda run: run.delivered_per_min)),
     )
     if counters := [(title, digits, _mean(figure)) for title, digits, figure in _counters(rows)]:
         yield table_of("Averages of the probes over the window, by number of users", rows, users, *counters)
@@ -92,17 +79,6 @@ def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
     return lambda row: finite(row.mean(figure))
 
 
-def _received(rows: Sequence[_Runs]) -> Iterable[ColumnOf[_Runs]]:
-    """Yield the share of the published mail that users receive, if it is small with any number of users."""
-    shares = [row.mean(lambda step: step.received_share) for row in rows]
-    if any(received_of_published(share) for share in shares):
-        yield ("Published mail received (%)", 0, _mean(lambda step: _percent(step.received_share)))
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
 def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, int, Figure]]:
     """Yield the title, the decimals and the figure of each counter that all runs that count measured with a number.
 
@@ -110,8 +86,8 @@ def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, int, Figure]]:
     """
     names: dict[str, dict[str, None]] = {}
     for row in rows:
-        for step in row.counted:
-            for one in step.averages:
+        for run in row.counted:
+            for one in run.averages:
                 names.setdefault(one.probe, {})[one.figure] = None
     found = list(counted({probe: [*figures] for probe, figures in names.items()}))
     kinds = [kind_of(probe) for probe in names]
@@ -134,8 +110,8 @@ def _measured(rows: Sequence[_Runs], figure: Figure) -> frozenset[int]:
 def _average(counter: Counted) -> Figure:
     """Return the function of a counter's mean, in the unit of its words."""
 
-    def figure(step: MeasuredStep) -> float | None:
-        means = [one.mean for one in step.averages if (one.probe, one.figure) == (counter.probe, counter.figure)]
+    def figure(run: CampaignRun) -> float | None:
+        means = [one.mean for one in run.averages if (one.probe, one.figure) == (counter.probe, counter.figure)]
         return means[0] * counter.factor if means and means[0] is not None else None
 
     return figure

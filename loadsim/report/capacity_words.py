@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 
+from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, VOID, CampaignRun, Result
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import (
-    EVIDENCE,
-    EVIDENCE_OF_MIXED,
-    FAILED,
-    PASSED,
-    VOID,
-    Result,
-    ends_so_far,
-)
-from loadsim.analysis.capacity_step import MeasuredStep, Time
-from loadsim.analysis.criteria import missed_texts
+from loadsim.analysis.capacity_search import EVIDENCE, EVIDENCE_OF_MIXED, ends_so_far
+from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.report.answer_facts import AS_USUAL
-from loadsim.report.criterion_words import missed_in_words
-from loadsim.report.digits import duration
-from loadsim.report.figure_words import reason_in_words
+from loadsim.report.campaign_runs import MOST_REASONS, RESULTS, reasons_in_words
+from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
 from loadsim.report.resources import resource_lines
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
-RESULTS = {"pass": "passed", "fail": "failed", "undecided": "undecided", "generator": "generator", "void": "void"}
-
-MOST_REASONS = 3
-"""The most reasons of a step that are shown; its run directory has all."""
-
 CONTENDED = "in doubt, since other work shared the server's cores"
 """Follows a capacity that is not the server's own."""
 
-NOT_SHOWN = "not shown"
-"""Stands for a time of an invalid run."""
+NOTED_BY_OTHERS = 0.1
+"""The part of the server's cores from which on the work of others is a doubt."""
 
 
 def tone(capacity: Capacity) -> Tone:
@@ -47,7 +33,7 @@ def tone(capacity: Capacity) -> Tone:
 
 
 def verdict(capacity: Capacity) -> str:
-    """Return the capacity, or what ended the search without one, and whether other work makes it doubtful."""
+    """Return the capacity and its interval, or what ended the search, and whether other work makes it doubtful."""
     found = _verdict(capacity)
     return f"{found}; {CONTENDED}" if capacity.contended else found
 
@@ -56,39 +42,30 @@ def _verdict(capacity: Capacity) -> str:
     found, settings = capacity.found, capacity.terms.settings
     assert found is not None
     low = None if found.low is None else f"{found.low:,} users"
+    high = None if found.high is None else f"{found.high:,} users"
     if found.stopped_by in ("noise", "order"):
-        return f"not decided, from {low or 'none'}{f' to {found.high:,} users' if found.high else ' up'}"
-    if found.stopped_by == "criteria":
-        return low or f"none, {found.high:,} users miss the criteria"
+        return f"not decided, from {low or 'none'}{f' to {high}' if high else ' up'}"
+    if low and high and not capacity.certain:
+        return f"about {low}: too few runs agree to state an interval"
+    if low and high:
+        return f"{low}, interval {_ends(capacity)}: {high} miss the criteria"
+    if high and found.stopped_by == "criteria":
+        return f"none, {high} miss the criteria"
+    if high:
+        return f"none from {high} on, which miss the criteria; fewer cannot be measured"
     why = {
         "generator": "the load generator was too slow for more",
         "limit": f"{settings.most:,} are the most of this search",
         "refused": "more cannot be measured here",
     }
-    if found.low is None and found.high is not None:
-        return f"none from {found.high:,} users on, which miss the criteria; fewer cannot be measured"
     return f"{f'at least {low}' if low else 'not found'}; {why[found.stopped_by]}"
 
 
 def so_far(capacity: Capacity) -> str:
-    """Return what the steps of an unfinished search have found."""
+    """Return what the runs of an unfinished search have found."""
     low, high = ends_so_far(capacity.measured, capacity.terms.settings)
     passed = "no number passed" if low is None else f"{low:,} users passed"
     return f"so far {passed}, {'no larger one' if high is None else f'{high:,} users'} failed"
-
-
-def sentence(capacity: Capacity) -> str:
-    """Return the verdict of a report: the capacity, its interval, and what ended the search."""
-    found = capacity.found
-    assert found is not None
-    first = _verdict(capacity)
-    if found.low is None or found.high is None or found.stopped_by in ("noise", "order"):
-        words = f"{first[:1].upper()}{first[1:]}"
-    elif not capacity.certain:
-        words = f"About {first}: too few runs agree to state an interval"
-    else:
-        words = f"{first}, interval {_ends(capacity)}: {found.high:,} users miss the criteria"
-    return f"{words}; {CONTENDED}" if capacity.contended else words
 
 
 def facts(capacity: Capacity) -> list[tuple[str, str]]:
@@ -105,10 +82,10 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
         lines.append(("8-hour equivalent", _equivalent(capacity)))
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
-    if step := capacity.nearest_to_full:
-        for line in resource_lines(step.resources):
+    if run := capacity.nearest_to_full:
+        for line in resource_lines(run.resources):
             name, _, resources = line.partition(": ")
-            lines.append((f"{name}, with {step.users:,} users", f"{resources}; by {step.run}"))
+            lines.append((f"{name}, with {run.users:,} users", f"{resources}; by {run.run}"))
     return lines
 
 
@@ -126,7 +103,7 @@ def _users(capacity: Capacity) -> str:
 
 def _equivalent(capacity: Capacity) -> str:
     """Return the load-equivalent, with the share of the published mail if users receive much less."""
-    shares = [step.received_share for step in capacity.at_capacity if step.received_share is not None]
+    shares = [run.received_share for run in capacity.at_capacity if run.received_share is not None]
     received = received_of_published(min(shares, default=None))
     users = f"{capacity.load_equivalent_users or 0:,} users with a day of 8 h"
     return f"{users}, who receive {received}" if received else users
@@ -168,7 +145,7 @@ def _ends(capacity: Capacity) -> str:
 
 def _times(capacity: Capacity, users: int, result: Result) -> str:
     """Return how often a number had a result, such as "passed 8 of 9 times"."""
-    judged = [step.result for step in capacity.steps if step.users == users and step.result != VOID]
+    judged = [run.result for run in capacity.runs if run.users == users and run.result != VOID]
     equal = judged.count(result)
     often = f"{equal} times" if equal == len(judged) else f"{equal} of {len(judged)} times"
     return f"{RESULTS[result]} {often}"
@@ -177,44 +154,13 @@ def _times(capacity: Capacity, users: int, result: Result) -> str:
 def missed(capacity: Capacity) -> str:
     """Return the criteria that the last failure of the smallest failed number missed, and its run."""
     found = capacity.found
-    failed = [step for step in capacity.steps if found and step.users == found.high and step.result == FAILED]
+    failed = [run for run in capacity.runs if found and run.users == found.high and run.result == FAILED]
     if not failed:
         return ""
     reasons = reasons_in_words(failed[-1])
     more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
     return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"
-
-
-def reasons_in_words(step: MeasuredStep) -> list[str]:
-    """Return the reasons of a step, with words for the figures that criteria and other reasons name."""
-    criteria = [each.result for each in step.criteria]
-    words: Mapping[str, str] = dict(
-        zip(missed_texts(criteria), missed_in_words(criteria, with_names=False), strict=True)
-    )
-    return [printable(words.get(reason) or reason_in_words(reason)) for reason in step.reasons]
-
-
-def time_of(step: MeasuredStep, time_ms: Time | None) -> float | str | None:
-    """Return a time of a run for a table; that of an invalid run is not to be quoted."""
-    return NOT_SHOWN if time_ms is not None and step.validity == "invalid" else time_ms
-
-
-def time_words(step: MeasuredStep, time_ms: Time | None) -> str:
-    shown = time_of(step, time_ms)
-    return NOT_SHOWN if shown == NOT_SHOWN else duration(None if shown is None else float(shown))
-
-
-def unmeasured(capacity: Capacity) -> str:
-    """Return how to measure the server's machine; "" if a step has figures of it, or if there is no such server."""
-    known = any(step.resources or step.averages for step in capacity.steps)
-    if known or capacity.terms.embedded:
-        return ""
-    return (
-        "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on its"
-        " machine measures them, and with 'probes.postfix={}' the send queue. From another machine, the key monitors"
-        " does."
-    )
 
 
 def limits(capacity: Capacity) -> str:
@@ -231,3 +177,78 @@ def limits(capacity: Capacity) -> str:
 def in_full(limit_ms: float) -> str:
     """Return a limit with all digits that a scenario may state."""
     return f"{limit_ms:,.10g} ms"
+
+
+# --- doubts, and what to do -------------------------------------------------------------------------------------------
+
+
+def doubts(capacity: Capacity) -> list[str]:
+    """Return what limits the meaning of the answer."""
+    stopped_by = capacity.found.stopped_by if capacity.found else None
+    judged = [run for run in capacity.runs if run.result not in (GENERATOR, VOID)]
+    lines = []
+    if stopped_by == "noise":
+        lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
+    if stopped_by == "order":
+        lines.append("Results depend on the order of the runs, as on a server that drifts: they are no evidence.")
+    if refused := capacity.refused:
+        numbers = ", ".join(f"{one.users:,}" for one in refused)
+        with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
+        lines.append(f"{numbers} users cannot be measured: {printable(refused[-1].why)}{with_last}")
+    if capacity.terms.embedded:
+        lines.append(EMBEDDED)
+    elif not any(run.resources or run.averages for run in capacity.runs):
+        lines.append(
+            "Processor, disks and memory of the server were not measured: a new search with --set 'probes.host={}' on"
+            " its machine measures them, and from another machine the key monitors."
+        )
+    return [*lines, *_of_runs(judged)]
+
+
+def _of_runs(runs: Sequence[CampaignRun]) -> Iterator[str]:
+    """Yield a sentence for work of others on the server's cores, and one for each kind of warning."""
+    taken = [run.taken_share for run in runs if (run.taken_share or 0.0) > NOTED_BY_OTHERS]
+    shares = [share for share in taken if share is not None]
+    if shares:
+        yield (
+            f"In {_of_all(len(shares), runs)} others than the server (programs, the kernel, virtual machines) took"
+            f" more than {100 * NOTED_BY_OTHERS:g} % of its cores"
+            f" ({number_range([f'{100 * share:.0f}' for share in shares])} %): the server alone may take more users."
+        )
+    for one in shared_warnings([run.warnings for run in runs]):
+        yield f"In {_of_all(len(one.runs), runs)}: {one.words}"
+
+
+def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
+    return f"{number} of {len(runs)} runs"
+
+
+def what_next(capacity: Capacity) -> str:
+    """Return what to do with the answer."""
+    found, settings = capacity.found, capacity.terms.settings
+    assert found is not None
+    if capacity.terms.embedded:
+        return YOUR_OWN
+    if found.stopped_by == "generator":
+        return "take --pin, more cores, or another machine for the load: the server may take more."
+    if capacity.contended:
+        return (
+            "do not take this number for the server's own: end other programs on its machine, keep the load apart"
+            " (--pin, or another machine), and search again in a new directory."
+        )
+    by_end = {
+        "refused": "read in the doubts what the other numbers need, and resume this search where it is.",
+        "limit": f"create more accounts, and search again beyond {settings.most:,} users.",
+        "noise": "search again with longer windows, or accept the wider interval.",
+        "order": "find out what changes from run to run, such as a leak or other guests, and search again.",
+    }
+    if found.stopped_by in by_end:
+        return by_end[found.stopped_by]
+    if found.low is None:
+        return "read the reports of the runs, or search from fewer users: even the smallest number misses criteria."
+    if not capacity.certain:
+        return "resume this search without --quick before you quote this number."
+    levels = ", ".join(str(round(found.low * percent / 100)) for percent in (80, 100, 120))
+    return (
+        f"quote users, interval, day and scenario together; a suite with users: [{levels}] confirms them another day."
+    )

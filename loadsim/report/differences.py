@@ -76,11 +76,11 @@ def same_table(facts: Facts) -> Table:
 
 
 def differing_table(facts: Facts, names: Sequence[str]) -> Table:
-    """Return a row for each value of each differing fact, with the names of its runs."""
+    """Return a row for each value of each differing fact, with the names of its runs, which several may share."""
     rows = []
     for name, values in facts.items():
         for value, items in zip(dict.fromkeys(values), _differing_items(list(dict.fromkeys(values))), strict=True):
-            of_value = (run for run, of_run in zip(names, values, strict=True) if of_run == value)
+            of_value = dict.fromkeys(run for run, of_run in zip(names, values, strict=True) if of_run == value)
             rows.append((name, items, ", ".join(of_value)))
     return Table(f"Not the same in all runs{OF_LISTS}", (Column("Fact"), Column("Value"), Column("Runs")), tuple(rows))
 

@@ -105,7 +105,7 @@ class Line:
     """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected.
 
     `intervals` are drawn around the figures, if any; None for a figure without one. `look` is the number of its colour,
-    dash and marker; by default, that of its place among the lines that are drawn. `hollow`: markers are outlines.
+    dash and marker; by default, that of its place among the lines that are drawn. `hollow`: figures of invalid runs.
     """
 
     name: str
@@ -166,10 +166,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names.
-
-    `figures` is the table that stands for the chart; by default, it has a column for each line.
-    """
+    """Panels side by side, at most `across`. `shaded` is a range of the axis; it and the part before it have names."""
 
     caption: str
     axis: Axis
@@ -177,15 +174,15 @@ class Chart:
     across: int = 1
     shaded: tuple[float, float] | None = None
     shaded_names: tuple[str, str] = ("window", "warm-up")
-    figures: Table | None = None
 
     def table(self) -> Table:
-        if self.figures is not None:
-            return self.figures
+        """Return a column for each line, without times of invalid runs, which must not be quoted."""
         columns = [self.axis.column]
         series: list[tuple[Cell, ...]] = []
         for panel in self.panels:
             for line in panel.lines:
+                if line.hollow and panel.is_time:
+                    continue
                 title = line.name if len(self.panels) == 1 else f"{panel.title}: {line.name}"
                 columns.append(Column(title, "time" if panel.is_time else panel.digits))
                 series.append(tuple(map(finite, line.values)))

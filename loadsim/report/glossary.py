@@ -65,10 +65,6 @@ WORDS_OF_RUNS: Words = (
 
 WORDS_OF_CELLS: Words = (
     ("Cell", "A server, a profile, a number of users and settings; its runs are repeats of one another."),
-    (
-        "Overloaded",
-        "A run in which the server did not take the load. It is an answer, and is not repeated.",
-    ),
     ("New / Base", "1.200 means that new takes 20 % longer. It is the ratio of unrounded figures."),
     ("p", f"{P_IS[:1].upper()}{P_IS[1:].format(tasks='number of tasks')}."),
     ("Detectable", f"{DETECTABLE_IS[:1].upper()}{DETECTABLE_IS[1:]}"),

@@ -6,17 +6,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
-from loadsim.analysis.figures import DriverFigures, Figures
+from loadsim.analysis.compare import FIRST_LOOK
+from loadsim.analysis.figures import DriverFigures
+from loadsim.analysis.generator_limits import START_AGAIN
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.run_warnings import number_range, shared_warnings
-from loadsim.analysis.verdict import Totals, server_failed
+from loadsim.analysis.verdict import server_failed
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
 from loadsim.report.banner import verdict_words
 from loadsim.report.criterion_words import upper_limits_ms
 from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
+from loadsim.report.digits import count
 from loadsim.report.document import (
     Axis,
     Block,
@@ -33,9 +36,9 @@ from loadsim.report.document import (
     drawable,
     table_of,
 )
-from loadsim.report.glossary import SCORE_IS, WORDS_OF_RUNS, glossary
-from loadsim.report.many_runs_advice import meets, misses, next_step
-from loadsim.report.repeats_words import spreads
+from loadsim.report.first_screen import YOUR_OWN
+from loadsim.report.glossary import WORDS_OF_RUNS, glossary
+from loadsim.report.repeats_words import are_repeats, only_one_way, spreads
 
 Series = Sequence[float | None]
 
@@ -55,7 +58,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
         subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
-        verdict=_verdict(runs, len(runs) - bad) + _no_measurement(runs),
+        verdict=_verdict(runs, len(runs) - bad),
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
             Section(
@@ -68,14 +71,13 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     *_reasons(runs, names),
                     *_warnings(runs, names),
                     _differing_names(facts),
-                    f"What to do next: {next_step(runs, loads)}",
+                    f"What to do next: {_next(runs, loads)}",
                 ),
             ),
-            Section("Users and response times", _curve(runs, names, loads)),
+            Section("Users and response times", tuple(_curve(runs, names, loads))),
             *_what_differs(facts, names),
-            Section("How to read this", tuple(_how_to_read(runs))),
             Section("Disclosure", (same_table(facts),)),
-            glossary(_all_stress(runs), WORDS_OF_RUNS),
+            glossary(all(run.figures.stress for run in runs), WORDS_OF_RUNS),
         ),
     )
 
@@ -87,29 +89,6 @@ def _answers(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]
         yield from answer
 
 
-def _all_stress(runs: Sequence[RecordedRun]) -> bool:
-    return all(run.figures.stress for run in runs)
-
-
-def _how_to_read(runs: Sequence[RecordedRun]) -> Iterable[str]:
-    score = "" if _all_stress(runs) else f" Its score is {SCORE_IS}."
-    yield f"Each row and each point is a run.{score} Times of an invalid run are not shown."
-    yield (
-        "The server is the limit where response times rise, or achieved tasks fall behind those that came due, while"
-        " the engines have processor time left. If an engine has none, the generator may be the limit."
-    )
-    if not _all_stress(runs):
-        yield (
-            "Load made below 95 % is a sign of an overloaded server, too, if the engines were neither busy nor late:"
-            " users who wait for mail and answers have less to do. So few tasks come due that the other figures"
-            " flatter the server."
-        )
-    yield (
-        "A run is one observation: even runs with equal users vary. Repeat a number of users at least three times"
-        " before you quote it."
-    )
-
-
 def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
     return table_of(
         "The runs, by their users",
@@ -117,15 +96,19 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Load made (%)", 1, lambda one: _load_percent(one[0].figures)),
+        ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
         ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
         ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
         ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
-        ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
+        (
+            "Failed (%)",
+            2,
+            lambda one: 100 * tasks.failed / tasks.done if (tasks := one[0].figures.totals).done else None,
+        ),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
         ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
-        ("Engine CPU (%)", 0, lambda one: _cpu_percent(one[0].figures)),
+        ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
     )
 
 
@@ -139,37 +122,20 @@ def _equivalent(runs: Sequence[RecordedRun]) -> str:
 
 
 def _verdict(runs: Sequence[RecordedRun], met: int) -> str:
-    refused = [run.figures.users for run in runs if server_failed(run.summary.verdict.causes)]
-    invalid = sum(run.summary.verdict.validity == "invalid" for run in runs) - len(refused)
-    judged = len(runs) - invalid
-    if not judged:
-        return f"no run can be judged: all {invalid} are invalid"
-    words = f"{met} of {judged} runs met their criteria"
-    if refused:
-        words += f"; {_refused(refused, judged - met, judged)}"
-    if degraded := sum(run.summary.verdict.validity == "degraded" for run in runs):
-        words += f"; {degraded} of the {judged} {'is' if degraded == 1 else 'are'} degraded"
-    return f"{words}; {invalid} more {'is' if invalid == 1 else 'are'} invalid and not counted" if invalid else words
-
-
-def _refused(users: Sequence[float], missed: int, judged: int) -> str:
-    """Return that the server did not take the load in the runs with these users, of those that missed criteria."""
-    if missed < judged:
-        which = "the other" if missed == 1 else f"the other {missed}"
-        which = f"{len(users)} of {which}" if len(users) < missed else which
-    elif len(users) < missed:
-        which = f"{len(users)} of the {missed}"
-    else:
-        which = {1: "it", 2: "both"}.get(judged, f"all {judged}")
-    ends = " to ".join(dict.fromkeys(f"{end:,}" for end in (min(users), max(users))))
-    return f"in {which} ({ends} users), the server did not take the load"
-
-
-def _no_measurement(runs: Sequence[RecordedRun]) -> str:
+    verdicts = [run.summary.verdict for run in runs]
+    refused = sum(server_failed(verdict.causes) for verdict in verdicts)
+    invalid = sum(verdict.validity == "invalid" for verdict in verdicts) - refused
+    degraded = sum(verdict.validity == "degraded" for verdict in verdicts)
     embedded = sum(run.figures.embedded for run in runs)
-    if embedded in (0, len(runs)):
-        return NO_MEASUREMENT if embedded else ""
-    return f"; {embedded} {'run' if embedded == 1 else 'runs'}{NO_MEASUREMENT.removeprefix(';')}"
+    judged = len(runs) - invalid
+    words = [
+        f"{met} of {judged} runs met their criteria" if judged else f"no run can be judged: all {invalid} are invalid"
+    ]
+    words += [f"in {refused} of them, the server did not take the load"] if refused else []
+    words += [f"{degraded} of them degraded"] if degraded else []
+    words += [f"{invalid} more invalid and not counted"] if invalid and judged else []
+    words += [f"{embedded} {NO_MEASUREMENT.removeprefix('; ')}"] if embedded else []
+    return "; ".join(words)
 
 
 def _of_drivers(run: RecordedRun, time_ms: Callable[[DriverFigures], float | None]) -> Cell:
@@ -195,17 +161,8 @@ def _what_differs(facts: Facts, names: Sequence[str]) -> Iterator[Section]:
         yield Section("What differs between the runs", (differing_table(different, names),))
 
 
-def _failed_percent(tasks: Totals) -> float | None:
-    return 100 * tasks.failed / tasks.done if tasks.done else None
-
-
-def _load_percent(figures: Figures) -> float | None:
-    """Return the load that was made, of the load of the plan."""
-    return None if figures.load is None or figures.load.share is None else 100 * figures.load.share
-
-
-def _cpu_percent(figures: Figures) -> float | None:
-    return None if figures.generator.cpu_share is None else 100 * figures.generator.cpu_share
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _only(each: Iterable[float | None]) -> Cell:
@@ -216,27 +173,78 @@ def _only(each: Iterable[float | None]) -> Cell:
     return ", ".join("-" if one is None else f"{one:.1f}" for one in found) or None
 
 
-def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> tuple[str, ...]:
-    """Return a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
-    texts = []
+def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each load: the most users whose runs all met their criteria, and the fewest whose did not."""
     for load in dict.fromkeys(loads):
         of_load = [run for run, of_run in zip(runs, loads, strict=True) if of_run == load]
         missed = {run.figures.users for run in of_load if misses(run)}
         met = {run.figures.users for run in of_load if meets(run)} - missed
-        invalid = sum(run.summary.verdict.validity == "invalid" and not misses(run) for run in of_load)
-        degraded = sum(run.summary.verdict.validity == "degraded" and not misses(run) for run in of_load)
-        words = [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
-        if len({run.figures.users for run in of_load}) == 1:
-            tried = f"Only {of_load[0].figures.users:,} users were tried"
-            words = [f"{tried}, with whom every run met its criteria: the limit is not known."] if met else []
+        unknown = sum(not misses(run) and not meets(run) for run in of_load)
+        words = [f"{load[:1].upper()}{load[1:]}:"] if load else []
+        words += [f"The most users with whom every run met its criteria: {max(met):,}."] if met else []
         words += ["With no number of users did every run meet its criteria."] if missed and not met else []
         words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
-        for validity, number in (("invalid", invalid), ("degraded", degraded)):
-            which = f"{number} {validity} run{' is' if number == 1 else 's are'}"
-            words += [f"{which} no evidence of how many users the server takes."] if number else []
-        if words:
-            texts.append(" ".join([f"{load[:1].upper()}{load[1:]}:" if load else "", *words]).strip())
-    return tuple(texts)
+        words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
+        yield " ".join(words)
+
+
+def misses(run: RecordedRun) -> bool:
+    """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
+    verdict = run.summary.verdict
+    return server_failed(verdict.causes) or (verdict.validity != "invalid" and verdict.passed is False)
+
+
+def meets(run: RecordedRun) -> bool:
+    """Return whether a run shows that the server takes its users: a degraded one decides nothing."""
+    return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
+
+
+MEND = "mend what the reports on the single runs name, and run again."
+"""The advice for runs that cannot be judged, for different reasons."""
+
+SHOW_A_DRIFT = 5
+"""The scores of this number of equal runs only rise or only fall by chance in 1 of 60 cases."""
+
+
+def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
+    """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
+    judged = [run for run in runs if run.summary.verdict.validity != "invalid" or misses(run)]
+    if not judged:
+        advice = [run.summary.verdict.advice for run in runs]
+        one_cause = len({run.summary.verdict.causes for run in runs}) == 1
+        # Of one cause, the longest advice has the measures of the others, but for a start that was late.
+        longest = max(advice, key=lambda one: (START_AGAIN not in one, len(str(one))))
+        return f"{'; '.join(longest)}." if one_cause and all(advice) else MEND
+    if any(loads):
+        return "compare only runs whose scores are comparable, or run again with one scenario."
+    if any(run.summary.verdict.passed is None and not misses(run) for run in judged):
+        return "merge the logs of the other slices with these."
+    if any(run.figures.embedded for run in judged):
+        return YOUR_OWN
+    missed = {run.figures.users for run in judged if misses(run)}
+    met = {run.figures.users for run in judged if meets(run)} - missed
+    if not missed and met and len({run.figures.users for run in runs}) == 1 < len(runs):
+        return _next_of_repeats([run for run in runs if meets(run)])
+    if not missed and not met:
+        return MEND
+    between = [f"more than {max(met):,}"] if met else []
+    between += [f"fewer than {min(missed):,}"] if missed else []
+    return (
+        f"measure {' and '.join(between)} users, each number at least three times (loadsim capacity does so by itself)."
+    )
+
+
+def _next_of_repeats(runs: Sequence[RecordedRun]) -> str:
+    """Return the advice on valid runs with one number of users, which all met their criteria."""
+    if len(runs) < FIRST_LOOK:
+        return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
+    if not are_repeats(runs):
+        return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
+    of_drivers = zip(*(run.figures.by_protocol.values() for run in runs), strict=True)
+    if any(only_one_way([driver.score_ms or 0.0 for driver in each]) for each in of_drivers):
+        drifts = len(runs) >= SHOW_A_DRIFT
+        return f"{'find out what changes from run to run' if drifts else 'make more runs: this may be noise'}."
+    return "compare this server with another by runs that take turns, or find its limit (loadsim compare, capacity)."
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
@@ -261,24 +269,20 @@ def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str
         yield Listing(caption, tuple(lines))
 
 
-def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> tuple[Block, ...]:
-    """Return the chart, with a line for each load, after a paragraph on its points and lines.
+def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> Iterator[Block]:
+    """Yield the chart of valid and degraded runs, with a line for each load, after a sentence on its lines.
 
     It is drawn over the users, or for runs with equal users over their order, which shows if they became slower.
     """
+    # 1. Figures: response times by driver, and rates.
     users = [run.figures.users for run in runs]
-    repeats = len({*users}) == 1 and len(runs) > 1
-    along = range(1, len(runs) + 1) if repeats else users
-    modules = sorted({name for run in runs for name in run.figures.by_protocol})
-    valid = [run.summary.verdict.validity != "invalid" for run in runs]
+    drivers = sorted({name for run in runs for name in run.figures.by_protocol})
     times: dict[str, Series] = {}
-    for name in modules:
-        of = f" ({name})" if len(modules) > 1 else ""
-        of_module = [
-            run.figures.by_protocol.get(name) if is_valid else None for run, is_valid in zip(runs, valid, strict=True)
-        ]
-        times[f"score{of}"] = [None if one is None else one.score_ms for one in of_module]
-        times[f"READ, 95th{of}"] = [None if one is None else one.read_p95_ms for one in of_module]
+    for name in drivers:
+        of = f" ({name})" if len(drivers) > 1 else ""
+        found = [run.figures.by_protocol.get(name) for run in runs]
+        times[f"score{of}"] = [None if one is None else one.score_ms for one in found]
+        times[f"READ, 95th{of}"] = [None if one is None else one.read_p95_ms for one in found]
     rates: dict[str, Series] = {
         "came due": [run.figures.offered_per_s for run in runs],
         "achieved": [run.figures.achieved_per_s for run in runs],
@@ -290,68 +294,41 @@ def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[st
         for words, limit_ms in upper_limits_ms(run.summary.criteria, figure, name).items()
     }
     limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
-    positions = tuple(map(float, along))
-    if repeats:
-        over, axis = "in the order of the runs", Axis("order of the runs", "order", positions, Column("Run"), (*names,))
+
+    # 2. The axis.
+    if len({*users}) == 1 < len(runs):
+        along: Sequence[float] = range(1, len(runs) + 1)
+        over, axis = "in the order of the runs", Axis("order of the runs", "order", (*along,), Column("Run"), (*names,))
     else:
-        over, axis = "by number of users", Axis("users", "count", positions, Column("Users", 0), (*users,))
+        along = users
+        over, axis = "by number of users", Axis("users", "count", (*users,), Column("Users", 0), (*users,))
+
+    # 3. The lines.
+    of_run = [
+        "" if run.summary.verdict.validity == "invalid" else load or "-" for run, load in zip(runs, loads, strict=True)
+    ]
     panels = (
-        Panel("Response time", "ms", _lines_by_load(times, along, valid, loads), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines_by_load(rates, along, valid, loads)),
+        Panel("Response time", "ms", _lines(times, along, of_run), "log", limits=limits),
+        Panel("Throughput", "tasks per second", _lines(rates, along, of_run)),
     )
-    chart = drawable(Chart(f"Response time and throughput {over}", axis, panels))
-    texts = []
-    if any(loads):
-        texts.append("No line joins runs whose scores are not comparable.")
-    if repeats:
-        texts.append("Each point is a run, in the order of the table above.")
-    elif any(_repeated(users, _and_of(load, loads, valid)) for load in loads):
-        texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
-    if not all(valid):
-        texts.append("Invalid runs have no times here; their throughput is points without a line.")
-    return tuple(block for block in (" ".join(texts), chart) if block)
+    if chart := drawable(Chart(f"Response time and throughput {over}", axis, panels)):
+        yield "Lines join runs with comparable scores, or their medians. Invalid runs are not drawn."
+        yield chart
 
 
-def _and_of(load: str, loads: Sequence[str], valid: Sequence[bool]) -> list[bool]:
-    """Return True for each valid or degraded run of a load."""
-    return [is_valid and of_run == load for is_valid, of_run in zip(valid, loads, strict=True)]
+def _lines(series: Mapping[str, Series], along: Sequence[float], loads: Sequence[str]) -> tuple[Line, ...]:
+    """Return the lines of each load: through its runs, or if some are at one place, points and the medians' line.
 
-
-def _lines_by_load(
-    series: Mapping[str, Series], users: Sequence[float], valid: Sequence[bool], loads: Sequence[str]
-) -> tuple[Line, ...]:
-    """Return the lines of each load, with its name."""
-    lines: list[Line] = []
-    for load in dict.fromkeys(loads):
-        named = {f"{name}, {load}" if load else name: values for name, values in series.items()}
-        lines += _lines(named, users, [of_run == load for of_run in loads], _and_of(load, loads, valid))
-    return tuple(lines)
-
-
-def _lines(
-    series: Mapping[str, Series], users: Sequence[float], chosen: Sequence[bool], valid: Sequence[bool]
-) -> tuple[Line, ...]:
-    """Return a line through the valid and degraded runs of those chosen, and points for the others.
-
-    If several of the former have the same number of users, they are points, too, and the line joins their medians.
+    A run without a load is not drawn; `-` is a load without a name.
     """
-    repeated = _repeated(users, valid)
-    invalid = [is_chosen and not is_valid for is_chosen, is_valid in zip(chosen, valid, strict=True)]
     lines = []
-    for name, values in series.items():
-        of_valid, of_invalid = (
-            [value if counts else None for value, counts in zip(values, which, strict=True)]
-            for which in (valid, invalid)
-        )
-        if repeated:
-            lines += [Line(name, tuple(of_valid), joined=False), Line(f"{name}, median", medians_by(users, of_valid))]
-        else:
-            lines.append(Line(name, tuple(of_valid)))
-        lines.append(Line(f"{name}, invalid run", tuple(of_invalid), joined=False))
+    for load in dict.fromkeys(filter(None, loads)):
+        places = [place for place, of_run in zip(along, loads, strict=True) if of_run == load]
+        repeated = len({*places}) < len(places)
+        for name, values in series.items():
+            title = name if load == "-" else f"{name}, {load}"
+            own = tuple(value if of_run == load else None for value, of_run in zip(values, loads, strict=True))
+            lines.append(Line(title, own, joined=not repeated))
+            if repeated:
+                lines.append(Line(f"{title}, median", medians_by(along, own)))
     return tuple(line for line in lines if line)
-
-
-def _repeated(users: Sequence[float], valid: Sequence[bool]) -> bool:
-    """Return True if several valid or degraded runs have the same number of users."""
-    counts = [number for number, is_valid in zip(users, valid, strict=True) if is_valid]
-    return len(set(counts)) < len(counts)

@@ -1,28 +1,19 @@
-"""A suite as plain text: a line for each run, then a table of the cells and the comparisons."""
+"""A suite as plain text: a table of the cells and the comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from loadsim.analysis.suite import (
-    FAILED,
-    INVALID,
-    OVERLOADED,
-    CellFigures,
-    ComparedCells,
-    Outcome,
-    SuiteFigures,
-    SuiteRun,
-)
+from loadsim.analysis.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
-from loadsim.model.run_times import in_words
 from loadsim.report import compare_words
 from loadsim.report.answer import NO_MEASUREMENT
 from loadsim.report.compare_words import other_warnings, verdict_line
 from loadsim.report.digits import count, duration
+from loadsim.report.document import Table, table_of
 from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
-from loadsim.report.table import table
+from loadsim.report.table import text_table
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
 
@@ -40,44 +31,11 @@ MOST_WARNINGS = 3
 """The most warnings of a comparison; the report has all."""
 
 
-def run_text(run: SuiteRun, total: int) -> str:
-    """Return the line of a run that has ended, with the first reason if it has one."""
-    retry = f", retry {run.attempt - 1}" if run.attempt > 1 else ""
-    took = "" if run.took_s is None else f", {time_words(run.took_s)}"
-    why = f": {run.reasons[0]}" if run.reasons else ""
-    more = f" (and {len(run.reasons) - 1} more)" if len(run.reasons) > 1 else ""
-    after = "".join(f"; after it, {failure}" for failure in run.failed_after)
-    place = f"Run {run.number} of {total}: {run.cell}, repeat {run.repeat}{retry}"
-    return printable(f"{place}: {result_words(run)}{took}{why}{more}{after}")
-
-
-def result_words(run: SuiteRun) -> str:
-    """Return the verdict on a run, with its score if it may be quoted."""
-    if run.result == FAILED:
-        return "failed"
-    if run.result == INVALID:
-        return "invalid"
-    if run.result == OVERLOADED:
-        return "invalid, the server did not take the load"
-    score = "no score" if run.score_ms is None else f"score {duration(float(run.score_ms))}"
-    return f"{run.validity}, criteria {'met' if run.passed else 'missed'}, {score}"
-
-
-def time_words(time_s: float) -> str:
-    """Return a length of time, rounded to seconds, or to minutes from an hour on."""
-    rounded = round(time_s)
-    if rounded >= 3600:
-        hours, minutes = divmod(round(rounded / 60), 60)
-        return f"{hours} h {minutes} min"
-    minutes, seconds = divmod(rounded, 60)
-    return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
-
-
 def suite_text(figures: SuiteFigures, width: int) -> str:
     """Return the answer of a suite, without a final line break."""
     width = max(width, LEAST_WIDTH)
     lines = [f"Suite {figures.name}: {headline(figures)}", ""]
-    answer = [*wrapped(lines, width), *table([COLUMNS, *(_row(cell) for cell in figures.cells)]), ""]
+    answer = [*wrapped(lines, width), *text_table(cells_table(figures.cells)), ""]
     notes = [INTERVALS, *notes_of(figures)]
     if figures.comparisons:
         notes += ["", "Comparisons:", *(line for one in figures.comparisons for line in _compared(one))]
@@ -94,15 +52,12 @@ def _compared(one: ComparedCells) -> Iterator[str]:
         yield f"    - {count(more, 'more warning')}, which the report has (--report)"
 
 
-COLUMNS = ("Cell", "Runs", "Score", "95 % interval", "Tasks/s", "Verdict")
-
-
 def headline(figures: SuiteFigures) -> str:
     """Return the state of a suite in a sentence."""
     planned = sum(cell.planned for cell in figures.cells)
     measured = sum(cell.measured for cell in figures.cells)
     answered = sum(cell.answered for cell in figures.cells)
-    nothing = NO_MEASUREMENT if figures.embedded else ""
+    nothing = NO_MEASUREMENT if figures.terms.embedded else ""
     of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
     missed = sum(cell.verdict == "missed" for cell in figures.cells)
     degraded = sum(cell.degraded for cell in figures.cells)
@@ -141,18 +96,20 @@ def tone(figures: SuiteFigures) -> Tone:
     if figures.exit_status in (1, 3):
         return "bad"
     degraded = any(cell.degraded for cell in figures.cells)
-    doubtful = figures.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
+    doubtful = figures.terms.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
     return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
 
 
-def _row(cell: CellFigures) -> tuple[str, ...]:
-    return (
-        cell.name,
-        f"{cell.measured}/{cell.planned}",
-        "-" if cell.score is None else duration(cell.score.mean),
-        interval_words(cell),
-        "-" if cell.tasks_per_s is None else f"{cell.tasks_per_s:,.1f}",
-        cell_verdict(cell),
+def cells_table(cells: Sequence[CellFigures]) -> Table:
+    return table_of(
+        "The cells",
+        cells,
+        ("Cell", None, lambda one: one.name),
+        ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
+        ("Score", "time", lambda one: None if one.score is None else one.score.mean),
+        ("95 % interval", None, interval_words),
+        ("Tasks/s", 1, lambda one: one.tasks_per_s),
+        ("Verdict", None, cell_verdict),
     )
 
 
@@ -191,7 +148,7 @@ def notes_of(figures: SuiteFigures) -> list[str]:
     if any(cell.measured == 1 for cell in figures.cells):
         notes.append("A single run has no interval: only repeated runs show by how much runs vary.")
     if failures := sum(len(run.failed_after) for run in figures.runs):
-        notes.append(f"{count(failures, 'command')} after a run failed; suite.json has the reasons.")
+        notes.append(f"{count(failures, 'command')} after a run failed; campaign.json has the reasons.")
     return notes
 
 

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
+from loadsim.analysis.campaign import VOID, CampaignRun
 from loadsim.analysis.capacity import Capacity, Refused, Terms
-from loadsim.analysis.capacity_search import (
-    AGREEING,
-    EVIDENCE,
-    VOID,
-    Found,
-    Measure,
-    NoAnswer,
-    Settings,
-    next_step,
-)
-from loadsim.analysis.capacity_step import MeasuredStep
-from loadsim.analysis.verdict import ENDED
+from loadsim.analysis.capacity_search import AGREEING, EVIDENCE, Found, Measure, NoAnswer, Settings, next_step
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.forecast import not_valid
 from loadsim.dryrun.plan_cache import planned_load
-from loadsim.engine.signals import noticed_signals
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.terms import MOST_USERS, STRESS
-from loadsim.runs.capacity_file import FILE_NAME, STEPS, resumed, write
+from loadsim.runs.campaign import UNWATCHED, CampaignWatcher, Making, Planned, Runner
+from loadsim.runs.campaign_file import RUNS, own_directory, resumed, set_aside, write
 from loadsim.runs.directory import dated, hand_over
 from loadsim.runs.local import check_machine, run_locally
 from loadsim.runs.quiet_down import PAUSE_S, QUIET_DOWN, QuietDown, default_pause_s
 from loadsim.runs.result import RunResult
-from loadsim.runs.resumable import Interrupted, finished_score, own_directory, set_aside
-from loadsim.runs.watcher import SILENT, Watcher
+from loadsim.runs.watcher import Watcher
 from loadsim.version import __version__
 
 COARSE = 8
@@ -70,77 +57,99 @@ class Wanted:
     quick: bool = False
 
 
-Runner = Callable[[Scenario, Path, Watcher], RunResult]
-"""Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
-
-Watch = Callable[[Scenario], AbstractContextManager[Watcher]]
-"""Returns the watcher of a step with this scenario, for as long as the block."""
-
-
 def find_capacity(
     read: Overridden,
     wanted: Wanted,
     out: Path | None = None,
     *,
     runner: Runner | None = None,
-    watch: Watch = lambda _: nullcontext(SILENT),
-    begun: Callable[[Capacity], None] = lambda _: None,
-    began_step: Callable[[Measure], None] = lambda _: None,
-    ended_step: Callable[[MeasuredStep], None] = lambda _: None,
+    watcher: CampaignWatcher = UNWATCHED,
     quiet_down: QuietDown = QUIET_DOWN,
 ) -> Capacity:
     """Search in the directory `out`, new or with an unfinished search; None creates one in `runs`.
 
-    `runner` makes the runs; None makes them on this machine. `begun` receives the search with the steps that it already
-    has, before the first step; `began_step` and `ended_step` are called around each step.
+    `runner` makes the runs; None makes them on this machine.
 
-    Raises `ConfigError` for a fault found before a step, and `RunInvalid` if two runs with one number are invalid for
+    Raises `ConfigError` for a fault found before a run, and `RunInvalid` if two runs with one number are invalid for
     other reasons than server or generator, or if a send queue is not empty; resumed, the search goes on. Raises
-    `Interrupted`, also after a step that had done its work when a signal came.
+    `Interrupted`, also after a run that had done its work when a signal came.
     """
-    signalled = noticed_signals()
     scenario = read(())
     if scenario.run.mode == STRESS:
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
     refuse_monitors(scenario.criteria, scenario.monitors, f"{scenario.name}: ")
-    sizes = [group.users for group in scenario.topology]
     terms = _terms(scenario, wanted)
-    make = runner or partial(_run_here, terms)
     check = partial(check_machine, engines=terms.engines, pin=terms.pin) if runner is None else _of_clients
-    sized = _Sized(read, sizes, _common_keys(scenario, terms.settings.most))
-    sized.scenario(terms.settings.most)  # check the accounts before anything is measured
+    most = terms.settings.most
 
-    def measure(users: int, name: str) -> MeasuredStep | str:
-        return _Measurement(sized.scenario(users), capacity, users, name, check, make, watch, quiet_down).step()
+    def sized(users: int) -> Scenario:
+        return read(resized(scenario, users, most))
 
-    with own_directory(out, dated(datetime.now(UTC), f"capacity-{scenario.name}"), FILE_NAME, "search") as out:
-        capacity = _without_last_void(resumed(out, terms, keep_pause=wanted.pause_s is None))
-        if not capacity.steps:
-            check(sized.scenario(terms.settings.most))  # rather than after hours
+    sized(most)  # check the accounts before anything is measured
+
+    with own_directory(out, dated(datetime.now(UTC), f"capacity-{scenario.name}")) as out:
+        kept = ("pause_s",) if wanted.pause_s is None else ()
+        terms, runs = resumed(out, terms, may_change=("settings.evidence",), kept=kept)
+        capacity = _without_last_void(Capacity(out, terms, runs))
+        if not capacity.runs:
+            check(sized(most))  # rather than after hours
         write(capacity)
-        begun(capacity)
+        watcher.begun(capacity)
+        making = Making(
+            runner=runner or partial(_run_here, terms),
+            pause_s=terms.pause_s,
+            goes_on=False,
+            on_cluster=terms.clients is not None,
+            watcher=watcher,
+            quiet_down=quiet_down,
+        )
+        capacity = making.all(capacity, _Search(sized, check, watcher).next_run)
+        write(capacity)
+        hand_over(out)
+        return capacity
 
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Plans the runs of a search.
+
+    `sized` is the scenario with a number of users. `check` raises `ConfigError` for one that this machine cannot run.
+    """
+
+    sized: Callable[[int], Scenario]
+    check: Callable[[Scenario], None]
+    watcher: CampaignWatcher
+
+    def next_run(self, capacity: Capacity) -> tuple[Capacity, Planned | None]:
+        """Return the search and its next run; the search with its end, and None.
+
+        Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
+        """
         while isinstance(step := _next_step(capacity), Measure):
-            if signalled():
-                raise Interrupted(kept=True)
-            began_step(step)
-            number = 1 + sum(each.users == step.users for each in capacity.steps)
-            name = f"{STEPS}/{step.users:05d}-{number}"
-            measured = measure(step.users, name)
-            if isinstance(measured, str):
-                capacity = _with_refused(capacity, Refused(step.users, measured))
-                continue
-            capacity = replace(capacity, steps=(*capacity.steps, measured))
-            write(capacity)
-            ended_step(measured)
+            scenario = self.sized(step.users)
+            number = 1 + sum(run.users == step.users for run in capacity.runs)
+            directory = f"{RUNS}/{step.users:05d}-{number}"
+            run = CampaignRun(directory, f"{step.users} users", step.users, len(capacity.runs) + 1, number)
+            if (capacity.directory / directory).exists() or not (why := self._refusal(scenario)):
+                return capacity, Planned(run, scenario, f"Run {run.number}: {step.users:,} users, {step.why}")
+            capacity = _with_refused(capacity, Refused(step.users, why))
         if isinstance(step, NoAnswer):
             raise _no_answer(capacity, step)
         assert isinstance(step, Found)
-        capacity = replace(capacity, found=step)
-        write(capacity)
+        return replace(capacity, found=step), None
 
-        hand_over(out)
-        return capacity
+    def _refusal(self, scenario: Scenario) -> str:
+        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""
+        try:
+            self.check(scenario)
+        except ConfigError as error:
+            return str(error)
+        with self.watcher.watch(scenario) as watcher:
+            watcher.stage("plan")
+            load = planned_load(
+                scenario, build_fingerprint(), watcher.message, watcher.warning, progress=watcher.planned
+            )
+            return not_valid(scenario, load) or ""
 
 
 def _run_here(terms: Terms, scenario: Scenario, directory: Path, watcher: Watcher) -> RunResult:
@@ -167,7 +176,6 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
             each = f" (one for each of {wanted.engines} --engines)" if least == wanted.engines else ""
             raise ConfigError(f"{name}: expected a number from {least} to {highest} users{each}, found {value}")
     default_s = default_pause_s(scenario) if wanted.clients is None else PAUSE_S
-    pause_s = default_s if wanted.pause_s is None else wanted.pause_s
     document = f"{scenario.to_yaml()}{scenario.digest()}"
     return Terms(
         software=f"loadsim {__version__}",
@@ -182,7 +190,7 @@ def _terms(scenario: Scenario, wanted: Wanted) -> Terms:
         settings=Settings(
             first, most, least, wanted.width, wanted.steps, evidence=AGREEING if wanted.quick else EVIDENCE
         ),
-        pause_s=pause_s,
+        pause_s=default_s if wanted.pause_s is None else wanted.pause_s,
         engines=wanted.engines,
         pin=wanted.pin,
         clients=wanted.clients,
@@ -194,29 +202,18 @@ def _limit(scenario: Scenario, name: str) -> float | None:
     return min((limit for limit in (bound.max, bound.below) if limit is not None), default=None) if bound else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    """The scenario with other numbers of users, in groups of the proportions `sizes`.
+def resized(scenario: Scenario, users: int, most: int, sections: Sequence[str] = ("lists", "mailbox")) -> list[str]:
+    """Return the settings for a number of users, in groups of the scenario's proportions.
 
-    `common` are further settings, which are the same for all numbers.
+    Lists and mailboxes are those of the `most` users: so a server needs one set of lists, and a mailbox is filled once.
+    A population that the scenario states stays.
     """
-
-    read: Overridden
-    sizes: Sequence[int]
-    common: Sequence[str]
-
-    def scenario(self, users: int) -> Scenario:
-        settings = [f"topology.{at}.users={size}" for at, size in enumerate(shared(users, self.sizes))]
-        return self.read([*settings, *self.common])
-
-
-def _common_keys(scenario: Scenario, most: int) -> list[str]:
-    """Return the settings that make lists and mailboxes those of the largest number of users.
-
-    So a server needs one set of lists, and a mailbox is filled once. Keys that the scenario states are left.
-    """
+    sizes = [group.users for group in scenario.topology]
     stated = {"lists": scenario.lists.population, "mailbox": scenario.mailbox.population}
-    return [f"{section}.population={most}" for section, population in stated.items() if population is None]
+    return [
+        *(f"topology.{at}.users={size}" for at, size in enumerate(shared(users, sizes))),
+        *(f"{section}.population={most}" for section in sections if stated[section] is None),
+    ]
 
 
 def shared(users: int, sizes: Sequence[int]) -> list[int]:
@@ -242,7 +239,7 @@ def _next_step(capacity: Capacity) -> Measure | Found | NoAnswer:
 
 def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:
     """Return a search without a number. Raises `ConfigError` if nothing else is measured, or the number already was."""
-    if not capacity.steps or any(step.users == refused.users for step in capacity.steps):
+    if not capacity.runs or any(run.users == refused.users for run in capacity.runs):
         raise ConfigError(f"{refused.users} users: {refused.why}")
     return replace(capacity, refused=(*capacity.refused, refused))
 
@@ -253,95 +250,20 @@ def _without_last_void(capacity: Capacity) -> Capacity:
     Raises `ConfigError` if one cannot be renamed.
     """
     while isinstance(end := next_step(capacity.measured, capacity.terms.settings), NoAnswer):
-        own = [step for step in reversed(capacity.steps) if step.users == end.users]
-        void = {step.run for step in takewhile(lambda step: step.result == VOID, own)}
-        for run in sorted(void):
-            if (capacity.directory / run).exists():  # a crash may have come after it was renamed
-                set_aside(capacity.directory / run)
-        capacity = replace(capacity, steps=tuple(step for step in capacity.steps if step.run not in void))
+        own = [run for run in reversed(capacity.runs) if run.users == end.users]
+        void = {one.run for one in takewhile(lambda run: run.result == VOID, own)}
+        for directory in sorted(void):
+            if (capacity.directory / directory).exists():  # a crash may have come after it was renamed
+                set_aside(capacity.directory / directory)
+        capacity = capacity.with_runs([run for run in capacity.runs if run.run not in void])
     return capacity
 
 
 def _no_answer(capacity: Capacity, step: NoAnswer) -> RunInvalid:
-    last = [one for one in capacity.steps if one.users == step.users][-1]
+    last = [one for one in capacity.runs if one.users == step.users][-1]
     reasons = "; ".join(last.reasons)
     place = capacity.directory / last.run
     return RunInvalid(
         f"the search stops without a capacity: {step.users} users were invalid twice: {reasons} ({place}); the same"
         f" command with --out {shlex.quote(str(capacity.directory))} measures them again"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Measurement:
-    """The measurement of one step, which may have been made before a crash. `name` is that of its run directory.
-
-    `check` raises `ConfigError` for a scenario that this machine cannot run.
-    """
-
-    scenario: Scenario
-    capacity: Capacity
-    users: int
-    name: str
-    check: Callable[[Scenario], None]
-    runner: Runner
-    watch: Watch
-    quiet_down: QuietDown
-
-    def step(self) -> MeasuredStep | str:
-        """Return the step of a finished run in its directory, or else run; or why no run can be made.
-
-        Raises `Interrupted`, and what the runner raises.
-        """
-        directory = self.capacity.directory / self.name
-        score = finished_score(directory) if directory.exists() else None
-        if score is None:
-            if directory.exists():
-                set_aside(directory)
-            found = self._run(directory)
-            if isinstance(found, str):
-                return found
-            score = found
-        if ENDED in score["verdict"]["causes"]:
-            set_aside(directory)
-            raise Interrupted
-        return MeasuredStep.of(self.users, self.name, score)
-
-    def _run(self, directory: Path) -> Mapping[str, Any] | str:
-        """Wait until the server is quiet, and run. Return the content of score.json, or why no run can be made."""
-        with self.watch(self.scenario) as watcher:
-            if why := self._refusal(watcher):
-                return why
-            if isinstance(self.scenario.server, Server):
-                self._pause(watcher)
-            return self.runner(self.scenario, directory, watcher).summary.score
-
-    def _pause(self, watcher: Watcher) -> None:
-        """Let the server deliver mail of the last step or of an interrupted one; before the first step, of other work.
-
-        Raises `RunInvalid` if a probe shows that it does not.
-        """
-        terms, out = self.capacity.terms, self.capacity.directory
-        follows = any((out / STEPS).glob("*"))
-        if terms.pause_s and follows:
-            watcher.message(f"Pause of {terms.pause_s:g} s, for mail that the server has queued.")
-            self.quiet_down.sleep(terms.pause_s)
-        if terms.clients is not None:
-            return
-        if why := self.quiet_down.until_empty(self.scenario, watcher, first=not follows):
-            raise RunInvalid(
-                f"the search stops before {self.users} users: {why}, and this step would deliver what is left, too;"
-                " deliver (postqueue -f), delete or hold it (postsuper -d or -h), and the same command with --out"
-                f" {shlex.quote(str(out))} goes on"
-            )
-
-    def _refusal(self, watcher: Watcher) -> str:
-        """Return why no run can be made: this machine cannot, or it could not be valid by its plan; "" if it can."""
-        try:
-            self.check(self.scenario)
-        except ConfigError as error:
-            return str(error)
-        watcher.stage("plan")
-        software, limit_s = build_fingerprint(), None
-        load = planned_load(self.scenario, software, watcher.message, watcher.warning, limit_s, watcher.planned)
-        return not_valid(self.scenario, load) or ""

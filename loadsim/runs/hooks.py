@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from loadsim.analysis.suite import HookResult
+from loadsim.analysis.campaign import HookResult
 from loadsim.engine.signals import delayed_signals
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook

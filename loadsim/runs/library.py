@@ -10,7 +10,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -173,9 +172,9 @@ def find_capacity(
     for other reasons than server or generator, or if a send queue is not empty, and `RuntimeError` in a thread with a
     running event loop.
     """
+    from loadsim.runs.campaign import EachRun, Interrupted
     from loadsim.runs.capacity import Wanted
     from loadsim.runs.capacity import find_capacity as search_capacity
-    from loadsim.runs.resumable import Interrupted
 
     _check_no_event_loop("find_capacity")
     for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s or 0, 0, math.inf)):
@@ -197,13 +196,7 @@ def find_capacity(
 
     wanted = Wanted(first, most, tuple(steps), width, pause_s, engines, pin, quick=quick)
     try:
-        return search_capacity(
-            read,
-            wanted,
-            None if out is None else Path(out),
-            watch=lambda _: nullcontext(shown),
-            began_step=lambda step: shown.message(f"Step: {step.users:,} users, {step.why}"),
-        )
+        return search_capacity(read, wanted, None if out is None else Path(out), watcher=EachRun(shown))
     except Interrupted:
         raise KeyboardInterrupt from None
 

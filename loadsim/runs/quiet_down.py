@@ -42,13 +42,14 @@ def sees_send_queue(scenario: Scenario) -> bool:
 
 
 def default_pause_s(scenario: Scenario) -> float:
-    """Return the pause between two runs: `SETTLING_S` if a probe sees the queue of the server, else `PAUSE_S`.
+    """Return the pause between two runs: none on the embedded server, `SETTLING_S` if a probe sees the send queue.
 
-    A probe of this machine does not see the queue of a server on another one: an empty queue is then no evidence.
+    Else it is `PAUSE_S`. A probe of this machine does not see the queue of a server on another one: an empty queue is
+    then no evidence.
     """
-    if not isinstance(scenario.server, Server) or not sees_send_queue(scenario):
-        return PAUSE_S
-    here = any(map(is_own, addresses_of(scenario.server.smtp.host)))
+    if not isinstance(scenario.server, Server):
+        return 0.0
+    here = sees_send_queue(scenario) and any(map(is_own, addresses_of(scenario.server.smtp.host)))
     return SETTLING_S if here else PAUSE_S
 
 

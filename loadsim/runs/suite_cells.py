@@ -6,10 +6,10 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
-from typing import Any
 
+from loadsim.analysis.suite import CellTerms, Terms
 from loadsim.errors import ConfigError, together
 from loadsim.model.criteria import refuse_monitors
 from loadsim.model.problems import Problems
@@ -19,7 +19,7 @@ from loadsim.model.suite import Cell, Suite
 from loadsim.model.terms import STRESS
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.monitor.bounded_command import found_command
-from loadsim.runs.capacity import shared
+from loadsim.runs.capacity import resized
 from loadsim.timinglog.header_words import differences
 from loadsim.version import __version__
 
@@ -29,32 +29,6 @@ SETTING, NO_SCENARIO = "--set ", "scenario: "
 
 OF_THE_SERVER = ("name", "server", "accounts", "allow_hosts", "probes", "monitors", "criteria")
 """Keys of a scenario that two cells with comparable scores may have different."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms of a suite, which do not change while it is resumed: the order of the runs, and what each measures.
-
-    `embedded`: cells have the embedded server. `compare` has the base, the new cell and `max_regression` of each
-    comparison: those chosen after the results would find one that shows something. `cells` has a digest of each cell's
-    scenario and commands. Passwords of scenarios are not part of it.
-    """
-
-    software: str
-    name: str
-    repeats: int
-    order: str
-    seed: int
-    pause_s: float
-    engines: int | None
-    pin: bool
-    embedded: bool
-    compare: list[list[str | float | None]]
-    cells: Mapping[str, str]
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
@@ -69,8 +43,9 @@ def terms_of(suite: Suite, scenarios: Mapping[str, Scenario]) -> Terms:
         engines=suite.engines,
         pin=suite.pin,
         embedded=any(scenario.server == EMBEDDED for scenario in scenarios.values()),
-        compare=[[pair.base, pair.new, pair.max_regression] for pair in suite.pairs],
-        cells={cell.name: _digest(cell, scenarios[cell.name]) for cell in suite.cells},
+        compare=tuple((pair.base, pair.new, pair.max_regression) for pair in suite.pairs),
+        cells={cell.name: CellTerms(cell.levels, _digest(cell, scenarios[cell.name])) for cell in suite.cells},
+        retries=suite.retries,
     )
 
 
@@ -173,7 +148,7 @@ def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:
     Raises `ConfigError` for a profile on a scenario with several groups, and for fewer users than groups.
     """
     base = load_scenario(cell.scenario, settings, passwords=False)
-    groups = [group.users for group in base.topology]
+    groups = base.topology
     if cell.profile is not None and len(groups) > 1:
         raise ConfigError(
             f"{suite.origin.file}: profiles: expected a scenario with one group of users, found {len(groups)} in"
@@ -188,6 +163,4 @@ def _sized(cell: Cell, suite: Suite, settings: list[str]) -> Iterator[str]:
             f" {cell.scenario}, found {cell.users}",
             suite.origin.file,
         )
-    yield from (f"topology.{at}.users={size}" for at, size in enumerate(shared(cell.users, groups)))
-    if base.lists.population is None:
-        yield f"lists.population={max(one.users or 0 for one in suite.cells)}"
+    yield from resized(base, cell.users, max(one.users or 0 for one in suite.cells), ("lists",))

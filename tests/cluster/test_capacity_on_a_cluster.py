@@ -26,11 +26,11 @@ def test_each_step_is_a_run_on_all_clients(embedded_server: StartEmbedded, tmp_p
     ):
         done = loadsim(*search, "--cluster", address, "--clients", "2")
     assert done.returncode == 4, done.stderr  # quick: no evidence
-    document = json.loads((out / "capacity.json").read_text())
-    assert [(step["users"], step["result"]) for step in document["steps"]] == [(4, "fail"), (4, "fail")]
+    document = json.loads((out / "campaign.json").read_text())
+    assert [(step["users"], step["result"]) for step in document["runs"]] == [(4, "fail"), (4, "fail")]
     assert (document["users"], document["failed_users"], document["terms"]["clients"]) == (None, 4, 2)
     removed = []
-    for step in document["steps"]:
+    for step in document["runs"]:
         score = json.loads((out / step["run"] / "score.json").read_text())
         assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 2), ("two", 2)]
         removed.append(score["preparation"]["removed"])

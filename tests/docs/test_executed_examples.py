@@ -28,7 +28,7 @@ from timing_samples import done
 
 from loadsim.analysis.capacity_search import Found
 from loadsim.model.scenario import load_scenario
-from loadsim.runs.capacity_file import write
+from loadsim.runs.campaign_file import write
 
 FILES = re.compile(r"(?:(?<=\s)(?:-o|--out|--report|--junit|--copy)\s+|>\s*)(\S+)")
 """The files and directories that a command line names for its output."""
@@ -93,7 +93,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for side, slower in (("old", 1.0), ("new", 4.0)):
         for at in (1, 2, 3):
             _write_run(runs, f"{side}-{at}", slower * 1.02**at, hour=2 * at + (side == "new"))
-    for name in ("baseline", "20260105T080000-medium", "capacity/steps/01500-2", "upgrade/runs/007-new-100-2"):
+    for name in ("baseline", "20260105T080000-medium", "capacity/runs/01500-2", "upgrade/runs/007-new-100-2"):
         _write_run(runs / Path(name).parent, Path(name).name)
     for users in (200, 400, 800):
         _write_run(runs, str(users), users / 100)

@@ -1,4 +1,4 @@
-"""The page on suites against the program: the keys of `suite.json`, and the variables of commands."""
+"""The pages on suites and directories against the program: the keys of `campaign.json`, the variables of commands."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from typing import Any
 import pytest
 import yaml
 from compared_runs import write_run
+from finished_searches import capacity
 from paths import ROOT
 from small_runs import written
 
+from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.suite import SuiteFigures
 from loadsim.model.suite import load_suite
-from loadsim.runs.suite import run_suite
+from loadsim.runs.campaign_file import write
+from loadsim.runs.suite import run_name, run_suite
 from loadsim.runs.suite_cells import scenarios_of, terms_of
-from loadsim.runs.suite_file import run_name, write
 
 PAGE = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
+DIRECTORY = (ROOT / "docs" / "reference" / "run-directory.md").read_text(encoding="utf-8")
 AS_DESCRIBED_ELSEWHERE = (
     "cells[].levels",
     "comparisons[].scores",
@@ -29,6 +32,9 @@ AS_DESCRIBED_ELSEWHERE = (
     "comparisons[].further",
     "comparisons[].decisions",
     "terms",
+    "runs[].resources",
+    "runs[].averages",
+    "runs[].criteria",
     "runs[].before",
     "runs[].after",
 )
@@ -67,20 +73,21 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     Path("suite.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     suite, out = load_suite("suite.yaml"), Path("out")
     out.mkdir()
-    write(SuiteFigures(out, suite.name, terms_of(suite, scenarios_of(suite, passwords=False)).document, 0, 0, (), ()))
+    write(SuiteFigures(out, terms_of(suite, scenarios_of(suite, passwords=False))))
     for slot in suite.slots:
         write_run(out / "runs", run_name(suite, slot, 1))
     run_suite(suite, out)
-    return dict(json.loads((out / "suite.json").read_text(encoding="utf-8")))
+    return dict(json.loads((out / "campaign.json").read_text(encoding="utf-8")))
 
 
-def test_every_key_of_suite_json_is_described(made: dict[str, Any]) -> None:
-    """No other is."""
-    section = PAGE.partition("## `suite.json`")[2]
+def test_every_key_of_campaign_json_is_described(made: dict[str, Any]) -> None:
+    """Of suites and searches; no other is."""
+    searched = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail")).document
+    section = DIRECTORY.partition("## `campaign.json`")[2].partition("###")[0]
     described = {
         key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall("`([^`]+)`", row)
     }
-    assert described == set(keys(made))
+    assert described == {*keys(made), *keys(searched)}
 
 
 def test_the_variables_of_commands_are_described(made: dict[str, Any]) -> None:

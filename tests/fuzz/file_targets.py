@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from atexit import register
+from collections.abc import Mapping
 from functools import cache
 from io import StringIO
 from itertools import islice
@@ -16,23 +17,24 @@ from typing import Any
 import numpy as np
 from hostile_logs import Parts, write_engine, write_machine
 
+from loadsim.analysis.campaign import CampaignRun, HookResult
 from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.suite import SuiteFigures
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_document import DOCUMENT
-from loadsim.model.suite import Suite, load_suite
+from loadsim.model.suite import load_suite
 from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.document import to_json
 from loadsim.report.one_run import describe_run
 from loadsim.report.suite_text import suite_text as shown_text
-from loadsim.runs.suite import with_runs
-from loadsim.runs.suite_cells import Terms, scenarios_of, terms_of
-from loadsim.runs.suite_file import FILE_NAME as SUITE_STATE
-from loadsim.runs.suite_file import read_runs, run_name
+from loadsim.runs.campaign_file import FILE_NAME, read_campaign
+from loadsim.runs.suite import run_name
+from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.timinglog import container
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import export_csv
@@ -272,28 +274,39 @@ def _suite(data: bytes) -> None:
 
 
 @cache
-def _sound_suite() -> tuple[Suite, Terms]:
+def _sound_state() -> Mapping[str, Any]:
+    """A sound `campaign.json` of a suite."""
     suite = load_suite("first-suite")
-    return suite, terms_of(suite, scenarios_of(suite, passwords=False))
+    terms = terms_of(suite, scenarios_of(suite, passwords=False))
+    slot = suite.slots[0]
+    run = CampaignRun(
+        run=f"runs/{run_name(suite, slot, 1)}",
+        cell=slot.cell.name,
+        users=2,
+        began="2026-01-05T08:00:00+00:00",
+        took_s=61.0,
+        result="pass",
+        validity="valid",
+        passed=True,
+        score_ms=10.0,
+        scored=("imap: READ",),
+        tasks_per_s=5.0,
+        before=(HookResult("x", 1.0, None),),
+    )
+    return SuiteFigures(Path(), terms, (run,)).document
 
 
 def _odd_state(random: Random) -> bytes:
-    """A sound `suite.json` with odd values."""
-    suite, terms = _sound_suite()
-    run = {
-        **{"run": f"runs/{run_name(suite, suite.slots[0], 1)}", "number": 1, "cell": suite.slots[0].cell.name},
-        **{"repeat": 1, "attempt": 1, "result": "measured", "began": "2026-01-05T08:00:00+00:00", "took_s": 61.0},
-        **{"validity": "valid", "passed": True, "score_ms": 10.0, "tasks_per_s": 5.0, "scored": ["imap: READ"]},
-        **{"reasons": [], "before": [{"output": "x", "took_s": 1.0, "failure": None}], "after": []},
-    }
-    return json.dumps(odd_document(random, {"terms": terms.document, "runs": [run]}, LOG_WORDS)).encode()
+    """A sound `campaign.json` with odd values."""
+    return json.dumps(odd_document(random, dict(_sound_state()), LOG_WORDS)).encode()
 
 
 def _suite_state(data: bytes) -> None:
     """Read a state, and show what it has."""
-    suite, terms = _sound_suite()
-    _file(SUITE_STATE, data)
-    shown_text(with_runs(place(), suite, terms, read_runs(place(), suite, terms)), 80)
+    _file(FILE_NAME, data)
+    found = read_campaign(place())
+    if isinstance(found, SuiteFigures):
+        shown_text(found, 80)
 
 
 def _profile(data: bytes) -> None:

@@ -44,37 +44,37 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
     ) as process:
         assert process.stdout is not None
         lines = iter(process.stdout)
-        failed = next((line for line in lines if line.startswith("6 users failed")), None)
+        failed = next((line for line in lines if line.startswith("6 users, repeat 1: failed")), None)
         assert failed is not None, "no step of six users ended"
         assert any(line.startswith(("warm-up: ", "window: ")) for line in lines)
         process.kill()
-    before = json.loads((out / "capacity.json").read_text())
-    scores = {step["run"]: (out / step["run"] / "score.json").read_bytes() for step in before["steps"]}
-    assert [step["users"] for step in before["steps"]][-1] == 6
+    before = json.loads((out / "campaign.json").read_text())
+    scores = {step["run"]: (out / step["run"] / "score.json").read_bytes() for step in before["runs"]}
+    assert [step["users"] for step in before["runs"]][-1] == 6
     assert before["stopped_by"] is None
 
     # 2. Resume it.
     resumed = loadsim(*command)
-    after = json.loads((out / "capacity.json").read_text())
-    assert after["steps"][: len(before["steps"])] == before["steps"]
+    after = json.loads((out / "campaign.json").read_text())
+    assert after["runs"][: len(before["runs"])] == before["runs"]
     assert {run: (out / run / "score.json").read_bytes() for run in scores} == scores
-    assert sorted(step["run"] for step in after["steps"] if step["users"] == 6) == ["steps/00006-1", "steps/00006-2"]
-    assert (out / "steps" / "00006-2.incomplete-1").is_dir()
-    assert len({step["run"] for step in after["steps"]}) == len(after["steps"])
+    assert sorted(step["run"] for step in after["runs"] if step["users"] == 6) == ["runs/00006-1", "runs/00006-2"]
+    assert (out / "runs" / "00006-2.incomplete-1").is_dir()
+    assert len({step["run"] for step in after["runs"]}) == len(after["runs"])
 
     # 3. The answer.
-    passed = [step["users"] for step in after["steps"] if step["result"] == "pass"].count(2) >= 2
+    passed = [step["users"] for step in after["runs"] if step["result"] == "pass"].count(2) >= 2
     assert (after["users"], after["failed_users"], after["stopped_by"]) == (2 if passed else None, 6, "criteria")
     assert (after["interval"], resumed.returncode) == (None, 4), resumed.stderr  # quick: no evidence
-    assert resumed.stdout.count("6 users failed: ") == 1
+    assert resumed.stdout.count("6 users, repeat 2: failed") == 1
     assert "log-ons: 6, at most 3 wanted" in resumed.stdout
 
     for users in (2, 6):  # mailboxes are those of the largest number
-        made = yaml.safe_load((out / "steps" / f"{users:05d}-1" / "scenario.yaml").read_text())
+        made = yaml.safe_load((out / "runs" / f"{users:05d}-1" / "scenario.yaml").read_text())
         assert (made["mailbox"]["population"], made["lists"]["population"]) == (6, 6)
 
     # 4. Its report: the runs differ in nothing but their users.
     assert main(["report", str(out), "-o", str(tmp_path / "report.json")]) == 0
     sections = {one["title"]: one for one in json.loads((tmp_path / "report.json").read_text())["sections"]}
     assert "They differ in the number of users." in sections["What differs between the runs"]["texts"][0]
-    assert {row[0] for row in sections["Steps"]["tables"][0]["rows"]} == {step["run"] for step in after["steps"]}
+    assert {row[0] for row in sections["Runs"]["tables"][0]["rows"]} == {step["run"] for step in after["runs"]}

@@ -143,9 +143,9 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
     out = tmp_path / "out"
     ended = loadsim("capacity", monitored(tmp_path), "--steps", "2", "--quick", "--pause", "0", "--out", out, "--quiet")
     assert ended.returncode == 4, ended.stderr  # the only number passes, so the capacity is above it
-    document = json.loads((out / "capacity.json").read_text())
-    assert {step["result"] for step in document["steps"]} == {"pass"}
-    for step in document["steps"]:
+    document = json.loads((out / "campaign.json").read_text())
+    assert {step["result"] for step in document["runs"]} == {"pass"}
+    for step in document["runs"]:
         score = json.loads((out / step["run"] / "score.json").read_text())
         assert criterion(score)["passed"] is True
         assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
@@ -158,8 +158,8 @@ def test_a_suite_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> Non
     path.write_text(yaml.safe_dump({"scenario": "small.yaml", "repeats": 1, "retries": 0}))
     ended = loadsim("suite", path, "--out", tmp_path / "out", "--quiet")
     assert ended.returncode == 0, ended.stderr
-    (run,) = json.loads((tmp_path / "out" / "suite.json").read_text())["runs"]
-    assert (run["result"], run["passed"]) == ("measured", True)
+    (run,) = json.loads((tmp_path / "out" / "campaign.json").read_text())["runs"]
+    assert (run["result"], run["passed"]) == ("pass", True)
     assert criterion(json.loads((tmp_path / "out" / run["run"] / "score.json").read_text()))["passed"] is True
 
 

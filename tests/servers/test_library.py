@@ -213,7 +213,8 @@ def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.Cap
     out, scenario = tmp_path / "out", written(tmp_path / "small.yaml")
     verdict = {"validity": "valid", "passed": True, "reasons": [], "causes": [], "criteria": []}
     figures = {"score_ms": 5.0, "score_interval_ms": None, "response_score_ms": 6.0, "tasks_per_s": 1.0}
-    score = {"verdict": verdict, **figures, "load_equivalent_users": 9}
+    load = {"window_s": [0.0, 60.0], "delivery": {"delivered": 5.0}, "load_equivalent_users": 9, "by_protocol": {}}
+    score = {"verdict": verdict, **figures, **load}
 
     class Stopping(loadsim.Watcher):
         def message(self, line: str) -> None:
@@ -222,8 +223,8 @@ def test_a_search_reads_the_runs_that_it_finds(tmp_path: Path, capfd: pytest.Cap
     with pytest.raises(KeyboardInterrupt):  # before the first step
         loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, watcher=Stopping())
     for name in ("00004-1", "00006-1", "00006-2"):
-        (out / "steps" / name).mkdir(parents=True)
-        (out / "steps" / name / "score.json").write_text(json.dumps(score))
+        (out / "runs" / name).mkdir(parents=True)
+        (out / "runs" / name / "score.json").write_text(json.dumps(score))
     found = loadsim.find_capacity(scenario, out, first=4, most=6, engines=2, quick=True, overrides={"run.seed": 1})
     assert isinstance(found, loadsim.Capacity)
     assert (found.users, found.exit_status, found.document["stopped_by"]) == (6, 4, "limit")

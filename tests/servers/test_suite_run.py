@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,8 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
+from loadsim.runs.campaign import EachRun, Interrupted
 from loadsim.runs.capacity import Wanted, find_capacity
-from loadsim.runs.resumable import Interrupted
 from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Stage, Watcher
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
@@ -91,19 +91,19 @@ def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
 
     # 1. Kill the suite in its second run.
     kill_in_run(2, 2, command)
-    before = json.loads((out / "suite.json").read_text())
+    before = json.loads((out / "campaign.json").read_text())
     assert (len(before["runs"]), before["left"], before["complete"], before["exit_status"]) == (1, 1, False, None)
     first = before["runs"][0]
     logs = {path: path.read_bytes() for path in (out / first["run"]).rglob("*") if path.is_file()}
 
     # 2. Resume it.
     resumed = loadsim(*command)
-    after = json.loads((out / "suite.json").read_text())
+    after = json.loads((out / "campaign.json").read_text())
     assert resumed.returncode == after["exit_status"], resumed.stderr
     assert after["runs"][0] == first
     assert {path: path.read_bytes() for path in logs} == logs
     assert [run["number"] for run in after["runs"]] == [1, 2]
-    assert {run["result"] for run in after["runs"]} == {"measured"}
+    assert {run["result"] for run in after["runs"]} == {"pass"}
     assert {(run["cell"], run["repeat"]) for run in after["runs"]} == {("old", 1), ("new", 1)}
     assert len(list((out / "runs").glob("*.incomplete-1"))) == 1
     assert len(list((out / "runs").glob("002-*"))) == 2
@@ -158,7 +158,7 @@ def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_tw
 
         # 1. Kill the suite in its sixth run.
         kill_in_run(6, 12, command)
-        before = json.loads((out / "suite.json").read_text())
+        before = json.loads((out / "campaign.json").read_text())
         assert (len(before["runs"]), before["left"], before["complete"]) == (5, 7, False)
         files = {
             path: path.read_bytes()
@@ -171,7 +171,7 @@ def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_tw
 
         # 2. Resume it. The files of the finished runs stay.
         resumed = loadsim(*command)
-        after = json.loads((out / "suite.json").read_text())
+        after = json.loads((out / "campaign.json").read_text())
         assert resumed.returncode == after["exit_status"], resumed.stderr
         messages = {name: one.postfix.log.read_text().count("queue active") for name, one in servers.items()}
     assert {path: path.read_bytes() for path in files} == files
@@ -179,7 +179,7 @@ def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_tw
 
     # 3. Twelve runs are measured: each cell three times.
     assert (after["complete"], after["left"], len(after["runs"])) == (True, 0, 12)
-    assert [(run["number"], run["result"]) for run in after["runs"]] == [(at, "measured") for at in range(1, 13)]
+    assert [(run["number"], run["result"]) for run in after["runs"]] == [(at, "pass") for at in range(1, 13)]
     assert Counter((run["cell"], run["repeat"]) for run in after["runs"]) == Counter(
         (f"{server}/{profile}", repeat) for server in servers for profile in PROFILES for repeat in (1, 2, 3)
     )
@@ -220,7 +220,7 @@ def test_ctrl_c_in_a_run_ends_the_suite_which_can_be_resumed(tmp_path: Path) -> 
         rest = list(lines)
     assert process.returncode == 3
     assert f"loadsim: interrupted in a run, which the same command with --out {out} repeats\n" in rest
-    state = json.loads((out / "suite.json").read_text())
+    state = json.loads((out / "campaign.json").read_text())
     assert (state["runs"], state["left"]) == ([], 4)
     assert len(list((out / "runs").iterdir())) == len(list((out / "runs").glob("001-*.incomplete-1"))) == 1
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
@@ -236,9 +236,9 @@ def test_ctrl_c_in_a_command_ends_it_and_no_run_is_recorded(tmp_path: Path) -> N
     out = tmp_path / "out"
     ended = loadsim("suite", path, "--out", out, "--quiet")
     assert ended.returncode == 130
-    assert f"loadsim: the same command with --out {out} resumes this suite\n" in ended.stderr
+    assert f"loadsim: the same command with --out {out} resumes these runs\n" in ended.stderr
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
-    assert json.loads((out / "suite.json").read_text())["runs"] == []
+    assert json.loads((out / "campaign.json").read_text())["runs"] == []
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
 
 
@@ -263,10 +263,10 @@ def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path
     """At the end of the load, and while the verdict is computed: no second run begins."""
     found = load_suite(str(suite(tmp_path)))
     with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
-        run_suite(found, tmp_path / "out", watch=lambda _: nullcontext(Ending(when)))
+        run_suite(found, tmp_path / "out", watcher=EachRun(Ending(when)))
     assert interrupted.value.kept
-    state = json.loads((tmp_path / "out" / "suite.json").read_text())
-    assert ([run["result"] for run in state["runs"]], state["left"]) == (["measured"], 3)
+    state = json.loads((tmp_path / "out" / "campaign.json").read_text())
+    assert ([run["result"] for run in state["runs"]], state["left"]) == (["pass"], 3)
     assert len((tmp_path / "begun").read_text().splitlines()) == 1
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
 
@@ -279,10 +279,10 @@ def test_a_signal_after_the_work_of_a_step_keeps_it_and_ends_the_search(tmp_path
         return load_scenario(str(tmp_path / "small.yaml"), settings)
 
     def search() -> None:
-        find_capacity(read, Wanted(steps=(2, 3)), tmp_path / "out", watch=lambda _: nullcontext(Ending("analyse")))
+        find_capacity(read, Wanted(steps=(2, 3)), tmp_path / "out", watcher=EachRun(Ending("analyse")))
 
     with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
         search()
     assert interrupted.value.kept
-    state = json.loads((tmp_path / "out" / "capacity.json").read_text())
-    assert [step["users"] for step in state["steps"]] == [2]
+    state = json.loads((tmp_path / "out" / "campaign.json").read_text())
+    assert [step["users"] for step in state["runs"]] == [2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from loadsim.analysis.campaign import Average, CampaignRun, Criterion, Result
 from loadsim.analysis.capacity import Capacity, Terms
-from loadsim.analysis.capacity_search import Found, Result, Settings
-from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
+from loadsim.analysis.capacity_search import Found, Settings
 from loadsim.analysis.resources import Resource
 
 
@@ -36,11 +36,13 @@ def capacity(
         clients=None,
     )
     steps = [
-        MeasuredStep(
+        CampaignRun(
+            cell=f"{users} users",
             users=users,
+            repeat=repeat,
             result=result,
             score_ms=float(users),
-            run=f"steps/{users:05d}-1",
+            run=f"runs/{users:05d}-1",
             score_interval_ms=interval_ms,
             response_score_ms="inf" if result == "fail" else 2.0 * users,
             tasks_per_s=users / 10,
@@ -51,7 +53,7 @@ def capacity(
             delivered_per_min=2.0 * users,
         )
         for users, result in results
-        for _ in range(runs)
+        for repeat in range(1, 1 + runs)
     ]
     return Capacity(Path("out"), terms, tuple(steps), found)
 
@@ -59,10 +61,10 @@ def capacity(
 def probed() -> Capacity:
     """A search on a server whose processor is full at about 1,600 users, with the probes of its machine."""
     found = capacity(Found(1250, 1500, "criteria"), (500, "pass"), (1000, "pass"), (1250, "pass"), (1500, "fail"))
-    return replace(found, steps=tuple(_probed(step, number) for number, step in enumerate(found.steps)))
+    return replace(found, runs=tuple(_probed(step, number) for number, step in enumerate(found.runs)))
 
 
-def _probed(step: MeasuredStep, number: int) -> MeasuredStep:
+def _probed(step: CampaignRun, number: int) -> CampaignRun:
     """The step with figures that differ a little from run to run."""
     load = step.users / 1600 * (1 + 0.01 * (number % 5 - 2))
     shares = {"cpu_busy_share": load, "disk_vda_busy_share": 0.5 * load, "memory_used_share": 0.2 + 0.1 * load}
@@ -95,15 +97,15 @@ def _read_ms(load: float) -> float:
     return 8 / (1.02 - load)
 
 
-def _criteria(load: float) -> tuple[StepCriterion, ...]:
+def _criteria(load: float) -> tuple[Criterion, ...]:
     """Criteria of a run whose READ tasks wait for a processor with this load, and whose SEND tasks nearly do."""
     read_ms = _read_ms(load)
     return (
-        StepCriterion("score_ms", None, None, 1000.0, 2 * read_ms, each=False),
-        StepCriterion("tasks.READ.response_p95_ms", None, 75.0, None, read_ms, each=False),
-        StepCriterion("tasks.SEND.response_p95_ms", None, 1000.0, None, 9 * read_ms, each=True),
-        StepCriterion("tasks.MOVE.response_p95_ms", None, 1000.0, None, read_ms, each=True),
-        StepCriterion("done_share", 0.98, None, None, 1 - 0.018 * load, each=False),
-        StepCriterion("failed_share", None, 0.01, None, 0.0, each=False),
-        StepCriterion("delivery.undelivered_at_end", None, 0.0, None, 0.0, each=False),
+        Criterion("score_ms", None, None, 1000.0, 2 * read_ms, each=False),
+        Criterion("tasks.READ.response_p95_ms", None, 75.0, None, read_ms, each=False),
+        Criterion("tasks.SEND.response_p95_ms", None, 1000.0, None, 9 * read_ms, each=True),
+        Criterion("tasks.MOVE.response_p95_ms", None, 1000.0, None, read_ms, each=True),
+        Criterion("done_share", 0.98, None, None, 1 - 0.018 * load, each=False),
+        Criterion("failed_share", None, 0.01, None, 0.0, each=False),
+        Criterion("delivery.undelivered_at_end", None, 0.0, None, 0.0, each=False),
     )

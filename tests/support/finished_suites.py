@@ -11,8 +11,9 @@ from compared_runs import write_run
 
 from loadsim.analysis.suite import SuiteFigures
 from loadsim.model.suite import Suite, load_suite
+from loadsim.runs.campaign_file import write
+from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
-from loadsim.runs.suite_file import run_name, write
 
 OUT = Path("out")
 SERVERS = [{"name": "old"}, {"name": "new"}]
@@ -26,8 +27,7 @@ def suite(**keys: Any) -> Suite:
 def crashed(found: Suite) -> None:
     """The directory of a suite that a crash ended before any run was recorded."""
     OUT.mkdir()
-    terms = terms_of(found, scenarios_of(found, passwords=False)).document
-    write(SuiteFigures(OUT, found.name, terms, 0, 0, (), ()))
+    write(SuiteFigures(OUT, terms_of(found, scenarios_of(found, passwords=False))))
 
 
 def with_runs(found: Suite, read_ms: Callable[[str, int], float] = lambda *_: 100.0) -> None:

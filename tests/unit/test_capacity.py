@@ -19,19 +19,19 @@ from finished_searches import capacity
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
+from watched_campaigns import Watching, stop
 
+from loadsim.analysis.campaign import CampaignRun, Result
 from loadsim.analysis.capacity import Capacity
-from loadsim.analysis.capacity_search import Found, Result, Settings
-from loadsim.analysis.capacity_step import MeasuredStep
+from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.report.capacity_doubts import what_next
-from loadsim.report.capacity_text import capacity_text, step_text
+from loadsim.report.campaign_runs import run_text
+from loadsim.report.capacity_text import capacity_text
+from loadsim.runs.campaign_file import finished_score, read_campaign
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
-from loadsim.runs.capacity_file import read_capacity
-from loadsim.runs.resumable import finished_score
 
 WANTED = Wanted(first=4, most=64)
 RESOURCE = ("machine", "server_here", "mean", "p95", "share")
@@ -76,18 +76,21 @@ def score(users: int, passed: bool, causes: Sequence[str] = ()) -> dict[str, Any
 
 def finished(out: Path, name: str, content: dict[str, Any]) -> None:
     """A run directory as far as a search reads it."""
-    (out / "steps" / name).mkdir(parents=True)
-    (out / "steps" / name / "score.json").write_text(json.dumps(content), encoding="utf-8")
+    (out / "runs" / name).mkdir(parents=True)
+    (out / "runs" / name / "score.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def begun(path: Path, out: Path, wanted: Wanted = WANTED) -> None:
-    """Begin a search that ends before its first step, as by Ctrl-C."""
-
-    def stop(_: Capacity) -> None:
-        raise KeyboardInterrupt
+    """Begin a search that ends before its first run, as by Ctrl-C."""
 
     with pytest.raises(KeyboardInterrupt):
-        find_capacity(reader(path), wanted, out, begun=stop)
+        find_capacity(reader(path), wanted, out, watcher=Watching(stop))
+
+
+def searched(out: Path) -> Capacity:
+    found = read_campaign(out)
+    assert isinstance(found, Capacity)
+    return found
 
 
 def all_finished(out: Path, capacity: int) -> None:
@@ -125,24 +128,24 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     begun(path, out)
     all_finished(out, capacity=20)
     before = {file: file.read_bytes() for file in out.rglob("score.json")}
-    ended: list[MeasuredStep] = []
-    capacity = find_capacity(reader(path), WANTED, out, ended_step=ended.append)
-    assert [step.users for step in capacity.steps] == [4, 8, 16, 32, 32, 24, 24, 20, 20, *[24, 20] * 3]
-    assert tuple(ended) == capacity.steps
+    watching = Watching()
+    capacity = find_capacity(reader(path), WANTED, out, watcher=watching)
+    assert [step.users for step in capacity.runs] == [4, 8, 16, 32, 32, 24, 24, 20, 20, *[24, 20] * 3]
+    assert tuple(watching.runs) == capacity.runs
     assert capacity.found == Found(20, 24, "criteria")
     assert capacity.exit_status == 0
-    document = json.loads((out / "capacity.json").read_text())
+    document = json.loads((out / "campaign.json").read_text())
     assert document == capacity.document
     assert (document["users"], document["failed_users"], document["interval"]) == (20, 24, [20, 24])
     assert document["stopped_by"] == "criteria"
-    of_four = document["steps"][0]
+    of_four = document["runs"][0]
     assert (of_four["validity"], of_four["delivered_per_min"], of_four["averages"]) == ("valid", 20.0, [])
     limits = {"min": None, "max": 0.01, "below": None}
     assert of_four["criteria"] == [{"name": "failed_share", **limits, "figure": 0.0, "each": False}]
     assert (document["tasks_per_s"], document["load_equivalent_users"], document["certain"]) == (2.0, 80, True)
-    assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["steps"][2:4]] == [
-        (16, "pass", 160.0, "steps/00016-1"),
-        (32, "fail", 320.0, "steps/00032-1"),
+    assert [(step["users"], step["result"], step["score_ms"], step["run"]) for step in document["runs"][2:4]] == [
+        (16, "pass", 160.0, "runs/00016-1"),
+        (32, "fail", 320.0, "runs/00032-1"),
     ]
     assert {file: file.read_bytes() for file in out.rglob("score.json")} == before
     assert find_capacity(reader(path), WANTED, out) == capacity
@@ -164,12 +167,12 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
         {"tasks_per_s": None},
         {"score_interval_ms": [1]},
         {"score_interval_ms": [1, "nan"]},
-        {"by_protocol": {"imap": {"covers": {"scored": []}, "score_interval_ms": [None, 1]}}},
+        {"by_protocol": {"imap": {"covers": {}}}},
         {"verdict": VERDICT | {"criteria": [{"name": "score_ms", "passed": True}]}},
-        *({"verdict": VERDICT | {"criteria": [without(CRITERION, key)]}} for key in CRITERION),
+        *({"verdict": VERDICT | {"criteria": [without(CRITERION, key)]}} for key in CRITERION if key != "wanted"),
         {"verdict": VERDICT | {"criteria": [CRITERION | {"figure": "nan"}]}},
         {"machines": 5},
-        {"machines": [{"stolen_share": "much"}]},
+        {"machines": [{"server_here": True, "stolen_share": "much"}]},
         {"load": "x"},
         {"warnings": 5},
         {"received_share": "all"},
@@ -177,34 +180,33 @@ def without(values: dict[str, Any], key: str) -> dict[str, Any]:
 )
 def test_a_damaged_score_is_no_step(tmp_path: Path, damage: dict[str, Any]) -> None:
     finished(tmp_path, "00004-1", score(4, passed=True))
-    assert finished_score(tmp_path / "steps" / "00004-1") == score(4, passed=True)
+    assert finished_score(tmp_path / "runs" / "00004-1") == score(4, passed=True)
     finished(tmp_path, "00004-2", score(4, passed=True) | damage)
-    assert finished_score(tmp_path / "steps" / "00004-2") is None
+    assert finished_score(tmp_path / "runs" / "00004-2") is None
 
 
 @pytest.mark.slow
 def test_a_search_goes_on_from_any_step(tmp_path: Path) -> None:
-    """capacity.json as it was after every fourth step, then the same end."""
+    """campaign.json as it was after every fourth step, then the same end."""
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     begun(path, out)
     all_finished(out, capacity=20)
     states: list[bytes] = []
-    whole = find_capacity(
-        reader(path), WANTED, out, ended_step=lambda _: states.append((out / "capacity.json").read_bytes())
-    )
+    keeping = Watching(ended=lambda _: states.append((out / "campaign.json").read_bytes()))
+    whole = find_capacity(reader(path), WANTED, out, watcher=keeping)
     for length, state in [*enumerate(states, 1)][::4]:
-        (out / "capacity.json").write_bytes(state)
-        again: list[MeasuredStep] = []
-        assert find_capacity(reader(path), WANTED, out, ended_step=again.append) == whole
-        assert len(again) == len(whole.steps) - length
+        (out / "campaign.json").write_bytes(state)
+        again = Watching()
+        assert find_capacity(reader(path), WANTED, out, watcher=again) == whole
+        assert len(again.runs) == len(whole.runs) - length
 
 
 @pytest.mark.parametrize(
     ("wanted", "settings", "changed"),
     [
-        (Wanted(first=5, most=64), (), "first"),
-        (Wanted(first=4, most=65), (), "most"),
-        (Wanted(first=4, most=64, width=0.1), (), "width"),
+        (Wanted(first=5, most=64), (), "settings.first"),
+        (Wanted(first=4, most=65), (), "settings.most"),
+        (Wanted(first=4, most=64, width=0.1), (), "settings.width"),
         (Wanted(first=4, most=64, pin=True), (), "pin"),
         (Wanted(first=4, most=64, engines=1), (), "engines"),
         (Wanted(first=4, most=64, clients=2), (), "clients"),
@@ -233,15 +235,15 @@ def test_an_answer_stays_that_of_its_terms_without_its_runs(tmp_path: Path) -> N
     begun(path, out)
     all_finished(out, capacity=20)
     ended = find_capacity(reader(path), WANTED, out)
-    rmtree(out / "steps")
-    before = (out / "capacity.json").read_bytes()
+    rmtree(out / "runs")
+    before = (out / "campaign.json").read_bytes()
 
     def read(more: Sequence[str]) -> Scenario:
         return load_scenario(str(path), ["criteria.score_ms.max=0.001", "run.seed=99", *more])
 
     with pytest.raises(ConfigError, match="found changed: scenario, score_limit_ms, seed "):
         find_capacity(read, WANTED, out)
-    assert (out / "capacity.json").read_bytes() == before
+    assert (out / "campaign.json").read_bytes() == before
     assert find_capacity(reader(path), WANTED, out) == ended
 
 
@@ -260,8 +262,8 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path: Path) -> Non
     (out / "letter").touch()
     with pytest.raises(ConfigError, match="expected a new or empty directory"):
         find_capacity(reader(path), WANTED, out)
-    (out / "capacity.json").write_text("[]")
-    with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+    (out / "campaign.json").write_text("[]")
+    with pytest.raises(ConfigError, match="expected a search or suite of loadsim"):
         find_capacity(reader(path), WANTED, out)
 
 
@@ -271,7 +273,7 @@ def test_two_searches_do_not_share_a_directory(tmp_path: Path) -> None:
     directory = os.open(out, os.O_RDONLY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="another search at work"):
+        with pytest.raises(ConfigError, match="another search or suite at work"):
             find_capacity(reader(path), WANTED, out)
     finally:
         os.close(directory)
@@ -282,26 +284,26 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
     begun(path, out)
     all_finished(out, capacity=20)
-    place = out / "steps"
+    place = out / "runs"
     for number in (2, 4, 5):  # the second is void, and the third passes: that ends nothing
         rmtree(place / f"00020-{number}")
         finished(out, f"00020-{number}", score(20, passed=True, causes=["fault"]))
     with pytest.raises(RunInvalid, match=r"20 users were invalid twice: invalid: fault.* measures them again"):
         find_capacity(reader(path), WANTED, out)
-    before = json.loads((out / "capacity.json").read_text())
+    before = json.loads((out / "campaign.json").read_text())
     assert {key: before[key] for key in ANSWER} == dict.fromkeys(ANSWER)  # not the server's failure
-    results = [step["result"] for step in before["steps"] if step["users"] == 20]
+    results = [step["result"] for step in before["runs"] if step["users"] == 20]
     assert results == ["pass", "void", "pass", "void", "void"]
 
-    def mended(_: Capacity) -> None:
+    def mended(_: object) -> None:
         for number in range(4, 8):
             finished(out, f"00020-{number}", score(20, passed=True))
 
-    ended: list[MeasuredStep] = []
-    whole = find_capacity(reader(path), WANTED, out, begun=mended, ended_step=ended.append)
+    watching = Watching(mended)
+    whole = find_capacity(reader(path), WANTED, out, watcher=watching)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
-    assert [step.run for step in ended] == [
-        *("steps/00020-4", "steps/00024-4", "steps/00020-5", "steps/00024-5", "steps/00020-6"),
+    assert [run.run for run in watching.runs] == [
+        *("runs/00020-4", "runs/00024-4", "runs/00020-5", "runs/00024-5", "runs/00020-6"),
     ]
     void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
     assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
@@ -314,9 +316,9 @@ def test_a_resumed_search_keeps_its_pause_unless_one_is_stated(tmp_path: Path) -
     begun(path, out)
     all_finished(out, capacity=20)
     find_capacity(reader(path), WANTED, out)
-    document = json.loads((out / "capacity.json").read_text())
+    document = json.loads((out / "campaign.json").read_text())
     document["terms"]["pause_s"] = 7.5
-    (out / "capacity.json").write_text(json.dumps(document))
+    (out / "campaign.json").write_text(json.dumps(document))
     assert find_capacity(reader(path), replace(WANTED, pause_s=None), out).terms.pause_s == 7.5
     with pytest.raises(ConfigError, match="found changed: pause_s"):
         find_capacity(reader(path), replace(WANTED, pause_s=8.0), out)
@@ -389,7 +391,7 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert text.startswith("Capacity: none from 5 users on, which miss the criteria; fewer cannot be measured\n")
     assert "\n3, 4 users cannot be measured: this run cannot become valid" in text
     assert "(this is of 4)" in text
-    assert read_capacity(out) == found
+    assert searched(out) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
     assert "3, 4 users cannot be measured" in (tmp_path / "report.md").read_text()
     assert find_capacity(reader(path), wanted, out) == found
@@ -414,13 +416,13 @@ def test_open_files_that_do_not_suffice_are_named_before_the_first_step(
         begun(path, out, begun_with)
     for name in ("00004-1", "00008-1", "00008-2"):
         finished(out, name, score(int(name[:5]), passed=True))
-    state = json.loads((out / "capacity.json").read_text())
-    step = MeasuredStep.of(4, "steps/00004-1", score(4, passed=True))
-    (out / "capacity.json").write_text(json.dumps(state | {"steps": [to_json(step)]}))
+    state = json.loads((out / "campaign.json").read_text())
+    step = CampaignRun("runs/00004-1", "4 users", 4).with_score(score(4, passed=True))
+    (out / "campaign.json").write_text(json.dumps(state | {"runs": [to_json(step)]}))
     assert main([*map(str, command)]) == 4
     ended = capsys.readouterr().out
     assert "Capacity: at least 8 users; more cannot be measured here\n" in ended
-    answer = json.loads((out / "capacity.json").read_text())
+    answer = json.loads((out / "campaign.json").read_text())
     assert [answer[key] for key in ("users", "interval", "stopped_by")] == [8, None, "refused"]
     assert "500 users cannot be measured: open files: expected" in " ".join(ended.split())
 
@@ -440,9 +442,9 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     for number in (1, 2):
         finished(out, f"00004-{number}", score(4, passed=True))
     command = ("capacity", str(path), "--steps", "4,8", "--quick", "--pause", "0", "--quiet", "--out", str(out))
-    begun_anew = json.loads((out / "capacity.json").read_text())
+    begun_anew = json.loads((out / "campaign.json").read_text())
     begun_anew["terms"]["pause_s"] = 0.0
-    (out / "capacity.json").write_text(json.dumps(begun_anew))
+    (out / "campaign.json").write_text(json.dumps(begun_anew))
     assert main([*command]) == 2
     captured = capsys.readouterr()
     assert "so far 4 users passed, no larger one failed; the same command with --out" in captured.err
@@ -450,7 +452,7 @@ def test_an_error_in_a_step_leaves_what_was_found(tmp_path: Path, capsys: pytest
     for number in (1, 2):
         finished(out, f"00008-{number}", score(8, passed=False))
     assert main([*command]) == 4
-    assert "Capacity: 4 users\n" in capsys.readouterr().out
+    assert "Capacity: about 4 users: too few runs agree" in capsys.readouterr().out
 
 
 def test_each_engine_has_a_user_in_all_steps(tmp_path: Path) -> None:
@@ -508,7 +510,7 @@ def test_each_way_to_end_has_its_form_in_the_file(
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
     search = replace(WANTED, **wanted)
     begun(path, out, search)
-    unfinished = json.loads((out / "capacity.json").read_text())
+    unfinished = json.loads((out / "campaign.json").read_text())
     assert {key: unfinished[key] for key in ANSWER} == dict.fromkeys(ANSWER)
     for users in range(1, 65):
         result = next(each for most, each in results.items() if users <= most)
@@ -517,16 +519,16 @@ def test_each_way_to_end_has_its_form_in_the_file(
             causes = ["generator"] if result == "generator" else []
             finished(out, f"{users:05d}-{number}", score(users, passed, causes))
     found = find_capacity(reader(path), search, out)
-    document = json.loads((out / "capacity.json").read_text())
+    document = json.loads((out / "campaign.json").read_text())
     assert tuple(document[key] for key in ANSWER) == answer
     assert found.exit_status == status
-    assert read_capacity(out) == found
+    assert searched(out) == found
 
 
 @pytest.mark.parametrize(
     ("found", "status", "first"),
     [
-        (Found(1000, 1200, "criteria"), 0, "Capacity: 1,000 users"),
+        (Found(1000, 1200, "criteria"), 0, "Capacity: 1,000 users, interval 1,000 to 1,200: 1,200 users miss"),
         (Found(None, 500, "criteria"), 1, "Capacity: none, 500 users miss the criteria"),
         (Found(1000, None, "generator"), 4, "Capacity: at least 1,000 users; the load generator was too slow for more"),
         (Found(None, None, "generator"), 4, "Capacity: not found; the load generator was too slow for more"),
@@ -542,12 +544,12 @@ def test_each_end_has_its_verdict_and_exit_status(found: Found, status: int, fir
     ends = [(found.low, "pass"), (found.high, "fail")]
     ended = capacity(found, *((users, result) for users, result in ends if users))
     lines = capacity_text(ended, 80).splitlines()
-    assert (ended.exit_status, lines[0]) == (status, first)
+    assert (ended.exit_status, lines[0].startswith(first)) == (status, True)
     assert max(map(len, lines)) <= 80
     ends_found = found.low is not None or found.high is not None
     assert ended.document["interval"] == ([found.low, found.high] if ends_found else None)
     assert ended.certain == ends_found
-    assert "Interval: ;" not in "\n".join(lines) and "Chance" not in "\n".join(lines)
+    assert "Interval: ;" not in "\n".join(lines) and "too few" not in "\n".join(lines)
 
 
 @pytest.mark.parametrize("found", [Found(1000, 1200, "criteria"), Found(None, 1200, "criteria")])
@@ -557,7 +559,7 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, None)
     assert ended.document["failed_users"] == 1200
     text = capacity_text(ended, 80)
-    assert "Chance may have decided" in text and "confidence" not in text
+    assert ("too few runs agree" in text) is (found.low is not None) and "confidence" not in text
     if found.low:
         seen = "1,000 users passed 2 times, 1,200 users failed 2 times"
         assert f"Interval: not stated: {seen}; an end needs 5 equal results and no other" in " ".join(text.split())
@@ -568,8 +570,8 @@ def test_an_end_with_evidence_is_stated_without_the_other(end: Result, interval:
     """As when a search with --quick meets a number that has been measured five times."""
     found = Found(1000, 1200, "criteria")
     ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
-    more = capacity(found, (1000 if end == "pass" else 1200, end), runs=3).steps
-    ended = replace(ended, steps=(*ended.steps, *more))
+    more = capacity(found, (1000 if end == "pass" else 1200, end), runs=3).runs
+    ended = replace(ended, runs=(*ended.runs, *more))
     assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, interval)
     assert "Interval: stated at one end only: 1,000 users passed" in capacity_text(ended, 200)
 
@@ -578,8 +580,8 @@ def test_an_end_with_another_result_says_so() -> None:
     mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"), runs=8)
     assert mixed.exit_status == 0
     assert "1,000 users passed 8 times" in capacity_text(mixed, 200)
-    other = capacity(Found(1000, 1200, "criteria"), (1000, "fail"), runs=1).steps
-    mixed = replace(mixed, steps=(*mixed.steps, *other))
+    other = capacity(Found(1000, 1200, "criteria"), (1000, "fail"), runs=1).runs
+    mixed = replace(mixed, runs=(*mixed.runs, *other))
     assert (mixed.exit_status, mixed.certain) == (0, True)
     assert "1,000 users passed 8 of 9 times" in capacity_text(mixed, 200)
 
@@ -587,7 +589,7 @@ def test_an_end_with_another_result_says_so() -> None:
 def test_a_mixed_end_without_enough_results_says_what_is_missing() -> None:
     """Five equal results are there; the other one asks for more."""
     mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
-    mixed = replace(mixed, steps=(*mixed.steps, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).steps))
+    mixed = replace(mixed, runs=(*mixed.runs, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).runs))
     text = capacity_text(mixed, 200)
     assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; an end needs 5 equal results" in text
     assert "and no other one, or 8 of 9 equal" in text
@@ -603,13 +605,6 @@ def test_the_limits_have_all_their_digits(limit_ms: float, shown: str) -> None:
     assert f"Limits: score {shown}, response score 5,000 ms; all other criteria" in capacity_text(ended, 200)
 
 
-def test_what_to_do_next_names_the_option_of_the_search() -> None:
-    ended = capacity(Found(4000, None, "limit"), (4000, "pass"))
-    assert "--most above 4,000" in what_next(ended)
-    listed = replace(ended, terms=replace(ended.terms, settings=Settings(2000, 4000, steps=(2000, 4000))))
-    assert "larger --steps than 4,000" in what_next(listed)
-
-
 def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
     ended = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"), (3000, "fail"))
     text = capacity_text(ended, 80)
@@ -619,24 +614,24 @@ def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
     assert rows["1,000"][:limit].count("#") == 14
     assert rows["1,200"][limit:].startswith("|##")
     assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
-    assert "Missed with 1,200 users: score: 1100.0 ms, below 1000 ms wanted; by steps/01200-1" in " ".join(text.split())
+    assert "Missed with 1,200 users: score: 1100.0 ms, below 1000 ms wanted; by runs/01200-1" in " ".join(text.split())
 
 
 def test_the_answer_says_that_more_was_missed() -> None:
     ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
     reasons = ("score_ms 1100.0 ms, below 1000 ms wanted", "a log has no end", "b", "c", "d")
-    ended = replace(ended, steps=tuple(replace(step, reasons=step.reasons and reasons) for step in ended.steps))
+    ended = replace(ended, runs=tuple(replace(step, reasons=step.reasons and reasons) for step in ended.runs))
     missed = (
-        "score: 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more; by steps/01200-1, the last of 5 that"
+        "score: 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more; by runs/01200-1, the last of 5 that"
         " failed\n"
     )
     assert f"Missed with 1,200 users: {missed}" in capacity_text(ended, 200)
 
 
 def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
-    step = capacity(Found(None, 500, "criteria"), (500, "fail"), interval_ms=(450, 550)).steps[0]
-    assert step_text(step, 80).splitlines() == [
-        "500 users failed: score 500 ms (450.0 to 550.0 ms), steps/00500-1",
+    step = capacity(Found(None, 500, "criteria"), (500, "fail"), interval_ms=(450, 550)).runs[0]
+    assert run_text(step, 80).splitlines() == [
+        "500 users, repeat 1: failed, score 500 ms (450.0 to 550.0 ms), runs/00500-1",
         "  - score: 1100.0 ms, below 1000 ms wanted",
     ]
 
@@ -661,7 +656,7 @@ def test_wrong_options_are_bad_input(options: tuple[str, str], capsys: pytest.Ca
         (("--clients", "2"), "--clients: expected --cluster, too, found none"),
         (("--cluster", "127.0.0.1:1", "--clients", "2", "--pin"), "--pin: expected a run of one machine"),
         (("--cluster", "127.0.0.1:1", "--clients", "0"), "--clients: expected a number of at least 1, found 0"),
-        (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, as all steps need the same ones"),
+        (("--cluster", "127.0.0.1:1"), "--clients: expected the number of clients, as all runs need the same ones"),
     ],
 )
 def test_a_search_on_a_cluster_needs_its_clients(
@@ -691,9 +686,9 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
     status, shown, progress = printed(*command)
     assert status == 0
-    assert "Capacity: 20 users\nUsers: each" in shown
+    assert "Capacity: 20 users, interval 20 to 24: 24 users miss the criteria\nUsers: each" in shown
     assert "\nInterval: 20 to 24 users (+-9.1% of the middle)" in shown
-    assert "4 users passed: score 40.0 ms, steps/00004-1\n" in shown
-    assert "Step: 32 users, a failure is retried before it counts" in progress
+    assert "4 users, repeat 1: passed, score 40.0 ms, runs/00004-1\n" in shown
+    assert ": 32 users, a failure is retried before it counts" in progress
     status, shown, progress = printed(*command, "--json", "--quiet")
     assert (status, json.loads(shown)["users"], progress) == (0, 20, "")

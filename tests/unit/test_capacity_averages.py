@@ -17,9 +17,9 @@ from finished_searches import capacity, probed
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.averages import counted
+from loadsim.analysis.campaign import Average, CampaignRun
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.capacity_step import Average, MeasuredStep
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.resources import Resource
 from loadsim.model.scenario import load_scenario
@@ -28,8 +28,7 @@ from loadsim.report.capacity_text import capacity_text
 from loadsim.report.document import Cell, Chart, Table, tables, to_json
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
-from loadsim.runs.capacity_file import read_capacity, write
-from loadsim.runs.resumable import finished_score
+from loadsim.runs.campaign_file import finished_score, read_campaign, write
 
 HINT = "'probes.host={}'"
 
@@ -53,12 +52,12 @@ def averages(found: Capacity) -> dict[Cell, dict[str, Cell]]:
 
 
 def changed(found: Capacity, number: int, **changes: Any) -> Capacity:
-    steps = list(found.steps)
+    steps = list(found.runs)
     steps[number] = replace(steps[number], **changes)
-    return replace(found, steps=tuple(steps))
+    return replace(found, runs=tuple(steps))
 
 
-def sampled_run(place: Path) -> MeasuredStep:
+def sampled_run(place: Path) -> CampaignRun:
     """A step of a run with the probes `host` and `postfix` of a machine whose load rises."""
     at = [(n, START_NS + round(n * 1e9)) for n in range(40)]
     host = [
@@ -81,7 +80,7 @@ def sampled_run(place: Path) -> MeasuredStep:
     )
     score = finished_score(place)
     assert score is not None
-    return MeasuredStep.of(1000, "steps/01000-1", score)
+    return CampaignRun("runs/01000-1", "1000 users", 1000).with_score(score)
 
 
 def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
@@ -97,10 +96,12 @@ def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
     }
     assert own["Processor time (% of all cores)"] == pytest.approx(29)  # of n / 50 for n from 0 to 29
     search = replace(
-        capacity(Found(1000, None, "limit"), (1000, "pass")), steps=(replace(step, result="pass"),), directory=tmp_path
+        capacity(Found(1000, None, "limit"), (1000, "pass")), runs=(replace(step, result="pass"),), directory=tmp_path
     )
     write(search)
-    (row,) = averages(read_capacity(tmp_path)).values()
+    again = read_campaign(tmp_path)
+    assert isinstance(again, Capacity)
+    (row,) = averages(again).values()
     delivered = own.pop("Messages delivered to users (copies per minute)")
     assert delivered == row["Delivered per minute"] == 2  # one copy in half a minute
     assert {title: row[str(title)] for title in own} == own
@@ -126,8 +127,8 @@ def test_the_machine_comes_before_the_queue_and_the_sessions() -> None:
 
 def test_the_mean_is_of_valid_runs() -> None:
     """Two of three: the third made less load, and its processor was idle."""
-    steps = capacity(Found(1000, None, "limit"), (1000, "pass"), runs=3).steps
-    found = replace(capacity(Found(1000, None, "limit"), (1000, "pass")), steps=steps)
+    steps = capacity(Found(1000, None, "limit"), (1000, "pass"), runs=3).runs
+    found = replace(capacity(Found(1000, None, "limit"), (1000, "pass")), runs=steps)
     for number, (share, validity, tasks) in enumerate(((0.4, "valid", 90), (0.6, "valid", 100), (0.0, "invalid", 5))):
         found = changed(
             found,
@@ -144,12 +145,12 @@ def test_the_mean_is_of_valid_runs() -> None:
 
 def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
     """Without a valid run, the papers' row would be empty where the server is full. A slow generator tells nothing."""
-    steps = capacity(Found(None, 1000, "criteria"), (1000, "fail"), runs=4).steps
+    steps = capacity(Found(None, 1000, "criteria"), (1000, "fail"), runs=4).runs
     results = (("fail", 0.9, 80), ("undecided", 1.0, 90), ("generator", 0.1, 5), ("void", 0.0, 1))
     for made, number_of_valid in ((results, 0), ((("pass", 0.5, 70), *results[1:]), 1)):
         found = replace(
             capacity(Found(None, 1000, "criteria"), (1000, "fail")),
-            steps=tuple(
+            runs=tuple(
                 replace(
                     step,
                     result=result,
@@ -167,15 +168,6 @@ def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
         assert (row["Score"] is None) is (row["Response score"] is None) is (not number_of_valid)
 
 
-@pytest.mark.parametrize(("least", "has_column"), [(0.95, False), (0.7, True)])
-def test_the_received_mail_has_a_column_if_it_is_little_with_a_number(least: float, has_column: bool) -> None:
-    found = capacity(Found(1000, None, "limit"), (500, "pass"), (1000, "pass"))
-    steps = tuple(replace(step, received_share=1.0 if step.users == 500 else least) for step in found.steps)
-    rows = averages(replace(found, steps=steps))
-    shares = [row.get("Published mail received (%)") for row in rows.values()]
-    assert shares == ([100, 70] if has_column else [None, None])
-
-
 def test_memory_has_no_decimals() -> None:
     columns = {one.title: one.digits for one in table(probed(), "Averages of the probes").columns}
     assert columns["Memory available (MiB)"] == 0
@@ -186,11 +178,11 @@ def test_the_cores_of_a_pinned_server_count_instead_of_all() -> None:
     """Unless a number of users lacks their figure."""
     found = probed()
     own = Average("host", "server_cores_busy_share", 0.99)
-    both = replace(found, steps=tuple(replace(step, averages=(*step.averages, own)) for step in found.steps))
+    both = replace(found, runs=tuple(replace(step, averages=(*step.averages, own)) for step in found.runs))
     for row in averages(both).values():
         assert row["Processor time (% of the server's cores)"] == pytest.approx(99)
         assert "Processor time (% of all cores)" not in row
-    partly = averages(changed(both, 0, averages=found.steps[0].averages))[found.steps[0].users]
+    partly = averages(changed(both, 0, averages=found.runs[0].averages))[found.runs[0].users]
     assert partly["Processor time (% of all cores)"] is not None
     assert partly["Processor time (% of the server's cores)"] is None
 
@@ -200,8 +192,8 @@ def test_a_probe_that_failed_in_a_run_has_no_mean() -> None:
     title = "Processor time (% of all cores)"
     found = probed()
     assert all(row[title] is not None for row in averages(found).values())
-    quiet = tuple(replace(one, mean=None) if one.figure == "cpu_busy_share" else one for one in found.steps[0].averages)
-    for broken in (quiet, found.steps[0].averages[1:]):
+    quiet = tuple(replace(one, mean=None) if one.figure == "cpu_busy_share" else one for one in found.runs[0].averages)
+    for broken in (quiet, found.runs[0].averages[1:]):
         rows = averages(changed(found, 0, averages=broken))
         assert [row[title] is None for row in rows.values()] == [True, False, False, False]
         assert rows[500]["Length of the send queue (messages)"] is not None
@@ -212,9 +204,9 @@ def test_only_measured_counters_have_columns_and_those_of_two_machines_their_pro
     assert "Queue of the disk vda (requests)" in titles and "IMAP sessions" not in titles
     found = probed()
     steps = [
-        replace(step, averages=(*step.averages, Average("host@mx2", "cpu_busy_share", 0.01))) for step in found.steps
+        replace(step, averages=(*step.averages, Average("host@mx2", "cpu_busy_share", 0.01))) for step in found.runs
     ]
-    row = averages(replace(found, steps=tuple(steps)))[1500]
+    row = averages(replace(found, runs=tuple(steps)))[1500]
     assert row["Processor time (% of all cores), host@mx2"] == pytest.approx(1)
     assert row["Processor time (% of all cores), host"] == pytest.approx(100 * 1500 / 1600)
     assert "Processor time (% of all cores)" not in row
@@ -232,13 +224,12 @@ def test_utilisation_is_drawn_on_the_axis_of_the_scores() -> None:
         ("memory", pytest.approx(20 + 10 * 1500 / 1600)),
     ]
     shown = table(found, "Utilisation")
-    assert [column.title for column in shown.columns] == ["Users", "Result", "processor", "disk vda", "memory"]
-    assert shown.rows[-1][2] == pytest.approx(100 * 1500 / 1600 * 1.02)
+    assert [column.title for column in shown.columns] == ["Users", "processor", "disk vda", "memory"]
 
 
 def test_utilisation_has_no_median_of_runs_that_lack_it() -> None:
     found = probed()
-    lacking = tuple(replace(one, share=None) for one in found.steps[0].resources)
+    lacking = tuple(replace(one, share=None) for one in found.runs[0].resources)
     chart = next(
         block
         for block in describe_capacity(changed(found, 0, resources=lacking), (), {}).sections[1].blocks
@@ -252,8 +243,8 @@ def test_utilisation_has_no_median_of_runs_that_lack_it() -> None:
 def test_utilisation_names_the_probes_of_two_machines() -> None:
     found = probed()
     other = Resource("processor", "mx2", True, "host@mx2", "cpu_busy_share", 0.1, 0.2, 1.0, 0.1)
-    steps = tuple(replace(step, resources=(*step.resources, other)) for step in found.steps)
-    columns = table(replace(found, steps=steps), "Utilisation").columns[2:]
+    steps = tuple(replace(step, resources=(*step.resources, other)) for step in found.runs)
+    columns = table(replace(found, runs=steps), "Utilisation").columns[1:]
     assert [one.title for one in columns] == [
         "processor (host)",
         "disk vda (host)",

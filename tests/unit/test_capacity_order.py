@@ -9,19 +9,9 @@ import numpy as np
 import pytest
 from finished_searches import probed
 
+from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, Result
 from loadsim.analysis.capacity_order import depends_on_order
-from loadsim.analysis.capacity_search import (
-    FAILED,
-    PASSED,
-    UNDECIDED,
-    Found,
-    Measure,
-    Result,
-    Settings,
-    Step,
-    interval,
-    next_step,
-)
+from loadsim.analysis.capacity_search import Found, Measure, Settings, Step, interval, next_step
 from loadsim.report.capacity_words import interval as interval_words
 
 LOW, HIGH = 1000, 1200
@@ -88,7 +78,7 @@ def test_results_without_figures_keep_the_measured_ends() -> None:
 
 
 def test_a_figure_of_another_criterion_than_the_missed_one_is_none() -> None:
-    step = next(each for each in probed().steps if each.result == PASSED)
+    step = next(each for each in probed().runs if each.result == PASSED)
     assert step.nearest is not None and step.nearest < 1
     assert replace(step, result=FAILED).nearest is None
 

@@ -21,22 +21,22 @@ from finished_searches import capacity
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from loadsim.analysis.campaign import Average, CampaignRun, Criterion
 from loadsim.analysis.capacity import Capacity, Refused
 from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.capacity_step import Average, MeasuredStep, StepCriterion
 from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.resources import Resource
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.report.capacity_doubts import doubts, what_next
+from loadsim.report.campaign_runs import run_text
 from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.capacity_text import capacity_text, step_text
-from loadsim.report.capacity_words import facts
+from loadsim.report.capacity_text import capacity_text
+from loadsim.report.capacity_words import doubts, facts
 from loadsim.report.document import Chart, Document, Link, Panel, Table, tables, to_json
 from loadsim.report.figure_words import reason_in_words
 from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.runs.capacity_file import read_capacity, resumed, write
+from loadsim.runs.campaign_file import read_campaign, resumed, write
 
 FOUND = Found(1000, 1200, "criteria")
 
@@ -58,11 +58,11 @@ def table(document: Document, caption: str) -> Table:
 # --- files of others ---
 
 OWN = Resource("processor", "mx1", True, "host", "cpu_busy_share", 0.5, 0.7, 1.0, 0.5)
-OF_READ = (StepCriterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
+OF_READ = (Criterion("tasks.READ.p95_ms", None, 100.0, None, 90.0, each=False),)
 SEARCHED = capacity(FOUND, (1000, "pass"), (1200, "fail"), resources=(OWN,), interval_ms=(1.0, 2.0))
 WHOLE = replace(
     SEARCHED,
-    steps=tuple(
+    runs=tuple(
         replace(
             step,
             averages=(Average("host", "cpu_busy_share", 0.5),),
@@ -72,7 +72,7 @@ WHOLE = replace(
             received_share=0.7,
             taken_share=0.6,
         )
-        for step in SEARCHED.steps
+        for step in SEARCHED.runs
     ),
     refused=(Refused(2000, "too few hits"),),
 )
@@ -105,13 +105,14 @@ def damaged(place: tuple[Any, ...], value: Any) -> str:
 @pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), ANYTHING)
-@example(("steps", 9, "resources", 0, "probe"), "\x1b]0;x\x07")
+@example(("runs", 9, "resources", 0, "probe"), "\x1b]0;x\x07")
 def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
     tmp_path: Path, place: tuple[Any, ...], value: Any
 ) -> None:
-    (tmp_path / "capacity.json").write_text(damaged(place, value))
+    (tmp_path / "campaign.json").write_text(damaged(place, value))
     try:
-        found = read_capacity(tmp_path)
+        found = read_campaign(tmp_path)
+        assert isinstance(found, Capacity)
     except ConfigError as error:
         assert len(error.lines) == 1
     else:
@@ -125,12 +126,12 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("steps", 0, "score_ms"), float("nan")),
-        (("steps", 0, "tasks_per_s"), float("inf")),
-        (("steps", 0, "score_ms"), "nan"),
-        (("steps", 0, "score_interval_ms", 1), "inf"),
-        (("steps", 0, "resources", 0, "full"), 0),
-        (("steps", 0, "users"), 2**70),
+        (("runs", 0, "score_ms"), float("nan")),
+        (("runs", 0, "tasks_per_s"), float("inf")),
+        (("runs", 0, "score_ms"), "nan"),
+        (("runs", 0, "score_interval_ms", 1), "inf"),
+        (("runs", 0, "resources", 0, "full"), 0),
+        (("runs", 0, "users"), 2**70),
         (("users",), None),
         (("users",), 1200),
         (("users",), 900),
@@ -139,34 +140,34 @@ def test_a_damaged_file_is_refused_in_a_line_or_makes_a_report(
         (("terms",), {}),
         (("stopped_by",), "luck"),
         (("users",), "many"),
-        (("steps",), [{}]),
-        (("steps",), None),
-        (("steps", 0, "run"), "../../etc"),
-        (("steps", 0, "run"), "javascript:alert(1)"),
-        (("steps", 0, "result"), "great"),
-        (("steps", 0, "score_ms"), "never"),
+        (("runs",), [{}]),
+        (("runs",), None),
+        (("runs", 0, "run"), "../../etc"),
+        (("runs", 0, "run"), "javascript:alert(1)"),
+        (("runs", 0, "result"), "great"),
+        (("runs", 0, "score_ms"), "never"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
     whole = replace(WHOLE, directory=tmp_path)
     write(whole)
-    assert read_capacity(tmp_path) == whole
+    assert read_campaign(tmp_path) == whole
     text = damaged(place, value)
     if place == ("users",) and value is None:  # neither end
         text = json.dumps(json.loads(text) | {"failed_users": None})
-    (tmp_path / "capacity.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"expected a file of loadsim capacity, found something else") as refused:
-        read_capacity(tmp_path)
+    (tmp_path / "campaign.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"expected a search or suite of loadsim, found something else") as refused:
+        read_campaign(tmp_path)
     assert len(refused.value.lines) == 1
     if place[0] == "steps":
-        with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+        with pytest.raises(ConfigError, match="expected a search or suite of loadsim"):
             resumed(tmp_path, WHOLE.terms)
 
 
 def test_a_file_of_many_levels_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "capacity.json").write_text("[" * 100_000)
-    for read in (read_capacity, lambda directory: resumed(directory, WHOLE.terms)):
-        with pytest.raises(ConfigError, match="expected a file of loadsim capacity"):
+    (tmp_path / "campaign.json").write_text("[" * 100_000)
+    for read in (read_campaign, lambda directory: resumed(directory, WHOLE.terms)):
+        with pytest.raises(ConfigError, match="expected a search or suite of loadsim"):
             read(tmp_path)
 
 
@@ -174,7 +175,7 @@ def test_a_file_of_many_levels_is_refused(tmp_path: Path) -> None:
 def test_terminal_controls_of_a_file_reach_no_report(
     tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "capacity.json").write_text(damaged(("terms", key), "a\x1b]0;owned\x07\u202eb"))
+    (tmp_path / "campaign.json").write_text(damaged(("terms", key), "a\x1b]0;owned\x07\u202eb"))
     assert main(["report", str(tmp_path), "--format", "md"]) == 0
     shown = capsys.readouterr().out
     assert "owned" in shown
@@ -211,7 +212,7 @@ def test_the_day_is_in_hours() -> None:
     found = searched()
     page = to_html(described(found))
     assert "28800" not in page
-    assert page.count("a day of 8 h") >= 4  # subtitle, users, the equivalent, and how to read it
+    assert page.count("a day of 8 h") >= 3  # subtitle, users and the equivalent
     assert "each with a day of 8 h, by the plan" in capacity_text(found, 200)
 
 
@@ -219,7 +220,7 @@ def test_the_embedded_server_is_never_good() -> None:
     found = searched()
     document = described(replace(found, terms=replace(found.terms, embedded=True)))
     assert document.tone == "doubtful"
-    assert "measures no server" in to_html(document)
+    assert "this is no measurement of a server" in to_html(document)
 
 
 def test_results_have_shapes_of_their_own_and_limits_are_drawn() -> None:
@@ -250,8 +251,8 @@ def test_a_result_looks_the_same_without_the_others() -> None:
 def of_validity(validity: str | None, *places: int) -> Capacity:
     """A search in which the runs at these places have another validity."""
     found = searched()
-    steps = [replace(one, validity=validity) if number in places else one for number, one in enumerate(found.steps)]
-    return replace(found, steps=tuple(steps))  # five runs each with 500, 1,000, 1,200 and 2,000 users
+    steps = [replace(one, validity=validity) if number in places else one for number, one in enumerate(found.runs)]
+    return replace(found, runs=tuple(steps))  # five runs each with 500, 1,000, 1,200 and 2,000 users
 
 
 @pytest.mark.parametrize(("invalid", "ends_at"), [((10, 11), 1200), ((10, 11, 12), 1000)])
@@ -275,8 +276,8 @@ def test_the_line_of_times_ends_where_most_runs_are_invalid(invalid: tuple[int, 
 def test_an_invalid_run_is_slower_than_all_others() -> None:
     """It made less load: its own time must not lower the median."""
     found = of_validity("invalid", 10)
-    steps = [replace(one, score_ms=1.0 if number == 10 else 100.0 * number) for number, one in enumerate(found.steps)]
-    median = described(replace(found, steps=tuple(steps))).sections[1].blocks[1]
+    steps = [replace(one, score_ms=1.0 if number == 10 else 100.0 * number) for number, one in enumerate(found.runs)]
+    median = described(replace(found, runs=tuple(steps))).sections[1].blocks[1]
     assert isinstance(median, Chart)
     assert 1300.0 in median.panels[0].lines[0].values  # of 1,100, 1,200, 1,300, 1,400 and the invalid one
 
@@ -284,12 +285,11 @@ def test_an_invalid_run_is_slower_than_all_others() -> None:
 def test_no_table_has_a_time_of_an_invalid_run() -> None:
     found = of_validity("invalid", *range(15, 20))
     document = described(found)
-    for caption in ("The steps", "Response time"):
-        found_table = table(document, caption)
-        places = [n for n, column in enumerate(found_table.columns) if column.title in ("Score", "Response score")]
-        assert len(places) == 2
-        shown = [row[place] == "not shown" for row in found_table.rows for place in places]
-        assert shown == [False] * 30 + [True] * 10
+    runs = table(document, "The runs")
+    places = [n for n, column in enumerate(runs.columns) if column.title in ("Score", "Response score")]
+    assert [row[place] == "not shown" for row in runs.rows for place in places] == [False] * 30 + [True] * 10
+    figures = table(document, "Response time")
+    assert [any(isinstance(cell, float) for cell in row[1:]) for row in figures.rows] == [True] * 15 + [False] * 5
     last = [line for line in capacity_text(found, 200).splitlines() if line.startswith("2,000")]
     assert len(last) == 5 and all(line.split()[3:5] == ["not", "shown"] and "#" not in line for line in last)
 
@@ -297,8 +297,8 @@ def test_no_table_has_a_time_of_an_invalid_run() -> None:
 def test_the_load_made_is_drawn_if_it_is_less_than_that_of_a_valid_run() -> None:
     found = searched()
     for share, drawn in ((0.99, False), (0.97, True)):
-        steps = tuple(replace(one, load_share=share if one.users == 1200 else 1.0) for one in found.steps)
-        blocks = described(replace(found, steps=steps)).sections[1].blocks
+        steps = tuple(replace(one, load_share=share if one.users == 1200 else 1.0) for one in found.runs)
+        blocks = described(replace(found, runs=steps)).sections[1].blocks
         panels = [panel for block in blocks if isinstance(block, Chart) for panel in block.panels]
         limits = [panel.limits[0].value for panel in panels if panel.title == "Load made, share of the plan"]
         assert limits == ([98] if drawn else [])
@@ -312,9 +312,9 @@ TAKEN = "{}% of the cores of mx-1 were taken, 4% by loadsim's engines, the rest 
 def contended(*others: float | None, **changes: Any) -> Capacity:
     """A search in which others took these parts of the server's cores, by the place of the run."""
     found = searched()
-    shares = [*others, *[None] * (len(found.steps) - len(others))]
-    steps = [replace(step, taken_share=share, **changes) for step, share in zip(found.steps, shares, strict=True)]
-    return replace(found, steps=tuple(steps))
+    shares = [*others, *[None] * (len(found.runs) - len(others))]
+    steps = [replace(step, taken_share=share, **changes) for step, share in zip(found.runs, shares, strict=True)]
+    return replace(found, runs=tuple(steps))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float |
     assert (document.tone, found.exit_status) == ("doubtful" if doubtful else "good", 0)
     assert found.document["contended"] is doubtful
     assert ("in doubt, since other work shared the server's cores" in document.verdict) is doubtful
-    assert ("Capacity: 1,000 users; in doubt, since other work" in text) is doubtful
+    assert ("; in doubt, since other work" in text) is doubtful
     assert any(
         "do not take this number for the server's own" in str(block) for block in document.sections[0].blocks
     ) is (doubtful)
@@ -346,36 +346,14 @@ def test_an_answer_from_cores_that_others_took_is_doubtful(others: tuple[float |
     ) in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "terms", "advice"),
-    [
-        ({"stolen": True}, {}, ": find a host whose other virtual machines are idle, and search again"),
-        ({"on_generators_cores": True}, {}, ": keep the load apart (--pin), and search again"),
-        ({"on_generators_cores": True}, {"pin": True}, ": make the load on another machine, and search again"),
-        ({"on_generators_cores": True}, {"clients": 3}, ": make the load on another machine, and search again"),
-        ({"taken_share": 0.3}, {}, ": end other programs on the server's machine, and search again"),
-        (
-            {"stolen": True, "taken_share": 0.3},
-            {},
-            ": find a host whose other virtual machines are idle and end other programs on the server's machine, and",
-        ),
-    ],
-)
-def test_the_advice_names_what_shared_the_cores(changes: dict[str, Any], terms: dict[str, Any], advice: str) -> None:
-    """Ending programs does not change what other virtual machines take."""
-    found = searched()
-    steps = tuple(replace(step, **changes) for step in found.steps)
-    assert advice in what_next(replace(found, steps=steps, terms=replace(found.terms, **terms)))
-
-
 def test_warnings_with_signs_and_lists_are_grouped_as_they_read() -> None:
     """Clocks go back as well as forth; a comma after a number ends it; a run may have two of a kind."""
     found = searched()
     back = [(f"the clock went by -{step}.5 s",) for step in range(1, 4)]
     each = [*back, ("cores 5, 6 busy", "the clock went by +9.0 s"), ("cores 19, 6 busy",)]
-    steps = [replace(one, warnings=texts) for one, texts in zip(found.steps, [*each, *[()] * 15], strict=True)]
+    steps = [replace(one, warnings=texts) for one, texts in zip(found.runs, [*each, *[()] * 15], strict=True)]
     steps[0] = replace(steps[0], warnings=(*back[0], "the clock went by -8.0 s"))
-    lines = [line for line in doubts(replace(found, steps=tuple(steps))) if line.startswith("In ")]
+    lines = [line for line in doubts(replace(found, runs=tuple(steps))) if line.startswith("In ")]
     assert lines == [
         "In 4 of 20 runs: the clock went by -8.0 to +9.0 s",
         "In 2 of 20 runs: cores 5 to 19, 6 busy",
@@ -386,9 +364,9 @@ def test_warnings_of_runs_are_a_sentence_each() -> None:
     """With the least and the greatest of each number; a name keeps its digits. Void runs do not count."""
     found = searched()
     each = [(TAKEN.format(share),) for share in (91, 98, 100)] + [("mx-2 sent 5 of 1,200 TCP segments again", "a")]
-    steps = [replace(one, warnings=texts) for one, texts in zip(found.steps, [*each, *[()] * 16], strict=True)]
+    steps = [replace(one, warnings=texts) for one, texts in zip(found.runs, [*each, *[()] * 16], strict=True)]
     steps[-1] = replace(steps[-1], result="void", warnings=(TAKEN.format(95),))
-    found = replace(found, steps=tuple(steps))
+    found = replace(found, runs=tuple(steps))
     words = (
         f"In 3 of 19 runs: {TAKEN.format('91 to 100')}",
         "In 1 of 19 runs: mx-2 sent 5 of 1,200 TCP segments again",
@@ -441,7 +419,7 @@ def test_warnings_of_runs_are_a_sentence_each() -> None:
 def test_a_step_knows_who_else_used_the_servers_cores(
     score: dict[str, Any], share: float | None, is_contended: bool
 ) -> None:
-    step = MeasuredStep.of(100, "steps/00100-1", SCORE | score)
+    step = CampaignRun("runs/00100-1", "100 users", 100).with_score(SCORE | score)
     assert step.taken_share == (None if share is None else pytest.approx(share))
     assert step.contended is is_contended
 
@@ -454,6 +432,7 @@ SCORE: dict[str, Any] = {
     "window_s": [0.0, 60.0],
     "delivery": {"delivered": 1},
     "load_equivalent_users": 100,
+    "by_protocol": {},
     "warnings": ["too warm"],
     "received_share": 0.8,
     "load": {"share": 0.99},
@@ -466,8 +445,8 @@ SCORE: dict[str, Any] = {
 def test_each_user_of_a_compressed_day_states_their_load() -> None:
     """First of all facts, next to the verdict, and with the mail that users receive."""
     found = searched()
-    steps = tuple(replace(one, load_equivalent_users=30 * one.users, received_share=0.75) for one in found.steps)
-    short = replace(found, steps=steps, terms=replace(found.terms, day_s=960.0, compression=30))
+    steps = tuple(replace(one, load_equivalent_users=30 * one.users, received_share=0.75) for one in found.runs)
+    short = replace(found, runs=steps, terms=replace(found.terms, day_s=960.0, compression=30))
     assert facts(short)[0] == (
         "Users",
         "each makes the load of about 30 users with a day of 8 h; their day has 16 min, 30 times as fast as their"
@@ -480,13 +459,6 @@ def test_each_user_of_a_compressed_day_states_their_load() -> None:
     assert ("8-hour equivalent", "1,000 users with a day of 8 h") in facts(found)
 
 
-@pytest.mark.parametrize(("pin", "clients"), [(False, None), (True, None), (False, 2)])
-def test_a_step_that_was_taken_is_not_advised(pin: bool, clients: int | None) -> None:
-    ended = capacity(Found(1000, None, "generator"), (1000, "pass"))
-    ended = replace(ended, terms=replace(ended.terms, pin=pin, clients=clients))
-    assert ("--pin" in what_next(ended)) is not (pin or clients is not None)
-
-
 def test_without_evidence_no_interval_is_shaded() -> None:
     charts = [block for block in described(searched(runs=2)).sections[1].blocks if isinstance(block, Chart)]
     assert [chart.shaded for chart in charts] == [None, None]
@@ -494,32 +466,32 @@ def test_without_evidence_no_interval_is_shaded() -> None:
 
 def test_steps_lead_to_their_runs_and_name_both_kinds_of_users() -> None:
     document = described(searched(runs=1))
-    steps = table(document, "The steps")
+    steps = table(document, "The runs")
     titles = [column.title for column in steps.columns]
-    assert titles.index("8-hour equivalent, in users") > titles.index("Users")
-    assert [(row[0], row[1], row[2]) for row in steps.rows][:3] == [
-        ("steps/00500-1", 500, "\N{CHECK MARK} passed"),
-        ("steps/01000-1", 1000, "\N{CHECK MARK} passed"),
-        ("steps/01200-1", 1200, "\N{MULTIPLICATION SIGN} failed"),
+    assert titles.index("8-hour equivalent, in users") > titles.index("Cell")
+    assert [(row[0], row[1], row[4]) for row in steps.rows][:3] == [
+        ("runs/00500-1", "500 users", "\N{CHECK MARK} passed"),
+        ("runs/01000-1", "1000 users", "\N{CHECK MARK} passed"),
+        ("runs/01200-1", "1200 users", "\N{MULTIPLICATION SIGN} failed"),
     ]
     assert isinstance(steps.rows[0][0], Link)
-    assert '<a href="steps/00500-1/">steps/00500-1</a>' in to_html(document)
-    assert "[steps/00500-1](steps/00500-1/)" in to_markdown(document)
-    (section,) = (one for one in json.loads(json.dumps(to_json(document)))["sections"] if one["title"] == "Steps")
-    assert section["tables"][0]["rows"][0][0] == "steps/00500-1"
+    assert '<a href="runs/00500-1/">runs/00500-1</a>' in to_html(document)
+    assert "[runs/00500-1](runs/00500-1/)" in to_markdown(document)
+    (section,) = (one for one in json.loads(json.dumps(to_json(document)))["sections"] if one["title"] == "Runs")
+    assert section["tables"][0]["rows"][0][0] == "runs/00500-1"
 
 
 def test_a_missed_criterion_of_a_task_has_words_and_digits() -> None:
     """As in the report on its run: no key, and separators of thousands."""
-    late = StepCriterion("tasks.REPLY ALL.response_p95_ms", None, None, 5000.0, 6217.04, each=True)
+    late = Criterion("tasks.REPLY ALL.response_p95_ms", None, None, 5000.0, 6217.04, each=True)
     found = searched()
     reasons = tuple(missed_texts([late.result]))
     assert reasons == ("tasks.REPLY ALL.response_p95_ms 6217.0 ms, below 5000 ms wanted",)
-    steps = tuple(replace(one, criteria=(late,), reasons=one.reasons and reasons) for one in found.steps)
-    found = replace(found, steps=steps)
+    steps = tuple(replace(one, criteria=(late,), reasons=one.reasons and reasons) for one in found.runs)
+    found = replace(found, runs=steps)
     words = "95th percentile from due times of each task: REPLY ALL 6,217 ms; below 5,000 ms wanted"
-    assert f"Missed with 1,200 users: {words}; by steps/01200-1, the last of 5" in capacity_text(found, 300)
-    assert words in to_markdown(described(found)) and words in step_text(found.steps[10], 300)
+    assert f"Missed with 1,200 users: {words}; by runs/01200-1, the last of 5" in capacity_text(found, 300)
+    assert words in to_markdown(described(found)) and words in run_text(found.runs[10], 300)
 
 
 def test_missed_criteria_are_in_words() -> None:
@@ -557,14 +529,15 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
     )
     line = "Nearest to full on mx1, where the server is, with 1,100 users: processor 97 % (95th 97 %), disk vda 10 %"
     assert line in " ".join(capacity_text(found, 80).split())
-    of_failure = table(described(found), "Resources with 1,100 users (steps/01100-1)")
+    of_failure = table(described(found), "Resources with 1,100 users (runs/01100-1)")
     assert "Figure" not in [column.title for column in of_failure.columns]
     assert [row[:3] for row in of_failure.rows] == [
         ("processor", "mx1, where the server is", 97.0),
         ("disk vda", "mx1, where the server is", 10.0),
     ]
     write(found)
-    again = read_capacity(tmp_path)
+    again = read_campaign(tmp_path)
+    assert isinstance(again, Capacity)
     assert again.document["resources"][0]["name"] == "processor"
     assert again.document == found.document
     passed = capacity(Found(1000, None, "limit"), (1000, "pass"), resources=resources)
@@ -575,8 +548,8 @@ def test_the_resources_are_those_of_the_smallest_failure(tmp_path: Path) -> None
 def test_texts_of_a_server_stay_texts() -> None:
     hostile = "<script>alert(1)</script>&[x](javascript:1)"
     found = searched()
-    steps = tuple(replace(step, reasons=(hostile,)) for step in found.steps)
-    document = described(replace(found, steps=steps, terms=replace(found.terms, name=hostile)))
+    steps = tuple(replace(step, reasons=(hostile,)) for step in found.runs)
+    document = described(replace(found, runs=steps, terms=replace(found.terms, name=hostile)))
     assert "<script" not in to_html(document)
     assert "<script" not in to_markdown(document) and "[x](" not in to_markdown(document)
 
@@ -585,7 +558,7 @@ def test_an_unfinished_search_has_no_report(tmp_path: Path, capsys: pytest.Captu
     write(replace(searched(), directory=tmp_path, found=None))
     assert main(["report", str(tmp_path)]) == 2
     assert (
-        "expected a finished search, found one with 20 steps so far; loadsim capacity, typed as before, resumes it"
+        "expected a finished search, found one with 20 runs so far; loadsim capacity, typed as before, resumes it"
         in capsys.readouterr().err
     )
     assert not (tmp_path / "report.html").exists()

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,19 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Judged, Result, judge_run
 from loadsim.analysis.capacity_search import (
     AGREEING,
-    FAILED,
-    GENERATOR,
     MOST_STEPS,
-    PASSED,
-    RESULTS,
-    UNDECIDED,
-    VOID,
     Found,
     Measure,
     NoAnswer,
-    Result,
     Settings,
     Step,
     decision,
@@ -39,7 +33,6 @@ from loadsim.analysis.capacity_search import (
     interval,
     next_step,
 )
-from loadsim.analysis.capacity_step import Judged, judge_step
 from loadsim.analysis.criteria import Result as CriterionResult
 from loadsim.analysis.criteria import missed_texts
 from loadsim.model.terms import Window
@@ -184,7 +177,7 @@ def test_a_refused_number_is_an_end_of_the_range(capacity: int, first: int, fewe
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS),
+    st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(2, 7),
     st.integers(1, 100),
     st.booleans(),
@@ -206,7 +199,7 @@ def test_a_refused_step_of_the_papers_ends_them() -> None:
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS),
+    st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS),
     st.integers(1, 100),
     st.integers(100, 5000),
     st.booleans(),
@@ -375,7 +368,7 @@ def test_the_limit_is_reached_only_by_a_pass(settings: Settings, fails_from: int
 
 
 @settings(max_examples=40)
-@given(st.lists(st.sampled_from(RESULTS), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
+@given(st.lists(st.sampled_from(get_args(Result)), min_size=MOST_STEPS, max_size=MOST_STEPS), st.booleans())
 def test_each_end_has_its_reason(results: list[Result], listed: bool) -> None:
     """`limit`: the largest number passed. `criteria`: nothing between the ends is undecided, or they are near."""
     settings = Settings(100, 900, steps=(100, 300, 500, 700, 900) if listed else ())
@@ -483,7 +476,7 @@ def criterion(name: str, figure: float | None, passed: bool, **limits: float) ->
     ],
 )
 def test_a_step_is_judged_by_the_whole_verdict(facts: dict[str, Any], result: Result) -> None:
-    assert judge_step(score(**facts)).result == result
+    assert judge_run(score(**facts)).result == result
 
 
 @pytest.mark.parametrize(
@@ -503,7 +496,7 @@ def test_a_criterion_without_a_figure_is_no_failure_of_the_server(facts: dict[st
     found = score(**facts)
     found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
     found["verdict"]["passed"] = False
-    assert judge_step(found) == Judged(result, ("why",))
+    assert judge_run(found) == Judged(result, ("why",))
 
 
 def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
@@ -523,7 +516,7 @@ def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
             for one in results
         ],
     }
-    judged = judge_step(found)
+    judged = judge_run(found)
     assert judged.result == FAILED
     assert judged.reasons == (
         "failed_share 5 %, at most 1 % wanted",
@@ -536,7 +529,7 @@ def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
     """Not "none": nothing is known of the number of users."""
     found = score()
     found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
-    assert searched(lambda _: judge_step(found), Settings(8, 64))[1] == NoAnswer(8)
+    assert searched(lambda _: judge_run(found), Settings(8, 64))[1] == NoAnswer(8)
 
 
 # --- queues whose capacity theory gives ---
@@ -583,7 +576,7 @@ def queue(seed: int, served_per_s: float, servers: int, window_s: Window) -> Ser
         random = np.random.default_rng((seed, next(number)))
         took_us = sojourns_us(random, users * RATE_PER_S, served_per_s, servers, window_s)
         score_ms = float(np.percentile(took_us, 95)) / 1000
-        return Step(users, judge_step(score(score_ms=score_ms, limit_ms=LIMIT_MS)).result, score_ms / LIMIT_MS)
+        return Step(users, judge_run(score(score_ms=score_ms, limit_ms=LIMIT_MS)).result, score_ms / LIMIT_MS)
 
     return measure
 

@@ -13,8 +13,8 @@ from loadsim.errors import ConfigError
 from loadsim.files import locked
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export_maildir import Target, export_maildir
+from loadsim.runs.campaign_file import own_directory
 from loadsim.runs.directory import make_directories, run_directory
-from loadsim.runs.resumable import own_directory
 
 BEGAN = datetime(2026, 1, 5, tzinfo=UTC)
 OUT = Path("out")
@@ -40,7 +40,7 @@ def test_a_second_run_leaves_the_directory_of_the_first_alone(exists: bool) -> N
                 pass
         with (
             pytest.raises(ConfigError, match="expected a new or empty"),
-            own_directory(OUT, "x", "suite.json", "suite"),
+            own_directory(OUT, "x"),
         ):
             pass
         (OUT / "logs").mkdir()
@@ -62,7 +62,7 @@ def test_runs_of_one_second_have_directories_of_their_own() -> None:
 
 def test_a_run_leaves_the_directory_of_a_suite_alone() -> None:
     """Before the suite has written its state, too. One that ends without it leaves nothing."""
-    with own_directory(None, "20260105T000000-suite-a", "suite.json", "suite") as out:
+    with own_directory(None, "20260105T000000-suite-a") as out:
         with pytest.raises(ConfigError, match="expected a new or empty"), run_directory(out, "small", BEGAN):
             pass
         assert out.is_dir()

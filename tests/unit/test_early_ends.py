@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from timing_samples import ENDED, done, write_sample
 
-from loadsim.analysis.capacity_step import judge_step
+from loadsim.analysis.campaign import judge_run
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import LogError
-from loadsim.runs.resumable import finished_score
+from loadsim.runs.campaign_file import finished_score
 
 ABORTED = {"ended_by": "abort_on", "ended_why": "failed share 62 % over 60 s, at most 50 %"}
 LOSS = "client c2 was lost, and cluster.on_client_loss is stop"
@@ -50,7 +50,7 @@ def test_only_abort_on_says_that_the_server_failed(
     """The loss of a client says nothing about the server, even if all logs are here and no user is lost."""
     found = ended(tmp_path, [done("READ", 1000 * at, 5) for at in range(1, 60)], facts)
     assert (found.verdict.validity, found.verdict.causes, found.exit_status) == ("invalid", (cause,), 3)
-    assert judge_step(found.score).result == step
+    assert judge_run(found.score).result == step
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_abort_is_an_answer_whenever_it_comes(
     """Tasks that would have been due later are no fault: a retry might meet the criteria by chance."""
     found = ended(tmp_path, tasks, ABORTED, window_s=[100.0, 200.0])
     assert (found.verdict.causes, found.verdict.advice) == (causes, ())
-    assert judge_step(found.score).result == "fail"
+    assert judge_run(found.score).result == "fail"
     kept = finished_score(tmp_path)  # as a suite or a search reads it after a crash
     assert kept is not None
     assert tuple(kept["verdict"]["causes"]) == causes

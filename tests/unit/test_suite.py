@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_runs import written
 
+from loadsim.analysis.campaign import CampaignRun, Result, Validity
 from loadsim.analysis.json_values import to_json
-from loadsim.analysis.suite import CellFigures, SuiteFigures, SuiteRun
+from loadsim.analysis.suite import CellFigures, CellTerms, SuiteFigures, Terms
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
-from loadsim.report.suite_text import run_text, suite_text, time_words
+from loadsim.report.campaign_runs import length_words, run_text
+from loadsim.report.suite_text import suite_text
 from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
 
 Capture = pytest.CaptureFixture[str]
@@ -312,30 +315,35 @@ def suite_of_three(seed: int) -> tuple[Slot, ...]:
 # --- figures ---
 
 
-def run(number: int = 1, result: str = "measured", score_ms: float | str | None = 10.0, **keys: Any) -> SuiteRun:
-    measured = result != "failed"
-    document = {
-        "run": f"runs/{number:03d}-a-1",
-        "number": number,
-        "cell": "a",
-        "repeat": number,
-        "attempt": 1,
-        "result": result,
-        "began": "2026-01-05T08:00:00+00:00",
-        "took_s": 61.0,
-        "validity": {"measured": "valid", "failed": None}.get(result, "invalid"),
-        "passed": True if measured else None,
-        "score_ms": score_ms if measured else None,
-        "tasks_per_s": 5.0 if measured else None,
-        "scored": ["imap: READ"],
-        "reasons": [] if result == "measured" else ["no answer"],
-        "before": [],
-        "after": [],
-    }
-    return SuiteRun.read(document | keys)
+RESULTS: Mapping[str, tuple[Result, Validity | None]] = {
+    "measured": ("pass", "valid"),
+    "overloaded": ("fail", "invalid"),
+    "invalid": ("void", "invalid"),
+    "failed": ("void", None),
+}
 
 
-def cell(*runs: SuiteRun, planned: int | None = None) -> CellFigures:
+def run(number: int = 1, result: str = "measured", score_ms: float | str | None = 10.0, **keys: Any) -> CampaignRun:
+    name, validity = RESULTS[result]
+    made = CampaignRun(
+        run=f"runs/{number:03d}-a-1",
+        number=number,
+        users=2,
+        cell="a",
+        repeat=number,
+        result=name,
+        began="2026-01-05T08:00:00+00:00",
+        took_s=61.0,
+        validity=validity,
+        passed=True if validity else None,
+        tasks_per_s=5.0 if validity else None,
+        scored=("imap: READ",),
+        reasons=() if result == "measured" else ("no answer",),
+    )
+    return CampaignRun.read(to_json(made) | {"score_ms": score_ms if validity else None} | keys)
+
+
+def cell(*runs: CampaignRun, planned: int | None = None) -> CellFigures:
     return CellFigures.of("a", {}, len(runs) if planned is None else planned, runs)
 
 
@@ -368,7 +376,9 @@ def test_runs_that_may_not_be_quoted_are_in_no_figure() -> None:
         ([], 1, "incomplete"),
     ],
 )
-def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(runs: list[SuiteRun], planned: int, verdict: str) -> None:
+def test_a_cell_is_met_only_if_every_repeat_met_its_criteria(
+    runs: list[CampaignRun], planned: int, verdict: str
+) -> None:
     assert cell(*runs, planned=planned).verdict == verdict
 
 
@@ -387,8 +397,22 @@ def test_a_missing_score_is_better_than_a_wrong_one(second: dict[str, Any], why:
     assert found.document["score_ms"] is None
 
 
-def figures(*runs: SuiteRun, planned: int, retries: int = 0) -> SuiteFigures:
-    return SuiteFigures(Path("out"), "s", {}, planned, retries, runs, (cell(*runs, planned=planned),))
+def figures(*runs: CampaignRun, planned: int, retries: int = 0) -> SuiteFigures:
+    terms = Terms(
+        software="loadsim 1",
+        name="s",
+        repeats=planned,
+        order="given",
+        seed=1,
+        pause_s=0,
+        engines=None,
+        pin=False,
+        embedded=False,
+        compare=(),
+        cells={"a": CellTerms({}, "0" * 64)},
+        retries=retries,
+    )
+    return SuiteFigures(Path("out"), terms, runs)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +429,7 @@ def figures(*runs: SuiteRun, planned: int, retries: int = 0) -> SuiteFigures:
         ([run(1, passed=False), run(2, "failed")], 2, 0, 0, 3),
     ],
 )
-def test_the_exit_status(runs: list[SuiteRun], planned: int, retries: int, left: int, status: int) -> None:
+def test_the_exit_status(runs: list[CampaignRun], planned: int, retries: int, left: int, status: int) -> None:
     """3 precedes 1: a suite with a repeat that was not measured has no answer."""
     found = figures(*runs, planned=planned, retries=retries)
     assert (found.left, found.exit_status) == (left, status)
@@ -419,16 +443,18 @@ def test_the_text_has_the_figures_and_what_limits_them() -> None:
     assert "a      2/3  11.0 ms  3.3 to 36.9 ms      5.0  incomplete" in text
     assert "a: 1 failed run, not in its figures." in text
     assert max(map(len, text.splitlines())) <= 80
-    assert run_text(runs[2], 3) == (
-        "Run 3 of 3: a, repeat 3: failed, 1 min 1 s: no answer; after it, sync: exit status 1"
-    )
+    assert run_text(runs[2], 80).splitlines() == [
+        "a, repeat 3: void, 1 min 1 s, runs/003-a-1",
+        "  - no answer",
+        "  - after it, sync: exit status 1",
+    ]
 
 
 @pytest.mark.parametrize(
     ("time_s", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7290, "2 h 2 min")]
 )
 def test_lengths_of_time(time_s: float, words: str) -> None:
-    assert time_words(time_s) == words
+    assert length_words(time_s) == words
 
 
 # --- what must not change ---
@@ -439,7 +465,7 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
 
     def terms(**keys: Any) -> dict[str, Any]:
         found = suite(**keys)
-        return terms_of(found, scenarios_of(found, passwords=False)).document
+        return dict(to_json(replace(terms_of(found, scenarios_of(found, passwords=False)), retries=0)))
 
     accounts = {"accounts.user": "user{index}", "accounts.password": "hunter2-{index}"}
     first = terms(set=accounts)
@@ -457,7 +483,7 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
 
 
 WRONG = (
-    *({"result": "good"}, {"number": "1"}, {"number": True}, {"score_ms": "fast"}, {"score_ms": float("nan")}),
+    *({"result": "good"}, {"number": "one"}, {"users": 0}, {"score_ms": "fast"}, {"score_ms": float("nan")}),
     *({"score_ms": 10**400}, {"began": "then"}, {"before": [{"x": 1}]}, {"tasks_per_s": []}, {"validity": None}),
 )
 
@@ -467,6 +493,6 @@ def test_a_recorded_run_is_checked(wrong: dict[str, Any]) -> None:
     """The file may be damaged: other values are no runs, and texts are harmless for a terminal."""
     assert run(1, reasons=["\x1b[31mred"]).reasons == (r"\x1b[31mred",)
     good = to_json(run(1))
-    assert SuiteRun.read(good) == run(1)
+    assert CampaignRun.read(good) == run(1)
     with pytest.raises(ValueError):
-        SuiteRun.read(good | wrong)
+        CampaignRun.read(good | wrong)

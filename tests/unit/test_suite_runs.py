@@ -29,6 +29,7 @@ from paths import ROOT
 from patience import PATIENCE_S
 from small_runs import written
 from timing_samples import ENDED, done, skipped
+from watched_campaigns import Watching
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.suite import ComparedCells, SuiteFigures
@@ -42,11 +43,11 @@ from loadsim.report.html import to_html
 from loadsim.report.suite_report import _next, describe_suite
 from loadsim.report.suite_text import headline, suite_text, tone
 from loadsim.runs import hooks
+from loadsim.runs.campaign import CampaignWatcher
 from loadsim.runs.hooks import run_hook
 from loadsim.runs.quiet_down import QuietDown
 from loadsim.runs.result import write_summary
-from loadsim.runs.suite import run_suite
-from loadsim.runs.suite_file import run_name
+from loadsim.runs.suite import run_name, run_suite
 from loadsim.runs.watcher import SILENT
 
 Capture = pytest.CaptureFixture[str]
@@ -63,7 +64,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def state() -> dict[str, Any]:
-    return dict(json.loads((OUT / "suite.json").read_text()))
+    return dict(json.loads((OUT / "campaign.json").read_text()))
 
 
 def no_run(*_: Any) -> None:
@@ -78,10 +79,10 @@ def test_finished_runs_are_read_and_not_made_again() -> None:
     found = suite(servers=SERVERS, repeats=2, before=[{"run": ["false"]}])
     with_runs(found)
     figures = run_suite(found, OUT)
-    assert [run.result for run in figures.runs] == ["measured"] * 4
+    assert [run.result for run in figures.runs] == ["pass"] * 4
     assert figures.complete
     before = state()
-    again = run_suite(found, OUT, began_run=no_run)
+    again = run_suite(found, OUT, watcher=Watching(began=no_run))
     assert again.runs == figures.runs
     assert state() == before
 
@@ -95,7 +96,7 @@ def test_an_incomplete_run_is_set_aside() -> None:
     (incomplete / "logs" / "c.0.tlog").write_bytes(b"half")
     figures = run_suite(found, OUT)
     assert (OUT / "runs" / "001-all-1.incomplete-1" / "logs" / "c.0.tlog").read_bytes() == b"half"
-    assert [(run.run, run.result) for run in figures.runs] == [("runs/001-all-1", "failed")]
+    assert [(run.run, run.result) for run in figures.runs] == [("runs/001-all-1", "void")]
 
 
 def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture) -> None:
@@ -113,15 +114,15 @@ def test_another_suite_or_a_damaged_file_is_refused_in_one_line(capsys: Capture)
         return said
 
     suite(servers=[{"name": "old"}, {"name": "new", "set": {"run.seed": 5}}], repeats=1, seed=2)
-    assert "--out out: expected the suite that it holds, found changed: cell new, seed (take a new" in refused()
+    assert "expected the terms of the campaign that it holds, found changed: cells.new, seed (take a new" in refused()
     suite(servers=SERVERS, repeats=1, compare=[{"base": {"server": "old"}, "new": {"server": "new"}}])
-    assert "--out out: expected the suite that it holds, found changed: compare (take a new" in refused()
+    assert "expected the terms of the campaign that it holds, found changed: compare (take a new" in refused()
     suite(servers=SERVERS, repeats=1)
-    (OUT / "suite.json").write_text("[]")
-    assert "out/suite.json: expected a file of loadsim suite, found something else" in refused()
+    (OUT / "campaign.json").write_text("[]")
+    assert "out/campaign.json: expected a search or suite of loadsim, found something else" in refused()
     good["runs"][0]["run"] = "../../etc"
-    (OUT / "suite.json").write_text(json.dumps(good))
-    assert "out/suite.json: expected the runs of this suite, found '../../etc' at 1" in refused()
+    (OUT / "campaign.json").write_text(json.dumps(good))
+    assert "out/campaign.json: expected a search or suite of loadsim, found something else" in refused()
 
 
 def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> None:
@@ -132,7 +133,7 @@ def test_a_directory_at_work_or_with_other_files_is_refused(capsys: Capture) -> 
         assert main(["suite", "suite.yaml", "--out", "out"]) == 2
     finally:
         os.close(lock)
-    assert "expected a directory of its own, found another suite at work" in capsys.readouterr().err
+    assert "expected a directory of its own, found another search or suite at work" in capsys.readouterr().err
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["suite", "suite.yaml", "--out", "other"]) == 2
@@ -143,26 +144,27 @@ def test_two_suites_that_begin_together_do_not_share_a_directory() -> None:
     """The second is refused while the first plans: else the first would take the runs of the second for its own."""
     found = suite(repeats=1, retries=0, **FAILS)
 
-    @contextmanager
-    def planning() -> Iterator[Callable[[float], None]]:
-        with pytest.raises(ConfigError, match="expected a directory of its own, found another suite at work"):
-            run_suite(found, OUT)
-        yield lambda _: None
+    class Planning(CampaignWatcher):
+        @contextmanager
+        def planning(self) -> Iterator[Callable[[float], None]]:
+            with pytest.raises(ConfigError, match="of its own, found another search or suite at work"):
+                run_suite(found, OUT)
+            yield lambda _: None
 
-    assert len(run_suite(found, OUT, planning=planning).runs) == 1
+    assert len(run_suite(found, OUT, watcher=Planning()).runs) == 1
 
 
 def test_a_crash_while_the_first_state_was_written_is_resumed(capsys: Capture) -> None:
     """The directory has nothing but the unfinished file; with anything else, it is not that of a suite."""
     found = suite(repeats=1, retries=0, **FAILS)
     OUT.mkdir()
-    (OUT / "suite.new").write_text('{"name": ')
+    (OUT / "campaign.new").write_text('{"name": ')
     (OUT / "letter").touch()
     assert main(["suite", "suite.yaml", "--out", "out"]) == 2
     assert "expected a new or empty directory, found files in it" in capsys.readouterr().err
     (OUT / "letter").unlink()
     assert len(run_suite(found, OUT).runs) == 1
-    assert not (OUT / "suite.new").exists()
+    assert not (OUT / "campaign.new").exists()
 
 
 def test_a_score_is_believed_as_loadsim_wrote_it() -> None:
@@ -172,7 +174,7 @@ def test_a_score_is_believed_as_loadsim_wrote_it() -> None:
     place = write_run(OUT / "runs", run_name(found, found.slots[0], 1))
     write_summary(place, SILENT)
     shutil.rmtree(place / "logs")
-    assert [run.result for run in run_suite(found, OUT).runs] == ["measured"]
+    assert [run.result for run in run_suite(found, OUT).runs] == ["pass"]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_damaged_score_is_computed_from_the_logs(damaged: str) -> None:
     for place in (first, second):
         (place / "score.json").write_text(damaged)
     figures = run_suite(found, OUT)
-    assert [run.result for run in figures.runs] == ["measured", "failed"]
+    assert [run.result for run in figures.runs] == ["pass", "void"]
     assert json.loads((first / "score.json").read_text())["verdict"]["validity"] == "valid"
     assert second.with_name(f"{second.name}.incomplete-1").is_dir()
 
@@ -218,7 +220,7 @@ def test_failed_runs_are_retried_recorded_and_survived() -> None:
     figures = run_suite(found, OUT)
     of_old = [run for run in figures.runs if run.cell == "old"]
     assert [(run.repeat, run.attempt) for run in of_old] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
-    assert {run.result for run in of_old} == {"failed"}
+    assert {run.validity for run in of_old} == {None}
     assert of_old[1].run.endswith("-old-1.retry-1")
     assert of_old[0].reasons == ("command before the run failed: sh: exit status 3: broken",)
     assert [(cell.name, cell.measured, cell.failed) for cell in figures.cells] == [("old", 0, 6), ("new", 2, 0)]
@@ -245,7 +247,7 @@ def test_a_run_in_which_the_server_failed_is_an_answer_and_not_repeated(overload
     shutil.rmtree(OUT / "runs" / run_name(found, slot, 1))
     write_run(OUT / "runs", run_name(found, slot, 1), **overloaded)
     figures = run_suite(found, OUT)
-    assert Counter(run.result for run in figures.runs) == {"measured": 3, "overloaded": 1}
+    assert Counter(run.result for run in figures.runs) == {"pass": 3, "fail": 1}
     assert [(cell.name, cell.verdict, cell.measured, cell.overloaded) for cell in figures.cells] == [
         ("old", "met", 2, 0),
         ("new", "missed", 1, 1),
@@ -292,7 +294,7 @@ def test_commands_after_a_run_are_executed_whatever_happened_before() -> None:
     place = OUT.absolute() / "runs" / "001-old-a-1"
     assert Path("order").read_text().splitlines() == ["settings", "server", f"suite old/a 1 {place}"]
     (run,) = figures.runs
-    assert (run.result, run.failed_after, figures.exit_status) == ("measured", ("sh: exit status 1",), 0)
+    assert (run.result, run.failed_after, figures.exit_status) == ("pass", ("sh: exit status 1",), 0)
 
 
 def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(capsys: Capture) -> None:
@@ -304,7 +306,7 @@ def test_a_signal_in_a_command_after_a_run_ends_the_suite_after_all_of_them(caps
     said = "loadsim: interrupted after a run, which is kept: the same command with --out out makes the others\n"
     assert capsys.readouterr().err == said
     assert Path("order").read_text().split() == ["first", "second"]
-    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["measured"], 1)
+    assert ([run["result"] for run in state()["runs"]], state()["left"]) == (["pass"], 1)
     assert state()["runs"][0]["after"][0]["failure"] is None
     with kept_signals():
         assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == 0, "no run was left after the last signal"
@@ -461,7 +463,7 @@ def compared(old_ms: float, new_ms: float, limit: str | None, **last_new: Any) -
         own = last_new if (slot.cell.name, slot.repeat) == ("new", 5) else {}
         write_run(OUT / "runs", run_name(found, slot, 1), read_ms, hour=slot.number, **own)
     figures = run_suite(found, OUT)
-    return replace(figures, terms={**figures.terms, "embedded": False})
+    return replace(figures, terms=replace(figures.terms, embedded=False))
 
 
 def next_step(figures: SuiteFigures) -> str:
@@ -498,7 +500,7 @@ def next_step(figures: SuiteFigures) -> str:
             "complete with gaps; 9 of 10 runs measured, in 2 cells",
             "read the reasons",
         ),
-        ((100, 130, "5%", INVALID), 3, "bad", "in 2 cells; comparisons: 1 failed", "read the reasons of the runs that"),
+        ((100, 130, "5%", INVALID), 3, "bad", "in 2 cells; comparisons: 1 failed", "read the reasons; larger"),
     ],
 )
 def test_headline_status_tone_and_next_step_agree(
@@ -510,7 +512,7 @@ def test_headline_status_tone_and_next_step_agree(
     assert (figures.exit_status, tone(figures)) == (status, rating)
     assert headline(figures).endswith(state), headline(figures)
     assert next_step(figures).startswith(step), next_step(figures)
-    embedded = replace(figures, terms={**figures.terms, "embedded": True})
+    embedded = replace(figures, terms=replace(figures.terms, embedded=True))
     assert headline(embedded) == f"{headline(figures)}{NO_MEASUREMENT}"
     assert (embedded.exit_status, tone(embedded)) == (status, "doubtful" if rating == "good" else rating)
     assert not next_step(embedded).startswith("keep")
@@ -570,7 +572,8 @@ def test_more_repeats_are_no_advice_if_tasks_failed_on_one_side() -> None:
 def test_degraded_runs_are_no_base_yet() -> None:
     """The suite is doubtful, and the next step says why."""
     figures = compared(100, 100, "5%")
-    figures = replace(figures, cells=tuple(replace(cell, degraded=1) for cell in figures.cells))
+    runs = [replace(run, validity="degraded" if run.repeat == 1 else run.validity) for run in figures.runs]
+    figures = figures.with_runs(runs)
     assert (figures.exit_status, tone(figures)) == (0, "doubtful")
     assert headline(figures).endswith("criteria met in all; 2 of the runs degraded")
     assert next_step(figures) == "read the reasons of the degraded runs before you quote their scores."
@@ -603,9 +606,11 @@ def test_nothing_is_passed_until_the_comparisons_are_made() -> None:
     """A script that reads the file after the last run, or during a resumption, must not take it for a pass."""
     found = compared_suite(130.0, "5%")
     statuses: list[object] = []
-    run_suite(found, OUT, ended_run=lambda figures: statuses.append((figures.left, state()["exit_status"])))
+    run_suite(
+        found, OUT, watcher=Watching(ended=lambda figures: statuses.append((figures.left, state()["exit_status"])))
+    )
     assert (statuses[-1], state()["exit_status"]) == ((0, None), 1)
-    run_suite(found, OUT, begun=lambda *_: statuses.append(state()["exit_status"]))
+    run_suite(found, OUT, watcher=Watching(lambda _: statuses.append(state()["exit_status"])))
     assert (statuses[-1], state()["exit_status"]) == (1, 1)
 
 
@@ -653,7 +658,7 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     compared_suite(130.0)
     assert main(["suite", "suite.yaml", "--out", "out", "--quiet", "--report", "r.md"]) == 0
     out = capsys.readouterr().out
-    assert out.count("Run ") == 10
+    assert out.count(", repeat ") == 10
     assert "new against old: new is slower by 29 % (95 % CI 26 to 32 %)" in " ".join(out.split())
     figures = run_suite(load_suite("suite.yaml"), OUT)
     document = to_json(describe_suite(figures))
@@ -662,18 +667,19 @@ def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) 
     ]
     words = [row[0] for row in document["sections"][-1]["tables"][0]["rows"]]
     compared = document["sections"][1]["tables"][-1]["columns"]
-    assert {"Overloaded", "New / Base", "p", "Detectable", "95 % interval, 95 % CI"} <= {*words}
+    assert {"New / Base", "p", "Detectable", "95 % interval, 95 % CI"} <= {*words}
     assert {"New / Base", "95 % CI", "p", "Detectable"} <= {*compared}
-    cells, comparisons = document["sections"][0]["tables"]
-    assert [row[:2] for row in cells["rows"]] == [["old", "5 of 5"], ["new", "5 of 5"]]
-    assert comparisons["rows"][0][0] == "new against old"
+    (cells,) = document["sections"][0]["tables"]
+    comparisons = next(one for one in document["sections"][0]["lists"] if one["caption"] == "Comparisons")
+    assert [row[:2] for row in cells["rows"]] == [["old", "5/5"], ["new", "5/5"]]
+    assert comparisons["items"][0].startswith("new against old: new is slower by 29 %")
     assert len(document["sections"][2]["tables"][0]["rows"]) == 10
     assert "<script" not in to_html(describe_suite(figures))
     assert Path("r.md").read_text().startswith("# Suite suite: 2 cells")
 
 
-@pytest.mark.parametrize("option", [("--report", "r.html"), ("--web", "8080")])
-def test_a_list_has_nothing_to_show(option: tuple[str, str], capsys: Capture) -> None:
+@pytest.mark.parametrize("option", [("--report", "r.html"), ("--web", "8080"), ("--json",)])
+def test_a_list_has_nothing_to_show(option: tuple[str, ...], capsys: Capture) -> None:
     """Rather than an option that does nothing."""
     suite()
     assert main(["suite", "suite.yaml", "--list", *option]) == 2
@@ -681,20 +687,18 @@ def test_a_list_has_nothing_to_show(option: tuple[str, str], capsys: Capture) ->
 
 
 def test_the_list_makes_nothing(capsys: Capture) -> None:
-    """The order, the time and what is prepared; also of a suite that has begun."""
+    """The order and the time; also of a suite that has begun."""
     found = suite(servers=SERVERS, repeats=2, pause="1m", before=[{"run": ["sync"]}])
     assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
     out = capsys.readouterr().out
     assert "Suite suite: 4 runs: 2 cells, 2 repeats each; random order, seed 1" in out
-    assert "Time: at least 4 min 24 s" in out  # 4 runs of 21 s, and 3 pauses
-    assert "  old: command sync; 2 mailboxes are filled with 204 messages" in out
+    assert "Time left: at least 4 min 24 s" in out  # 4 runs of 21 s, and 3 pauses
     assert not OUT.exists()
     with_runs(found)
     run_suite(found, OUT)
-    assert main(["suite", "suite.yaml", "--list", "--out", "out", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [(one["number"], one["result"]) for one in listed] == [(at, "measured") for at in range(1, 5)]
-    assert {one["planned_s"] for one in listed} == {21.0}
+    assert main(["suite", "suite.yaml", "--list", "--out", "out"]) == 0
+    rows = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[-4:]]
+    assert rows == ["passed"] * 4
 
 
 def test_json_is_the_file(capsys: Capture) -> None:
@@ -702,7 +706,7 @@ def test_json_is_the_file(capsys: Capture) -> None:
     assert main(["suite", "suite.yaml", "--out", "out", "--json", "--quiet"]) == 0
     out, said = capsys.readouterr()
     assert json.loads(out) == state()
-    assert said.count("Run ") == 2
+    assert said.count(", repeat ") == 2
 
 
 def test_the_schema_is_printed_without_a_file(capsys: Capture) -> None:

@@ -1,0 +1,160 @@
+"""The options, the view of runs and the ends that `capacity` and `suite` share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from loadsim.analysis.campaign import Campaign
+from loadsim.analysis.summary import Tone
+from loadsim.cli.live_figures import LiveRun, Page
+from loadsim.cli.progress import shown_share, shown_work
+from loadsim.cli.report_file import check_place, content, format_of, write
+from loadsim.cli.run_view import RunView
+from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
+from loadsim.cli.web.publish import add_web
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.scenario import Scenario
+from loadsim.report.campaign_runs import TONES, Place, length_words, run_text
+from loadsim.report.digits import count
+from loadsim.report.document import Document
+from loadsim.runs.campaign import CampaignWatcher, Interrupted, Planned, When
+from loadsim.runs.watcher import Watcher
+
+C = TypeVar("C", bound=Campaign)
+
+REPORT = "--report"
+
+ENDED_EARLY = 3
+"""The exit status of a campaign that was interrupted in a run."""
+
+PAGE_WIDTH = 1000
+"""The page breaks lines itself."""
+
+
+def add_campaign(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="directory of the runs, new, or of others to resume; default: in runs"
+    )
+    parser.add_argument(
+        REPORT,
+        type=Path,
+        metavar="FILE",
+        help="also write a report; its suffix is the format: .html, .md or .json",
+    )
+    parser.add_argument("--json", action="store_true", help="print campaign.json instead of the text")
+    parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
+    add_web(parser)
+
+
+def checked_report(args: argparse.Namespace) -> str:
+    """Return the format of the report, "" without one. Raises `ConfigError` if it cannot be written."""
+    if args.report is None:
+        return ""
+    chosen = format_of(REPORT, args.report)
+    check_place(REPORT, args.report)
+    return chosen
+
+
+class CampaignView(CampaignWatcher):
+    """Shows a campaign: its ended runs on standard output, or standard error with --json, and the progress there."""
+
+    def __init__(self, args: argparse.Namespace, page: Page, name: str) -> None:
+        self._args = args
+        self._page = page
+        self._name = name
+        self._words = ""
+        self.campaign: Any = None
+
+    @property
+    def resume(self) -> str:
+        return f"the same command with --out {shlex.quote(str(self.campaign.directory))}"
+
+    def begun(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+        resumed = f", resumed after {count(len(campaign.runs), 'run')}" if campaign.runs else ""
+        self.message(f"Runs of {self._name} in {campaign.directory}{resumed}")
+        for at in range(len(campaign.runs)):
+            self._show_ended(campaign.with_runs(campaign.runs[: at + 1]))
+
+    def began(self, planned: Planned) -> None:
+        self._words = planned.words
+        left = "" if planned.left_s is None else f"; about {length_words(planned.left_s)} left"
+        self.message(f"{planned.words}{left}")
+
+    def commands(self, when: When) -> None:
+        self._page.commands(when)
+
+    def ended(self, campaign: Campaign) -> None:
+        self.campaign, self._words = campaign, ""
+        self._show_ended(campaign)
+        stream = sys.stderr if self._args.json else sys.stdout
+        shown(run_text(campaign.runs[-1], width_and_colours()[0]), stream)
+
+    def _show_ended(self, campaign: Campaign) -> None:
+        run = campaign.runs[-1]
+        self._page.ended(" ".join(run_text(run, PAGE_WIDTH).split()), TONES.get(run.result, "doubtful"))
+
+    def message(self, line: str) -> None:
+        if not self._args.quiet:
+            print_line(line)
+
+    @contextmanager
+    def watch(self, scenario: Scenario) -> Iterator[Watcher]:
+        title = f"{self._name}: {self._words}" if self._words else self._name
+        with closing(RunView(quiet=self._args.quiet)) as view:
+            yield LiveRun(scenario, self._page, view, title=title)
+
+    def planning(self) -> AbstractContextManager[Callable[[float], None]]:
+        return shown_share("Planning")
+
+    def made(self, make: Callable[[], C], so_far: Callable[[C], str]) -> C | None:
+        """Return the campaign that has ended; None if a user ended it in a run. After errors, print what is known."""
+        try:
+            return make()
+        except Interrupted as interrupted:
+            print_line(f"loadsim: {interrupted.in_words(self.resume)}")
+            return None
+        except KeyboardInterrupt:
+            if self.campaign is not None:
+                print_line(f"loadsim: {self.resume} resumes these runs")
+            raise
+        except (ConfigError, RunInvalid):
+            if self.campaign is not None and self.campaign.runs:
+                print_line(f"loadsim: {so_far(self.campaign)}; {self.resume} goes on")
+            raise
+
+    def answer(self, campaign: Campaign, verdict: str, tone: Tone, text: str) -> None:
+        self._page.answered(verdict, tone, campaign.directory)
+        text = f"\n{text}\n\nRuns: {campaign.directory}"
+        shown(json.dumps(campaign.document, indent=2) if self._args.json else text)
+
+    def report(self, chosen: str, describe: Callable[[Place], Document]) -> None:
+        """Write the report, if there is to be one."""
+        path = self._args.report
+        if path is None:
+            return
+        with shown_work("Drawing the report"):
+            document = describe(relative_to(path, self.campaign.directory))
+        write(content(document, chosen), path, REPORT)
+        if not self._args.json:
+            shown(f"Report: {path}")
+
+
+def relative_to(out: Path | None, directory: Path) -> Place:
+    """Return the function of the places of runs from the report `out`, or else from the campaign's directory."""
+    here = (directory if out is None else out.parent).resolve()
+    return lambda run: os.path.relpath((directory / run).resolve(), here)
+
+
+def shown(text: str, stream: TextIO | None = None) -> None:
+    with suppress(BrokenPipeError):  # the reader closed the pipe; go on measuring
+        print(text, file=stream or sys.stdout, flush=True)

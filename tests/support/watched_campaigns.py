@@ -1,0 +1,44 @@
+"""A watcher of campaigns that keeps what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from loadsim.analysis.campaign import Campaign, CampaignRun
+from loadsim.model.scenario import Scenario
+from loadsim.runs.campaign import CampaignWatcher, Planned
+from loadsim.runs.watcher import SILENT, Watcher
+
+
+class Watching(CampaignWatcher):
+    """Keeps the runs that end. Functions are called at the begin, before each run and after it, with what is told."""
+
+    def __init__(
+        self,
+        begun: Callable[[Any], None] = lambda _: None,
+        began: Callable[[Planned], None] = lambda _: None,
+        ended: Callable[[Any], None] = lambda _: None,
+        run: Watcher = SILENT,
+    ) -> None:
+        self.runs: list[CampaignRun] = []
+        self._begun, self._began, self._ended, self._run = begun, began, ended, run
+
+    def begun(self, campaign: Campaign) -> None:
+        self._begun(campaign)
+
+    def began(self, planned: Planned) -> None:
+        self._began(planned)
+
+    def ended(self, campaign: Campaign) -> None:
+        self.runs.append(campaign.runs[-1])
+        self._ended(campaign)
+
+    def watch(self, scenario: Scenario) -> AbstractContextManager[Watcher]:
+        return nullcontext(self._run)
+
+
+def stop(*_: Any) -> None:
+    """End a campaign as by Ctrl-C."""
+    raise KeyboardInterrupt
