@@ -222,11 +222,6 @@ class SuiteFigures:
         )
 
     @property
-    def compared(self) -> int:
-        """The number of comparisons that were made."""
-        return sum(one.comparison is not None for one in self.comparisons or ())
-
-    @property
     def outcomes(self) -> Counter[Outcome]:
         """The number of comparisons with each outcome."""
         return Counter(one.outcome for one in self.comparisons or () if one.outcome)

@@ -66,7 +66,8 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                 (
                     _table(runs, names),
                     *filter(None, (different_loads,)),
-                    *_answers(runs, loads),
+                    *_capacity(runs, loads),
+                    *spreads(runs, loads),
                     *filter(None, (_equivalent(runs),)),
                     *_reasons(runs, names),
                     *_warnings(runs, names),
@@ -80,13 +81,6 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
             glossary(all(run.figures.stress for run in runs), WORDS_OF_RUNS),
         ),
     )
-
-
-def _answers(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield how many users the server takes, and how far repeats differ; the latter first if all runs are repeats."""
-    answers = [_capacity(runs, loads), spreads(runs, loads)]
-    for answer in reversed(answers) if len({run.figures.users for run in runs}) == 1 else answers:
-        yield from answer
 
 
 def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:

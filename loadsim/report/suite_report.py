@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from loadsim.analysis.campaign import CampaignRun
 from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.suite import ComparedCells, SuiteFigures
 from loadsim.report.campaign_runs import Place, runs_blocks
+from loadsim.report.capacity_curves import in_ms
 from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import limit_text, other_warnings, verdict_line
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
@@ -83,7 +83,7 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
         yield Listing("What limits these figures", tuple(notes))
     if figures.comparisons:
         yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
-        if figures.compared > 1:
+        if len(figures.comparisons) > 1:
             yield STAND_ALONE
     yield f"What to do next: {_next(figures)}"
 
@@ -123,15 +123,11 @@ def _scores(figures: SuiteFigures) -> Chart | None:
         return None
     numbers = tuple(run.number for run in runs)
     lines = tuple(
-        Line(cell.name, tuple(_time_ms(run) if run.cell == cell.name else None for run in runs))
+        Line(cell.name, tuple(in_ms(run.score_ms) if run.cell == cell.name else None for run in runs))
         for cell in figures.cells
     )
     axis = Axis("order of making, with retries", "order", tuple(map(float, made)), Column("Run", 0), numbers)
     return drawable(Chart("Score of each run, in their order", axis, (Panel("Score", "ms", lines, "log"),)))
-
-
-def _time_ms(run: CampaignRun) -> float | None:
-    return None if run.score_ms is None else float(run.score_ms)
 
 
 def _differences(facts: Facts, cells: Sequence[str]) -> Iterable[Block]:

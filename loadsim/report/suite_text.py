@@ -39,7 +39,7 @@ def suite_text(figures: SuiteFigures, width: int) -> str:
     notes = [INTERVALS, *notes_of(figures)]
     if figures.comparisons:
         notes += ["", "Comparisons:", *(line for one in figures.comparisons for line in _compared(one))]
-        notes += [STAND_ALONE] if figures.compared > 1 else []
+        notes += [STAND_ALONE] if len(figures.comparisons) > 1 else []
     return "\n".join([*answer, *wrapped(notes, width)])
 
 

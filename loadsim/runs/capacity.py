@@ -79,11 +79,14 @@ def find_capacity(
         raise ConfigError(f"{scenario.name}: run.mode: expected canonical for a search, found {STRESS}")
     refuse_monitors(scenario.criteria, scenario.monitors, f"{scenario.name}: ")
     terms = _terms(scenario, wanted)
-    check = partial(check_machine, engines=terms.engines, pin=terms.pin) if runner is None else _of_clients
     most = terms.settings.most
 
     def sized(users: int) -> Scenario:
         return read(resized(scenario, users, most))
+
+    def check(scenario: Scenario) -> None:
+        if runner is None:  # other machines check themselves
+            check_machine(scenario, engines=terms.engines, pin=terms.pin)
 
     sized(most)  # check the accounts before anything is measured
 
@@ -125,7 +128,10 @@ class _Search:
 
         Raises `ConfigError` if no run can be made at all, and `RunInvalid` for a search without an answer.
         """
-        while isinstance(step := _next_step(capacity), Measure):
+        settings = capacity.terms.settings
+        while isinstance(
+            step := next_step(capacity.measured, settings, [one.users for one in capacity.refused]), Measure
+        ):
             scenario = self.sized(step.users)
             number = 1 + sum(run.users == step.users for run in capacity.runs)
             directory = f"{RUNS}/{step.users:05d}-{number}"
@@ -227,14 +233,6 @@ def shared(users: int, sizes: Sequence[int]) -> list[int]:
     for at in by_remainder[: spare - sum(whole)]:
         whole[at] += 1
     return [1 + each for each in whole]
-
-
-def _of_clients(_: Scenario) -> None:
-    """Leave the check of machines to the runs that other machines make."""
-
-
-def _next_step(capacity: Capacity) -> Measure | Found | NoAnswer:
-    return next_step(capacity.measured, capacity.terms.settings, [one.users for one in capacity.refused])
 
 
 def _with_refused(capacity: Capacity, refused: Refused) -> Capacity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -80,10 +80,10 @@ def status_of(suite: Suite, out: Path | None) -> tuple[SuiteFigures, Scenarios]:
     Nothing is run or written. Raises `ConfigError` for faults of the suite, and for a directory with another suite.
     """
     scenarios = scenarios_of(suite, passwords=False)
-    place = out or Path()
     terms = terms_of(suite, scenarios)
-    terms, runs = (terms, ()) if out is None else resumed(out, terms, may_change=MAY_CHANGE)
-    return SuiteFigures(place, terms, runs), scenarios
+    if out is None:
+        return SuiteFigures(Path(), terms), scenarios
+    return SuiteFigures(out, *resumed(out, terms, may_change=MAY_CHANGE)), scenarios
 
 
 def planned_s(scenario: Scenario) -> float:
@@ -116,16 +116,12 @@ def _checked(suite: Suite, watcher: CampaignWatcher) -> Scenarios:
     found = []
     with watcher.planning() as progress:
         for at, (name, scenario) in enumerate(scenarios.items()):
-            if why := not_valid(scenario, quick_load(scenario, _share(progress, at, len(scenarios)))):
+            progress(at / len(scenarios))
+            if why := not_valid(scenario, quick_load(scenario)):
                 found.append(f"{suite.origin.file}: cell {name}: {why}")
     if found:
         raise together([ConfigError(text, suite.origin.file) for text in found])
     return scenarios
-
-
-def _share(progress: Callable[[float], None], at: int, count: int) -> Callable[[float], None]:
-    """Return a function that receives the finished share of one of several plans."""
-    return lambda share: progress((at + share) / count)
 
 
 @dataclass(frozen=True, slots=True)
