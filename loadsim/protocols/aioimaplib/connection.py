@@ -40,6 +40,9 @@ from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.tls import handshakes_of, remember
 
+library.Commands.setdefault("UNSELECT", library.Cmd("UNSELECT", (library.SELECTED,), library.Exec.is_sync))
+"""The one command of the mailbox that the library's table lacks (RFC 9051 section 6.4.2)."""
+
 RESPONSE_BYTES = 2048
 """The weight of a response in addition to its bytes: one takes about 40 us, and the library keeps its lines."""
 
