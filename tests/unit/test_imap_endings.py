@@ -10,6 +10,7 @@ import asyncio
 import gc
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -505,8 +506,13 @@ def test_sets_in_answers_are_judged() -> None:
                 with pytest.raises(ServerRefused, match="UID COPY without effect"):
                     await box.move(refs, "Sent")
         box, _ = in_inbox([b"TAG OK [COPYUID 7 5:6 1:2] done\r\n"], {"MOVE", "UIDPLUS"})
-        with pytest.raises(ServerRefused, match="UID MOVE without effect"):
+        with pytest.raises(MailMissing, match="UID MOVE without effect"):
             await box.move(refs, "Sent")
+        moved = b"* OK [COPYUID 7 5:6,9 1:3]\r\nTAG OK\r\n"  # without EXPUNGE
+        for left in (b"", b"* 2 FETCH (UID 6)\r\n"):
+            box, _ = in_inbox([moved, left + b"TAG OK\r\n"], {"MOVE", "UIDPLUS"})
+            with pytest.raises(ServerRefused, match="UID MOVE leaves messages") if left else nullcontext():
+                await box.move(refs, "Sent")
         for found, others in (
             (b"SEARCH 5 6", 0),
             (b"ESEARCH ALL 5:6,9", 0),

@@ -190,7 +190,12 @@ class ImapMailbox:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
                 answers = await self._over_sets(connection, "UID MOVE", uids, target)
-                self._check_copied("UID MOVE", answers, uids, _expunged(answers) >= len(uids))
+                are_gone = _expunged(answers) >= len(uids)
+                self._check_copied("UID MOVE", answers, uids, are_gone)
+                if not are_gone:
+                    left = await self._over_sets(connection, "UID FETCH", uids, b"(UID)")
+                    if any(isinstance(each, Fetched) and each.uid in uids for found in left for each in found.data):
+                        raise ServerRefused("UID MOVE leaves messages", f"some of {len(uids)}")
                 return
             await self._check_expungeable(connection, uids)
             answers = await self._over_sets(connection, "UID COPY", uids, target)
@@ -515,7 +520,7 @@ class ImapMailbox:
         return await _all([connection.send(name, each, *arguments) for each in number_sets(uids)])
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
-        """Raise `ServerRefused` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
+        """Raise `MailMissing` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
 
         COPYUID has the copied messages (RFC 4315; for MOVE in an untagged OK). Without it, `evident` decides.
         """
@@ -529,7 +534,7 @@ class ImapMailbox:
             whole = NumberSet.union(copied)
             evident = all(uid in whole for uid in uids)
         if not evident:
-            raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
+            raise MailMissing(f"{name} without effect", f"on some of {len(uids)} messages")
 
     async def _check_expungeable(self, connection: ImapConnection, uids: Sequence[int]) -> None:
         """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
