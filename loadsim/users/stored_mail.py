@@ -48,7 +48,7 @@ class StoredMail:
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._unlisted: set[str] = set()
-        self._place: dict[MessageRef, str] = {}  # of messages outside of the Inbox that tasks may remove
+        self._place: dict[MessageRef, str | None] = {}  # of messages outside of the Inbox; None: a task removed it
 
     @property
     def is_known(self) -> bool:
@@ -77,7 +77,11 @@ class StoredMail:
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers if self._start is not None else ():
-            place, evidence = self._place.pop(header.ref, INBOX), header.evidence
+            place, evidence = self._place.get(header.ref, INBOX), header.evidence
+            if place is None:
+                continue
+            if place != INBOX:
+                self._place[header.ref] = None
             key = (place, evidence.id if evidence else "")
             copies = 1 if place == INBOX else self._copies(*key, header)
             self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
@@ -127,7 +131,8 @@ class StoredMail:
             doubled = [each for each in doubled if copies[each] > max(1, folder.put[each] + (each in initial))]
             wanted = [*initial, *folder.put] if is_whole else ()
         flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
-        unflagged = [tag.id for each, tag in own if {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}]
+        kept = {tag.id for each, tag in own if not {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}}
+        unflagged = [each for each in dict.fromkeys(tag.id for _, tag in own) if each not in kept]
         cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * DECODED]
         # Record each fault once.
         lost = folder.lost
@@ -152,7 +157,9 @@ class StoredMail:
         try:
             yield
         except MailMissing:
-            self.lacks(self._place.get(header.ref, INBOX), header.evidence.id if header.evidence else "unknown")
+            place = self._place.get(header.ref, INBOX)
+            if place is not None:
+                self.lacks(place, header.evidence.id if header.evidence else "unknown")
             raise
 
     def lacks(self, name: str, message_id: str) -> bool:

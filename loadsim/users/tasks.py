@@ -254,7 +254,8 @@ async def move(user: UserMail, header: Header) -> None:
 
 async def copy(user: UserMail, header: Header) -> None:
     folder = user.random_folder("copy", header)
-    await user.mailbox.copy([header.ref], folder)
+    with user.stored.must_be_whole(header):
+        await user.mailbox.copy([header.ref], folder)
     user.record_stored("copied", [header], folder)
     await _back(user)
 
@@ -272,12 +273,14 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
     """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
     headers = user.inbox.known(headers)
     user.inbox.gone(headers)
-    user.stored.leaves(headers)
     try:
-        await user.mailbox.move([header.ref for header in headers], folder)
+        with user.stored.must_be_whole(headers[0]):
+            await user.mailbox.move([header.ref for header in headers], folder)
     except BaseException:
         user.inbox.may_stay(headers)
         raise
+    finally:
+        user.stored.leaves(headers)
     user.record_stored(event, headers, folder)
     await _back(user)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import INBOX, Flag, Header
 from loadsim.users.stored_mail import StoredMail
@@ -186,6 +186,34 @@ def test_what_the_user_removed_is_not_missed() -> None:
     stored.mail.leaves([last])
     assert not stored.mail.holds(FOLDER)
     assert stored.look([]) == ""
+
+
+def test_a_message_that_the_user_removed_twice_is_not_missing() -> None:
+    """They browsed it twice before they moved it: the second MOVE finds nothing."""
+    stored = Stored(1)
+    stored.mail.chosen(browsed := header(stored.initial[0]), FOLDER)
+    for _ in range(2):
+        with suppress(MailMissing), stored.mail.must_be_whole(browsed):
+            raise MailMissing("UID MOVE without effect")
+        stored.mail.leaves([browsed])
+        assert stored.missing == stored.initial
+    stored.missing.clear()
+    stored.mail.put(FOLDER, "a")
+    stored.mail.chosen(browsed := header("a"), FOLDER)
+    stored.mail.leaves([browsed])
+    with pytest.raises(MailMissing), stored.mail.must_be_whole(browsed):
+        raise MailMissing("UID MOVE without effect")
+    assert not stored.missing
+
+
+def test_copies_of_a_message_may_differ_in_flags() -> None:
+    """The user moved one to the folder, answered another, and copied that there."""
+    stored = Stored(0)
+    stored.put("a")
+    stored.mail.put(FOLDER, "a", header("a", Flag.SEEN, Flag.ANSWERED))
+    copies = [header("a", Flag.SEEN), header("a", Flag.SEEN, Flag.ANSWERED)]
+    stored.mail.look(FOLDER, copies, SCREEN, 2)
+    assert not stored.missing
 
 
 def test_mail_that_lost_its_flag_is_a_failure_once() -> None:
