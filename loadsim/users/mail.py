@@ -126,6 +126,10 @@ class UserMail:
             portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
             new = self.inbox.take_in(headers[portion], stamps[portion])
             self._take_in(event, new)
+            arrived = {evidence.id for evidence, _ in new if evidence.sender != self.number}
+            for header in headers[portion]:
+                if header.seen and header.evidence and header.evidence.id in arrived:
+                    self.stored.lacks(INBOX, header.evidence.id)  # no user has read it
             self._listed(self.inbox.unread[unread:])
             taken += len(new)
         return taken
