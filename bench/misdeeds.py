@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, MessageRef, Part, Structure
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, MessageRef, Part, Structure
 from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox, Mail, Post
 
 BEGIN_S = 100.0
@@ -249,6 +249,21 @@ def hide(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
         cast(Hiding, module.mailboxes[user]).hide(mail)
 
 
+def _deliver_read(module: InMemoryDriver) -> Post:
+    """Deliver every fiftieth message as if its recipients had read it."""
+    accepted = 0
+
+    def post(mail: Mail, users: Sequence[int]) -> None:
+        nonlocal accepted
+        accepted += 1
+        module.arrive(mail, users)
+        if accepted % 50 == 0:
+            for inbox in (module.mailboxes[user].folder(INBOX) for user in users):
+                cast(Any, inbox.messages[inbox.next_uid - 1]).flags = frozenset({Flag.SEEN})
+
+    return post
+
+
 def leaving_out_senders(module: InMemoryDriver) -> Post:
     """Deliver messages at once, but none to its sender, as some servers' lists do."""
 
@@ -328,6 +343,22 @@ class _WithoutAFolder(InMemoryMailbox):
         return [name for name in await super().folders() if name != "Folder 01"]
 
 
+class _LosingAFolder(InMemoryMailbox):
+    """The same of one user only, from `BEGIN_S` on."""
+
+    def _is_lost(self, name: str) -> bool:
+        is_late = asyncio.get_running_loop().time() >= BEGIN_S
+        return name == "Folder 01" and is_late and self._account.number == UNSERVED
+
+    def folder(self, name: str) -> Any:
+        if self._is_lost(name):
+            raise ServerRefused("NO SELECT", f"no folder {name}")
+        return super().folder(name)
+
+    async def folders(self) -> Sequence[str]:
+        return [name for name in await super().folders() if not self._is_lost(name)]
+
+
 class _ListingOwn(InMemoryMailbox):
     async def folders(self) -> Sequence[str]:
         return [name for name in await super().folders() if name not in (SENT_ITEMS, DELETED_ITEMS, CALENDAR)]
@@ -374,6 +405,19 @@ class _Moving(InMemoryMailbox):
         _restore(self, folder, kept)
 
 
+class _LosingBeforeMove(InMemoryMailbox):
+    """Every tenth user's message is gone when they move their tenth."""
+
+    _moves = 0
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        self._moves += 1
+        if self._moves == EVERY and _a_tenth(self._account.number):
+            for message in cast("Sequence[Any]", refs):
+                del message.folder.messages[message.uid]
+        await super().move(refs, folder)
+
+
 class _Appending(InMemoryMailbox):
     """APPEND does nothing."""
 
@@ -389,6 +433,18 @@ class _AppendingMail(_Appending):
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         return await (_Appending if folder == CALENDAR else InMemoryMailbox).append(self, folder, message, flags)
+
+
+class _HidingSent(_Appending):
+    """APPEND to Sent Items does nothing, and the folder cannot be opened."""
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        return await (_Appending if folder == SENT_ITEMS else InMemoryMailbox).append(self, folder, message, flags)
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        if folder == SENT_ITEMS:
+            raise ServerRefused("NO SELECT")
+        return await super().headers(folder, newest)
 
 
 class _Doubling(InMemoryMailbox):
@@ -421,10 +477,12 @@ CRIMES: Sequence[Crime] = (
     Crime("every tenth message not announced", post=lambda module: every_tenth(module, hide), mailbox_type=Hiding),
     Crime(LEFT_OUT, post=leaving_out_senders),
     Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
+    Crime("every fiftieth message flagged as read", post=_deliver_read),
     Crime("all mail of the users' own folders wiped", strikes=partial(_wipe, _own)),
     Crime("all mail of Sent Items wiped", strikes=partial(_wipe, _sent)),
     Crime("all read mail of the Inboxes wiped", strikes=_wipe_read),
     Crime("a folder missing", mailbox_type=_WithoutAFolder),
+    Crime("one user of 40: a folder vanishes", mailbox_type=_LosingAFolder),
     Crime("Sent Items, Deleted Items and Calendar not listed", mailbox_type=_ListingOwn),
     Crime("structures without parts", mailbox_type=_WithoutParts),
     Crime("bodies truncated", mailbox_type=_Truncating),
@@ -432,7 +490,9 @@ CRIMES: Sequence[Crime] = (
     Crime("Sent Items truncated", mailbox_type=_TruncatingSent),
     Crime("flags not kept", mailbox_type=_Unflagging),
     Crime("MOVE puts messages nowhere", mailbox_type=_Moving),
+    Crime("a message of each tenth user gone before its MOVE", mailbox_type=_LosingBeforeMove),
     Crime("APPEND without effect", mailbox_type=_Appending),
+    Crime("APPEND to Sent Items without effect, SELECT refused", mailbox_type=_HidingSent),
     Crime("half of the own folders lost, half doubled", strikes=_double),
     Crime("APPEND to the calendar without effect", mailbox_type=_AppendingMail),
     Crime("APPEND stores twice", mailbox_type=_Doubling),

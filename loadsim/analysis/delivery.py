@@ -46,7 +46,7 @@ class Delivery:
     `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
     recipients were addressed only through a list; None in logs of versions that did not record it.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run; also stored ones.
-    `missing` messages were in a folder at the start, or were put there, and then lacked, or without parts or flags.
+    `missing` messages were in a folder at the start, or put there, and then gone, not shown, or without parts or flags.
     `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
     else: no sender got one, so that the server leaves senders out of their lists.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window

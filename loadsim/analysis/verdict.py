@@ -511,8 +511,10 @@ def _sessions(facts: Facts) -> list[str]:
     if facts.companions and (failed_of := facts.companions.log_ons_failed):
         warnings.append(f"{failed_of:,.10g} of {facts.companions.log_ons:,.10g} log-ons of companions failed")
     log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
-    if failed := sum(task.failed for task in log_offs):
-        warnings.append(f"{failed:,} of {sum(task.planned for task in log_offs):,} log-offs failed")
+    unended = sum(task.counts["unfinished"] for task in log_offs)
+    if failed := sum(task.failed for task in log_offs) + unended:
+        told = " or did not end, so that stored mail was not looked at" if unended else ""
+        warnings.append(f"{failed:,} of {sum(task.planned for task in log_offs):,} log-offs failed{told}")
     if facts.users_without_session:
         warnings.append(f"{facts.users_without_session:,} of {facts.users:,} users had no session at the end")
     return warnings

@@ -53,9 +53,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "EVICT": ("UID MOVE of the oldest read messages above the Inbox limit to Deleted Items", _WHOLE),
     "LOGOFF": (
         (
-            "of each folder that the user put mail into since it was last listed, SELECT, and FETCH of the headers of "
-            "the newest 50. If the profile says so, SELECT of Deleted Items, FETCH of all headers, UID STORE "
-            "\\Deleted, UID EXPUNGE. SELECT of the Inbox, FETCH of the newest header. Then QUIT on a kept SMTP "
+            "LIST; of each folder that the user put mail into since it was last listed, SELECT, and FETCH of the "
+            "headers of the newest 50. If the profile says so, SELECT of Deleted Items, FETCH of all headers, UID "
+            "STORE \\Deleted, UID EXPUNGE. SELECT of the Inbox, FETCH of the newest header. Then QUIT on a kept SMTP "
             "connection; LOGOUT, and the close"
         ),
         "from the first byte to the end of the connection",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from loadsim.errors import MailMissing, ServerRefused
@@ -80,12 +80,11 @@ class StoredMail:
             place, evidence = self._place.get(header.ref, INBOX), header.evidence
             if place is None:
                 continue
-            if place != INBOX:
-                self._place[header.ref] = None
             key = (place, evidence.id if evidence else "")
             copies = 1 if place == INBOX else self._copies(*key, header)
             self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
             if place != INBOX:
+                self._place[header.ref] = None
                 self._folder(place).put[key[1]] -= copies > 0
             if place != INBOX or (evidence and evidence.run == INITIAL_RUN):
                 self._gone.add(key)
@@ -95,9 +94,12 @@ class StoredMail:
         return self._start is not None and self._folder(name).held + self._folder(name).lost > 0
 
     def look_for(self, names: Iterable[str], listed: Iterable[str]) -> None:
-        """Take the list of all folders. Raises `ServerRefused` once for folders of these names that it lacks."""
+        """Take the list of all folders. Raises `ServerRefused` once for those that it lacks; their mail is missing."""
         lacking = {*names} - {*listed} - self._unlisted
         self._unlisted |= lacking
+        for name in lacking:
+            with suppress(ServerRefused):
+                self.look(name, (), None, 0)
         if lacking:
             raise ServerRefused("folders are missing", f"{len(lacking)} folders, such as {min(lacking)}")
 
@@ -151,14 +153,19 @@ class StoredMail:
             if count:
                 raise ServerRefused(kind, f"{count} messages in {name}")
 
+    def unseen(self) -> None:
+        """Record the messages that were put into folders, and that the server has refused or failed to list since."""
+        for name in self.unlooked:
+            for each in self._folders[name].recent:
+                self.lacks(name, each)
+
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:
-        """Record a listed message if `MailMissing` is raised."""
+        """Record a listed message if `MailMissing` is raised, unless the user has removed it."""
         try:
             yield
         except MailMissing:
-            place = self._place.get(header.ref, INBOX)
-            if place is not None:
+            if (place := self._place.get(header.ref, INBOX)) is not None:
                 self.lacks(place, header.evidence.id if header.evidence else "unknown")
             raise
 

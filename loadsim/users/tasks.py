@@ -6,7 +6,7 @@ the generator, which is in no task's time. docs/reference/tasks.md has the comma
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -328,10 +328,15 @@ async def schedule(user: UserMail, file: bytes) -> None:
 async def log_off(user: UserMail, _: None) -> None:
     """Look at the mail that was put into folders, empty Deleted Items if the profile says so, and log off.
 
-    Only messages of loadsim are deleted. Raises `ServerRefused` in the end if a folder lacks mail.
+    Only messages of loadsim are deleted. Raises `ServerRefused` in the end if a folder is not there or lacks mail.
     """
     mail = user.mailbox
     lack: ServerRefused | None = None
+    if user.stored.is_known:
+        try:
+            user.find_folders(await mail.folders())
+        except ServerRefused as failure:
+            lack = failure
     empties = user.profile.empty_deleted_items_on_log_off
     looks: dict[str, int | None] = dict.fromkeys(user.stored.unlooked, SCREENFUL)
     if empties:
@@ -340,8 +345,9 @@ async def log_off(user: UserMail, _: None) -> None:
     if user.stored.is_known:
         looks[INBOX] = 1
     for folder, newest in looks.items():
-        headers = await mail.headers(folder, newest)
+        headers: Sequence[Header] = ()
         try:
+            headers = await mail.headers(folder, newest)
             user.stored.look(folder, headers, newest, mail.messages, user.inbox.known(headers))
         except ServerRefused as failure:
             lack = lack or failure

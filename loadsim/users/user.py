@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
-from loadsim.model.records import GENERATOR, NO_SESSION
+from loadsim.model.records import FAILURES, GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX
@@ -189,6 +189,8 @@ class User:
             if self.is_on:
                 async with self.host.log_off_slots:
                     await self._perform(self.now(), Step(tasks.LOGOFF, None))
+                if self._ended.outcome in FAILURES:
+                    self.mail.stored.unseen()
                 self._off()
         except Exception as error:  # noqa: BLE001 - it ends only this user
             self.give_up(error)

@@ -248,11 +248,24 @@ def test_a_message_is_listed_as_it_was_stored(folder: str, found: Header, kind: 
 
 
 def test_a_folder_that_is_not_listed_is_a_failure_once() -> None:
-    """The user goes on, and fails where the folder is needed."""
-    mail = Stored(0).mail
+    """All its mail is missing. The user goes on, and fails where the folder is needed."""
+    stored = Stored(2)
+    stored.put("a")
     with pytest.raises(ServerRefused, match=FOLDER):
-        mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
-    mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
+        stored.mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
+    stored.mail.look_for([FOLDER, "Folder 02"], ["INBOX", "Folder 02"])
+    assert stored.missing == [*stored.initial, "a"]
+    assert not stored.mail.unlooked
+
+
+def test_what_was_put_and_never_shown_is_missing() -> None:
+    """If the server refuses the list at the end; mail that it has shown is not."""
+    stored = Stored(1)
+    stored.put("a")
+    assert stored.look([*stored.initial, "a"]) == ""
+    stored.put("b")
+    stored.mail.unseen()
+    assert stored.missing == ["b"]
 
 
 def test_nothing_is_held_against_mailboxes_whose_start_is_unknown() -> None:

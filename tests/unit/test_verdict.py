@@ -72,6 +72,13 @@ def test_a_share_of_lost_users_that_is_the_limit_is_within_it() -> None:
         assert judge(replace(FINE, lost_users=percent + 1), (MET,), limits).validity == "invalid", percent
 
 
+def test_log_offs_that_did_not_end_are_told() -> None:
+    """As those that failed: nobody has looked at what these users stored."""
+    log_off = task("LOGOFF", weight=0, ok=5, lost=1, unfinished=2)
+    (warning,) = judge(replace(FINE, protocols=(protocol(task(), log_off),)), (MET,), LIMITS).warnings
+    assert warning.startswith("3 of 8 log-offs failed or did not end,")
+
+
 def test_a_fine_run_is_valid_and_passes() -> None:
     """No reason, exit status 0."""
     verdict = judge(FINE, (MET,), LIMITS)
