@@ -16,9 +16,13 @@ from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
 from loadsim.users.mail import UserMail
+from loadsim.users.stored_mail import DECODED
 
 AFTER_READING = "after reading"
 """The occasion on which a user decides about new mail; browsed mail has occasions of its own."""
+
+HEAD_BYTES = 1024
+"""By so much, servers state the sizes of texts too large: some count the message's header."""
 
 SCREENFUL = 50
 """The number of headers that a message list shows at once."""
@@ -126,7 +130,8 @@ async def _part(user: UserMail, header: Header, part: Part, least: int) -> bytes
     """Fetch a part of at least this size. Raises `MailMissing`, and records it, if the server has lost some of it."""
     with user.stored.must_be_whole(header):
         data = await user.mailbox.part(header.ref, part)
-        if len(data) < least - len("\r\n") or (part.size_bytes and not data):  # servers may leave out the last CRLF
+        stated = 0 if least else (part.size_bytes - HEAD_BYTES) * DECODED
+        if len(data) < max(least - len("\r\n"), stated) or (part.size_bytes and not data):  # the last CRLF may lack
             raise MailMissing("FETCH of a truncated part", f"{len(data)} bytes")
     return data
 

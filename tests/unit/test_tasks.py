@@ -24,8 +24,9 @@ from virtual_runs import (
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, answer_id
-from loadsim.model.ports import ALL_TASKS, Flag, Header
+from loadsim.model.ports import ALL_TASKS, Flag, Header, MessageRef, Part
 from loadsim.model.workload import PROCESS_INBOX, Workload
+from loadsim.protocols.in_memory import InMemoryDriver, InMemoryMailbox
 from loadsim.users.activities import process_inbox
 from loadsim.users.inbox import MOST_ANNOUNCEMENTS, Inbox, Unread
 from loadsim.users.tasks import TASKS
@@ -467,3 +468,23 @@ def test_browsed_mail_may_be_moved_and_copied_again_and_again(tmp_path: Path) ->
     lived = live(scenario_of(tmp_path, (profile, 3), day="600s"), tmp_path)
     assert len(lived.mails("copied")) > 20
     assert not lived.mails("missing") and not lived.mails("doubled")
+
+
+class _Halving(InMemoryMailbox):
+    """States the whole size of a part, and sends half of it."""
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        return (await super().part(ref, part))[: part.size_bytes // 2]
+
+
+def test_old_mail_of_stated_sizes_may_not_be_truncated(tmp_path: Path) -> None:
+    """Its kind does not say how much there must be, but the server does."""
+
+    def halve(module: InMemoryDriver) -> InMemoryDriver:
+        module.mailbox_type = _Halving
+        return module
+
+    sized = scenario_of(tmp_path, (quiet(browse={"per_day": 40}), 2), mailbox={"sizes": {"8K": 1}})
+    browsed = live(sized, tmp_path, wrap=halve).tasks("BROWSE")
+    assert browsed and all(task["outcome"] == "refused" for task in browsed)
+    assert all(task["outcome"] == "ok" for task in live(sized, tmp_path).tasks("BROWSE"))
