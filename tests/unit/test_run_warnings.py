@@ -90,7 +90,7 @@ def test_two_runs_have_a_spread(tmp_path: Path) -> None:
 
 def test_a_drift_of_five_runs_is_no_chance(tmp_path: Path) -> None:
     _, advice = spread_of(tmp_path, [10, 12, 14, 16, 18])
-    assert advice.startswith("What to do next: find out what changes from run to run, ")
+    assert advice.startswith("What to do next: find out what changes from run to run")
 
 
 @pytest.mark.parametrize(
