@@ -116,49 +116,14 @@ LINES = (
     b"t3 NO [OVERQUOTA] full\r\nt4 BAD\r\n* PREAUTH x\r\n* CAPABILITY IMAP4rev2\r\n* ENABLED X\r\n+ \r\n",
 )
 IMAP_WORDS = (
-    b"* ",
-    b"+ ",
-    b"\r\n",
-    b"t1 OK ",
-    b"t2 NO ",
-    b"NIL",
-    b'""',
-    b"{0}\r\n",
-    b"{1}\r\nx",
-    b"{5+}\r\n",
-    b"{99999999}\r\n",
-    b"{67108865}\r\n",
-    b"{18446744073709551616}\r\n",
-    b"~{3}\r\nabc",
-    b'"\\"',
-    b"BODY[",
-    b"BODY[]<0> ",
-    b" FETCH (",
-    b"ENVELOPE ",
-    b"BODYSTRUCTURE ",
-    b"FLAGS (\\Seen)",
-    b"UID 5 ",
-    b"* 4294967295 EXISTS\r\n",
-    b"1:4294967295",
-    b"1:999999,",
-    b"4294967295:1",
-    b"1:*",
-    b"* ESEARCH ALL 1:999999\r\n",
-    b"[COPYUID 1 1:999999 1:999999] ",
-    b"[APPENDUID 1 1] ",
-    b"[UIDVALIDITY abc] ",
-    b"* LIST () NIL ",
-    b"&AAA-&2AE-&",
-    b"* BYE ",
-    b"text",
-    b"message",
-    b"rfc822",
-    b"attachment",
-    b"=?utf\xa38?b?w6Q=?=",
-    b"filename*",
-    b"idna''abc",
+    b"* ", b"+ ", b"\r\n", b"t1 OK ", b"t2 NO ", b"NIL", b'""', b"{0}\r\n", b"{1}\r\nx", b"{5+}\r\n",
+    b"{99999999}\r\n", b"{67108865}\r\n", b"{18446744073709551616}\r\n", b"~{3}\r\nabc", b'"\\"', b"BODY[",
+    b"BODY[]<0> ", b" FETCH (", b"ENVELOPE ", b"BODYSTRUCTURE ", b"FLAGS (\\Seen)", b"UID 5 ",
+    b"* 4294967295 EXISTS\r\n", b"1:4294967295", b"1:999999,", b"4294967295:1", b"1:*", b"* ESEARCH ALL 1:999999\r\n",
+    b"[COPYUID 1 1:999999 1:999999] ", b"[APPENDUID 1 1] ", b"[UIDVALIDITY abc] ", b"* LIST () NIL ", b"&AAA-&2AE-&",
+    b"* BYE ", b"text", b"message", b"rfc822", b"attachment", b"=?utf\xa38?b?w6Q=?=", b"filename*", b"idna''abc",
     ADDRESS,
-)
+)  # fmt: skip
 
 
 def _imap_wire(data: bytes) -> None:
@@ -246,19 +211,8 @@ def _charsets(make: Make) -> Make:
 
 
 TEXT_WORDS = (
-    b"=?",
-    b"?=",
-    b"?B?",
-    b"?Q?",
-    b"=",
-    b"_",
-    b"=?utf-8?b?",
-    b"=?utf-8?q?",
-    b"\r\n ",
-    b"====",
-    b"=E4",
-    *CHARSETS,
-)
+    b"=?", b"?=", b"?B?", b"?Q?", b"=", b"_", b"=?utf-8?b?", b"=?utf-8?q?", b"\r\n ", b"====", b"=E4", *CHARSETS,
+)  # fmt: skip
 PARAMETERS = (
     b"filename*\0utf-8''a%20b.pdf",
     b"filename*0*\0utf-8'en'a%e4\0filename*1\0b\0filename*2*\0%c3%a4",

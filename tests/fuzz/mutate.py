@@ -25,26 +25,9 @@ _NUMBERS = (
     "\u00b2".encode(),
 )
 _ODD_BYTES = (
-    b"\r",
-    b"\n",
-    b"\r\n",
-    b"\0",
-    b"\x1b[2J",
-    b"\x7f",
-    b"\xff",
-    b"\xc3\x28",
-    b"\xed\xa0\x80",
-    "\u202e".encode(),
-    "\u2028".encode(),
-    "\ufeff".encode(),
-    "\U0010ffff".encode(),
-    b"\\",
-    b'"',
-    b"'",
-    b"%",
-    b" ",
-    b"\t",
-)
+    b"\r", b"\n", b"\r\n", b"\0", b"\x1b[2J", b"\x7f", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", "\u202e".encode(),
+    "\u2028".encode(), "\ufeff".encode(), "\U0010ffff".encode(), b"\\", b'"', b"'", b"%", b" ", b"\t",
+)  # fmt: skip
 _BRACKETS = (b"()", b"[]", b"{}", b"<>", b'""')
 
 

@@ -279,16 +279,8 @@ def _visits() -> tuple[bytes, ...]:
 
 
 VISIT_WORDS = (
-    *IMAP_WORDS,
-    b"%t",
-    b"%s",
-    MARK,
-    b"%t OK ",
-    b"%t OK x\r\n",
-    b"+ \r\n",
-    b"* 2 EXISTS\r\n",
-    b"* 1 EXPUNGE\r\n",
-)
+    *IMAP_WORDS, b"%t", b"%s", MARK, b"%t OK ", b"%t OK x\r\n", b"+ \r\n", b"* 2 EXISTS\r\n", b"* 1 EXPUNGE\r\n",
+)  # fmt: skip
 
 # --- SMTP -------------------------------------------------------------------------------------------------------------
 
@@ -360,16 +352,9 @@ def sending(driver: str, connection: str, forgiven: type[Exception] = TaskFailed
 
 def _sendings() -> tuple[bytes, ...]:
     answers = (
-        b"%s",
-        b"250 ok\r\n",
-        b"354 go\r\n",
-        b"550 no\r\n",
-        b"421 x\r\n",
-        b"250 x\r\n%s",
-        b"%s250 x\r\n",
-        b"",
+        b"%s", b"250 ok\r\n", b"354 go\r\n", b"550 no\r\n", b"421 x\r\n", b"250 x\r\n%s", b"%s250 x\r\n", b"",
         *REPLIES,
-    )
+    )  # fmt: skip
     return tuple(
         b"%d" % at + MARK + answer + further
         for at in range(20)
