@@ -7,18 +7,17 @@ import ssl
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, SkippingLoop, certificate, playing, skip
 
-from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import Endpoint
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched
 from loadsim.protocols.imap.under_way import Answer
-from loadsim.protocols.tls import tls_context
 
 LIMIT_S = PATIENCE_S / 3
 """A time limit that a busy machine keeps, and that is over before the script's patience is."""
@@ -83,33 +82,6 @@ def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
     asyncio.run(run())
 
 
-def test_silence_ends_the_session() -> None:
-    """A command without an answer is `ServerSilent` at its time limit, though the server goes on about other things."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.expect(rb"NOOP")
-        await peer.answer(rb"CHECK", b"* 1 EXISTS")
-        await peer.end()
-
-    async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, LIMIT_S)
-            silent = connection.send("NOOP")
-            await connection.send("CHECK")
-            skip(LIMIT_S)
-            (failure,) = await failures(silent)
-            assert isinstance(failure, ServerSilent)
-            assert failure.kind == "no answer to NOOP"
-            await connection.wait_closed()
-        assert client.ear.commands[-1][:2] == ("IMAP NOOP", "timeout")
-        assert [type(each) for each in client.broken] == [ServerSilent]
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(run())
-
-
 class CountingLoop(SkippingLoop):
     """A loop that counts the timers that were set."""
 
@@ -170,40 +142,6 @@ def test_bye_is_the_reason() -> None:
             connection.close()
             (failure,) = await failures(call)
             assert str(failure) == "BYE: shutting down"
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"what?", b"t9 OK who asked", b"* LIST (", b"+ go on", b"* 1 FETCH (UID x)", b"\0\xff"],
-)
-def test_garbage_ends_this_session_and_no_other(said: bytes) -> None:
-    """What the protocol does not allow is a `ProtocolError` here; the neighbour does not notice."""
-
-    async def bad(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.expect(rb"NOOP")
-        peer.say(b"* 3 EXISTS", said)
-        await peer.end()
-
-    async def good(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.answer(rb"NOOP")
-        await peer.answer(rb"CHECK")
-
-    async def run() -> None:
-        here, there = Client(), Client()
-        async with playing(bad, good) as endpoint:
-            connection, neighbour = await here.connect(endpoint), await there.connect(endpoint)
-            (failure,) = await failures(connection.send("NOOP"))
-            assert isinstance(failure, ProtocolError)
-            assert here.heard == [Exists(3)]
-            await neighbour.send("NOOP")
-            await neighbour.send("CHECK")
-            neighbour.close()
-            await connection.wait_closed()
-            await neighbour.wait_closed()
 
     asyncio.run(run())
 
@@ -393,24 +331,6 @@ def test_idle_may_last_longer_than_a_command() -> None:
         runner.run(run())
 
 
-def test_an_idle_that_is_not_ended_is_noticed() -> None:
-    """DONE has a time limit; the command behind it is never sent."""
-
-    async def run() -> None:
-        client = Client()
-        async with playing(silent_after_done) as endpoint:
-            connection = await client.connect(endpoint, LIMIT_S)
-            await connection.idle()
-            silent = connection.send("NOOP")
-            skip(LIMIT_S)
-            await connection.wait_closed()
-            assert [str(each) for each in await failures(silent)] == ["no answer to DONE"]
-        assert [str(each) for each in client.broken] == ["no answer to DONE"]
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(run())
-
-
 def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
     """IDLE ends with DONE (RFC 2177); a session that would hear nothing any more must not look alive."""
 
@@ -586,62 +506,6 @@ def test_capabilities_count_after_the_log_on() -> None:
     asyncio.run(run())
 
 
-async def no_greeting(peer: Peer) -> None:
-    """Say nothing."""
-    await peer.end()
-
-
-async def turned_away(peer: Peer) -> None:
-    """Refuse with a reason."""
-    peer.say(b"* BYE too many connections")
-    await peer.end()
-
-
-async def no_imap(peer: Peer) -> None:
-    """Another protocol."""
-    peer.say(b"220 mail.test ESMTP")
-    await peer.end()
-
-
-async def hung_up(peer: Peer) -> None:
-    """Close at once."""
-
-
-@pytest.mark.parametrize(
-    ("script", "failure", "shown"),
-    [
-        (no_greeting, ServerSilent, "no answer to connect"),
-        (turned_away, ServerLost, "BYE: too many connections"),
-        (no_imap, ProtocolError, "IMAP syntax"),
-        (hung_up, ServerLost, "connection lost"),
-    ],
-)
-def test_a_connection_that_is_not_made_says_why(script: Script, failure: type[TaskFailed], shown: str) -> None:
-    """Each way not to be greeted has its name, and leaves no socket behind."""
-
-    async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            limit_s = 0.1 if script is no_greeting else PATIENCE_S
-            with pytest.raises(failure, match=shown):
-                await client.connect(endpoint, limit_s, patiently=False)
-        assert client.ear.commands[0][:2] == ("IMAP CONNECT", failure.outcome)
-
-    asyncio.run(run())
-
-
-def test_nobody_there_is_said_so() -> None:
-    """A port that nobody listens on."""
-
-    async def run() -> None:
-        async with playing() as endpoint:
-            pass
-        with pytest.raises(ServerLost, match="connection refused"):
-            await Client().connect(endpoint)
-
-    asyncio.run(run())
-
-
 # --- TLS ---
 
 
@@ -676,8 +540,9 @@ def securing(context: ssl.SSLContext) -> Script:
     return script
 
 
-def secured(loop_factory: object, localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """Log on through STARTTLS on a loop of this kind."""
+@pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop])
+def test_starttls_secures_the_session(loop_factory: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """What the server offers in the clear is forgotten; the password goes through TLS only."""
 
     async def run() -> None:
         client = Client()
@@ -689,18 +554,8 @@ def secured(loop_factory: object, localhost: tuple[Path, ssl.SSLContext]) -> Non
             connection.close()
             await connection.wait_closed()
 
-    with asyncio.Runner(loop_factory=loop_factory) as runner:  # type: ignore[arg-type]
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(run())
-
-
-def test_starttls_secures_the_session(localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """What the server offers in the clear is forgotten; the password goes through TLS only."""
-    secured(None, localhost)
-
-
-def test_starttls_secures_the_session_on_uvloop(localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """The same on the other event loop."""
-    secured(uvloop.new_event_loop, localhost)
 
 
 def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
@@ -806,51 +661,3 @@ def test_data_in_the_clear_behind_starttls_is_refused(
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(run())
-
-
-def test_data_in_the_clear_instead_of_the_handshake_is_refused(localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """What comes in the clear after the OK was read is no TLS: the handshake fails, and nothing of it is heard."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")
-        tag = await peer.expect(rb"STARTTLS")
-        peer.say(tag + b" OK go ahead")
-        assert (await peer.packet())[:1] == b"\x16"  # the client's first TLS record, a handshake
-        peer.say(b"* CAPABILITY IMAP4rev1 AUTH=PLAIN")
-        await peer.end()
-
-    async def run() -> None:
-        client = Client()
-        async with playing(script, tls="starttls") as endpoint:
-            with pytest.raises(ServerLost) as caught:
-                await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
-        assert caught.value.kind == "TLS handshake"
-        assert not client.heard
-
-    asyncio.run(run())
-
-
-def test_nothing_is_read_in_the_clear_after_starttls_was_agreed() -> None:
-    """From the OK on the socket is left to the handshake: what comes later cannot be taken for an answer."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        await peer.answer(rb"STARTTLS")
-        await peer.end()
-
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            connection = await Client().connect(endpoint)
-            assert connection._transport is not None
-            assert connection._transport.is_reading()
-            await connection.send("STARTTLS")
-            assert not connection._transport.is_reading()
-            connection.abort()
-
-    asyncio.run(run())
-
-
-def test_an_unreadable_authority_is_bad_input(tmp_path: Path) -> None:
-    """A `ca_file` that is none is refused before anything is connected."""
-    with pytest.raises(ConfigError, match="ca_file: expected"):
-        tls_context(Endpoint("localhost", 993, "implicit", str(tmp_path / "none.pem")))

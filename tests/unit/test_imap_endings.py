@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from imap_script import Ear
 
 from loadsim.engine.clock import LoopClock, run_virtual
@@ -209,24 +206,6 @@ def test_a_malformed_answer_fails_the_command(said: bytes, name: str, arguments:
     run(main)
 
 
-@pytest.mark.parametrize(
-    "code", [b"UIDVALIDITY abc", b"UIDVALIDITY", b"UIDNEXT -1", b"UIDNEXT 4294967296", b"UIDVALIDITY 0"]
-)
-def test_numbers_of_a_select_that_are_none_fail_it(code: bytes) -> None:
-    """The caller is told, and the session is over: what the folder's numbers mean is not known."""
-
-    async def main() -> None:
-        ear = Ear()
-        session = ImapSession(Endpoint("sim.test", 1), None, ACCOUNT, ear, LIMIT_S)
-        connection, _, _ = connected(lambda _: [(0, b"* OK [%b] x\r\nTAG OK\r\n" % code)])
-        session.connection = connection
-        with pytest.raises(ProtocolError):
-            await ImapMailbox(session).open(INBOX)
-        assert isinstance(connection.failure, ProtocolError)
-
-    run(main)
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
 def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> None:
     """An error in a callback ends this session only, and does not reach asyncio's exception handler."""
@@ -273,17 +252,10 @@ def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
 
 
 FLOODS = [
-    b"* 1 FETCH (FLAGS ())\r\n",
-    b'* LIST () "/" x\r\n',
-    b"* 5 EXISTS\r\n",
-    b"* 1 EXPUNGE\r\n",
-    b"* NO really\r\n",
-    b"* OK [ALERT] x\r\n",
-    b"* X-UNKNOWN\r\n",
-    b"* SEARCH 1 2 3\r\n",
-    b"* STATUS INBOX (MESSAGES 1)\r\n",
+    b"* 1 FETCH (FLAGS ())\r\n", b'* LIST () "/" x\r\n', b"* 5 EXISTS\r\n", b"* 1 EXPUNGE\r\n", b"* NO really\r\n",
+    b"* OK [ALERT] x\r\n", b"* X-UNKNOWN\r\n", b"* SEARCH 1 2 3\r\n", b"* STATUS INBOX (MESSAGES 1)\r\n",
     b"* CAPABILITY IMAP4rev1\r\n",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
@@ -412,23 +384,6 @@ def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
     assert len(failure.line) <= 200
 
 
-def test_many_codes_are_one_kind() -> None:
-    """Invented codes do not add kinds."""
-    kinds = set()
-
-    async def main() -> None:
-        numbers = iter(range(10**6))
-        connection, _, _ = connected(lambda _: [(0, b"TAG NO [CODE%d] x\r\n" % next(numbers))])
-        for _ in range(100):
-            failure, _ = await ending(connection.send("NOOP"))
-            assert isinstance(failure, ServerRefused)
-            kinds.add(failure.kind)
-        connection.abort()
-
-    run(main)
-    assert kinds == {"NO [other] NOOP"}
-
-
 # --- what the port makes of it ---
 
 
@@ -474,62 +429,71 @@ def test_a_greeting_that_is_none_fails_the_log_on(greeting: bytes, kind: str, mo
     run(main)
 
 
-def test_sets_in_answers_are_judged() -> None:
-    """COPYUID must name all that was to be copied; messages that others marked must not be expunged.
+REFS = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
+OK = b"TAG OK\r\n"
+REMOVED = b"* 1 EXPUNGE\r\n" * 3
+MOVED = b"* OK [COPYUID 7 5:6,9 1:3]\r\nTAG OK\r\n"
+"""MOVE without EXPUNGE."""
 
-    Sets of billions of messages are judged by their ranges: to go through one raises `ProtocolError`.
-    """
+
+@pytest.mark.parametrize(
+    ("code", "done"),
+    [(code, True) for code in (b"5:6,9", b"9,6,5", b"1:4294967295")]
+    + [(code, False) for code in (b"6:4294967295", b"5:6", b"10")],
+)
+def test_a_copy_must_name_all_messages(code: bytes, done: bool) -> None:
+    """In COPYUID. Sets of billions are judged by their ranges: to go through one raises `ProtocolError`."""
 
     async def main() -> None:
-        refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
-        for code, done in (
-            (b"5:6,9", True),
-            (b"9,6,5", True),
-            (b"1:4294967295", True),
-            (b"6:4294967295", False),
-            (b"5:6", False),
-            (b"10", False),
-        ):
-            box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
-            if done:
-                await box.copy(refs, "Sent")
-            else:
-                with pytest.raises(ServerRefused, match="UID COPY without effect"):
-                    await box.copy(refs, "Sent")
-        removed = b"* 1 EXPUNGE\r\n" * len(refs)
-        for offered, done in (({"UIDPLUS"}, False), (set[str](), True)):  # COPY without COPYUID, as a part of MOVE
-            others = [] if offered else [b"* SEARCH\r\nTAG OK\r\n"]
-            box, _ = in_inbox([*others, b"TAG OK\r\n", b"TAG OK\r\n", removed + b"TAG OK\r\n"], offered)
-            if done:
-                await box.move(refs, "Sent")
-            else:
-                with pytest.raises(ServerRefused, match="UID COPY without effect"):
-                    await box.move(refs, "Sent")
-        box, _ = in_inbox([b"TAG OK [COPYUID 7 5:6 1:2] done\r\n"], {"MOVE", "UIDPLUS"})
-        with pytest.raises(MailMissing, match="UID MOVE without effect"):
-            await box.move(refs, "Sent")
-        moved = b"* OK [COPYUID 7 5:6,9 1:3]\r\nTAG OK\r\n"  # without EXPUNGE
-        for left in (b"", b"* 2 FETCH (UID 6)\r\n"):
-            box, _ = in_inbox([moved, left + b"TAG OK\r\n"], {"MOVE", "UIDPLUS"})
-            with pytest.raises(ServerRefused, match="UID MOVE leaves messages") if left else nullcontext():
-                await box.move(refs, "Sent")
-        for found, others in (
-            (b"SEARCH 5 6", 0),
-            (b"ESEARCH ALL 5:6,9", 0),
-            (b"SEARCH 5 7 8", 2),
-            (b"ESEARCH ALL 1:9", 6),
-            (b"ESEARCH ALL 1:4294967295", 4_294_967_292),
-            (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
-        ):
-            box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", removed + b"TAG OK\r\n"], set())
-            if others:
-                with pytest.raises(ServerRefused, match=f"{others} messages marked by others"):
-                    await box.expunge(refs)
-            else:
-                await box.expunge(refs)
+        box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
+        with nullcontext() if done else pytest.raises(ServerRefused, match="UID COPY without effect"):
+            await box.copy(REFS, "Sent")
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("answers", "offered", "failure", "says"),
+    [
+        ([OK, OK, REMOVED + b"TAG OK\r\n"], {"UIDPLUS"}, ServerRefused, "UID COPY without effect"),
+        ([b"* SEARCH\r\nTAG OK\r\n", OK, OK, REMOVED + b"TAG OK\r\n"], set(), None, ""),
+        ([b"TAG OK [COPYUID 7 5:6 1:2] done\r\n"], {"MOVE", "UIDPLUS"}, MailMissing, "UID MOVE without effect"),
+        ([MOVED, OK], {"MOVE", "UIDPLUS"}, None, ""),
+        ([MOVED, b"* 2 FETCH (UID 6)\r\nTAG OK\r\n"], {"MOVE", "UIDPLUS"}, ServerRefused, "UID MOVE leaves messages"),
+    ],
+)  # fmt: skip
+def test_a_move_must_have_an_effect(
+    answers: list[bytes], offered: set[str], failure: type[TaskFailed] | None, says: str
+) -> None:
+    """By COPY without COPYUID too, if the server lacks UIDPLUS."""
+
+    async def main() -> None:
+        box, _ = in_inbox(answers, offered)
+        with nullcontext() if failure is None else pytest.raises(failure, match=says):
+            await box.move(REFS, "Sent")
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("found", "others"),
+    [
+        (b"SEARCH 5 6", 0),
+        (b"ESEARCH ALL 5:6,9", 0),
+        (b"SEARCH 5 7 8", 2),
+        (b"ESEARCH ALL 1:9", 6),
+        (b"ESEARCH ALL 1:4294967295", 4_294_967_292),
+        (b"ESEARCH" + b" ALL 1:999999" * 60, 999_996),
+    ],
+)
+def test_messages_that_others_marked_are_not_expunged(found: bytes, others: int) -> None:
+    async def main() -> None:
+        box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", REMOVED + b"TAG OK\r\n"], set())
+        with pytest.raises(ServerRefused, match=f"{others} messages marked by others") if others else nullcontext():
+            await box.expunge(REFS)
         box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
         with pytest.raises(MailMissing):  # one of several
-            await box.expunge(refs)
+            await box.expunge(REFS)
 
     run(main)
 
@@ -565,7 +529,6 @@ def test_uids_may_repeat_and_decrease() -> None:
 
 def test_keywords_that_a_store_keeps_are_removed() -> None:
     """GreenMail 2.1 keeps keywords at "FLAGS ()" and states them; other messages and servers get no second command."""
-    refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
 
     async def main(stated: Sequence[bytes], removed_from: bytes) -> None:
         sent: list[bytes] = []
@@ -578,7 +541,7 @@ def test_keywords_that_a_store_keeps_are_removed() -> None:
         session = ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, Ear(), LIMIT_S)
         session.connection, _, _ = connected(react)
         session.open, session.validity[INBOX], session.count = INBOX, 7, 3
-        await ImapMailbox(session).set_flags(refs, [Flag.SEEN])
+        await ImapMailbox(session).set_flags(REFS, [Flag.SEEN])
         store = b"UID STORE 5:6,9 FLAGS (\\Seen)\r\n"
         more = [b"UID STORE %b -FLAGS.SILENT (\\Answered $Forwarded)\r\n" % removed_from] if removed_from else []
         assert sent == [store, *more]
@@ -587,140 +550,3 @@ def test_keywords_that_a_store_keeps_are_removed() -> None:
     run(lambda: main(kept, b"5,9"))
     run(lambda: main((b"UID 5 FLAGS (\\Seen \\Recent Work)", b"UID 8 FLAGS ($Forwarded)", b"FLAGS ($Forwarded)"), b""))
     run(lambda: main((), b""))
-
-
-# --- any bytes ---
-
-LINES = [
-    b"TAG OK done",
-    b"TAG OK [READ-WRITE] done",
-    b"TAG NO [NONEXISTENT] no",
-    b"TAG NO [X-1] no",
-    b"TAG BAD what",
-    b"TAG OK [APPENDUID 7 5] done",
-    b"TAG OK [APPENDUID x y] done",
-    b"TAG OK [COPYUID 7 1:999999 1:999999] done",
-    b"TAG OK [COPYUID 7 1 2] done",
-    b"TAG OK [UIDVALIDITY abc] done",
-    b"t1 OK done",
-    b"t2 OK done",
-    b"t4294967295 OK done",
-    b"+ go on",
-    b"+",
-    b"* BYE gone",
-    b"* OK [UIDVALIDITY 7] x",
-    b"* OK [UIDVALIDITY 8] x",
-    b"* OK [UIDVALIDITY abc] x",
-    b"* OK [UIDNEXT 9] x",
-    b"* OK [UIDNEXT 4294967296] x",
-    b"* 3 EXISTS",
-    b"* 9999999 EXISTS",
-    b"* 4294967295 EXISTS",
-    b"* 1 EXPUNGE",
-    b"* VANISHED 1:4294967295",
-    b"* SEARCH 1 2 3",
-    b"* ESEARCH (TAG x) ALL 1:4294967295",
-    b'* LIST () "/" INBOX',
-    b'* LIST (\\Noselect) NIL "&AOQ-&"',
-    b"* CAPABILITY IMAP4rev1 IDLE MOVE UIDPLUS LITERAL+ MULTIAPPEND AUTH=PLAIN SASL-IR",
-    b"* CAPABILITY IMAP4rev1 LOGINDISABLED",
-    b"* CAPABILITY IMAP4rev2",
-    b"* STATUS INBOX (MESSAGES 1 UIDNEXT 9 UNSEEN 0)",
-    b"* STATUS INBOX (MESSAGES 1)",
-    b'* 1 FETCH (UID 5 FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "=?idna?b?w6Q=?=" NIL NIL NIL NIL NIL NIL NIL NIL)'
-    b' BODY[HEADER.FIELDS (X-LOADSIM)] "")',
-    b"* 2 FETCH (UID 4 BODY[1] {3}\r\nabc)",
-    b"* 2 FETCH (UID 5 BODY[1] {30}\r\nabc)",
-    b"* 1 FETCH (UID 5 BODY[1] NIL)",
-    b"* 1 FETCH (UID 5 BODY[1] {4294967295}",
-    b'* 1 FETCH (UID 5 BODYSTRUCTURE ("text" "plain" ("name*" "idna\'\'x") NIL NIL "7bit" 3 1))',
-    b"* 1 FETCH (UID 5 BODYSTRUCTURE " + b"(" * 300,
-    b"* PREAUTH hello",
-    b"",
-    b"* ",
-    b'* 1 FETCH (BODY[1] "never closed',
-]
-
-HONEST: Sequence[tuple[bytes, bytes]] = [
-    (rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 IDLE UIDPLUS LITERAL+ AUTH=PLAIN SASL-IR\r\nTAG OK\r\n"),
-    (rb"SELECT", b"* 1 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n* OK [UIDNEXT 6] x\r\nTAG OK\r\n"),
-    (rb"BODYSTRUCTURE", b'* 1 FETCH (UID 5 BODYSTRUCTURE ("text" "plain" NIL NIL NIL "7bit" 3 1))\r\nTAG OK\r\n'),
-    (rb"BODY.PEEK\[1\]", b"* 1 FETCH (UID 5 BODY[1] {3}\r\nabc)\r\nTAG OK\r\n"),
-    (
-        rb"FETCH",
-        b"* 1 FETCH (UID 5 FLAGS () RFC822.SIZE 9 ENVELOPE (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL))\r\nTAG OK\r\n",
-    ),
-    (rb"IDLE", b"+ idling\r\n"),
-    (rb"STATUS", b"* STATUS INBOX (MESSAGES 1 UIDNEXT 6 UNSEEN 0)\r\nTAG OK\r\n"),
-    (rb"\{\d+\}\r\n\Z", b"+ go on\r\n"),
-]
-
-
-def honest(data: bytes) -> bytes:
-    """Return the answer of a correct server."""
-    if data == b"DONE\r\n":
-        return b"IDLER OK\r\n"
-    return next((said for pattern, said in HONEST if re.search(pattern, data)), b"TAG OK\r\n")
-
-
-@st.composite
-def reactions(draw: st.DrawFn) -> Said | None:
-    """A server's reaction to a write: the honest answer (None), or plausible lines with faults, cut anywhere."""
-    if draw(st.integers(0, 2)):
-        return None
-    stream = bytearray(b"".join(line + b"\r\n" for line in draw(st.lists(st.sampled_from(LINES), max_size=5))))
-    for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(stream)))
-        stream[at : at + draw(st.integers(0, 3))] = draw(
-            st.binary(max_size=4) | st.sampled_from([b"(", b")", b'"', b"{9}\r\n", b"\r\n", b"TAG OK\r\n", b"\xff"])
-        )
-    edges = sorted({0, len(stream), *draw(st.lists(st.integers(0, len(stream)), max_size=4))})
-    delays = st.sampled_from([0.0, 0.0, 0.0, 0.5, LIMIT_S - 1, LIMIT_S + 1])
-    return [(draw(delays), bytes(stream[a:b])) for a, b in pairwise(edges)]
-
-
-def playing(script: Sequence[Said | None]) -> Callable[[bytes], Said]:
-    """A server with a reaction to each write; honest when the script has ended."""
-    left: Iterator[Said | None] = iter(script)
-
-    def react(data: bytes) -> Said:
-        said = next(left, None)
-        return [(0.1, honest(data))] if said is None else said
-
-    return react
-
-
-SENT: Sequence[tuple[str, tuple[bytes | Literal, ...]]] = [
-    ("NOOP", ()),
-    ("UID FETCH", (b"1", b"UID")),
-    ("APPEND", (b"x", Literal(b"abc"), Literal(b"def"))),
-    ("IDLE", ()),
-    ("LIST", (b'""', b"*")),
-]
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.lists(reactions(), max_size=8), st.lists(st.sampled_from(SENT), min_size=1, max_size=5))
-def test_every_command_ends(script: list[Said | None], sent: list[tuple[str, tuple[bytes | Literal, ...]]]) -> None:
-    """Each within its own limit from when it is sent: at most one limit for each that it has to wait for."""
-
-    async def main() -> None:
-        connection, _, ear = connected(playing(script))
-        calls = []
-        for name, arguments in sent:
-            try:
-                calls.append(connection.send(name, *arguments))
-            except ServerLost:
-                break
-            await asyncio.sleep(0.05)
-        for place, (found, took_s) in enumerate(await asyncio.gather(*map(ending, calls)), 1):
-            assert isinstance(found, Answer | TaskFailed)
-            assert not isinstance(found, GeneratorFailed)
-            assert took_s <= LIMIT_S * place
-        connection.abort()
-        await connection.wait_closed()
-        assert not connection._under_way
-        assert not connection._held_back
-        assert len(ear.commands) >= len(calls) - len(sent)
-
-    run(main)

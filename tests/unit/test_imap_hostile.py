@@ -20,26 +20,9 @@ from loadsim.protocols.imap.values import DEEPEST, Value, body_of
 from loadsim.protocols.imap.wire import Wire
 
 ODD_CHARSETS = (
-    "idna",
-    "punycode",
-    "undefined",
-    "unicode_escape",
-    "raw_unicode_escape",
-    "base64",
-    "rot13",
-    "bz2",
-    "zip",
-    "hex",
-    "uu",
-    "mbcs",
-    "utf-7",
-    "utf\xa38",
-    "no-such-charset",
-    "a\0b",
-    "..",
-    "x" * 300,
-    "",
-)
+    "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "base64", "rot13", "bz2", "zip", "hex",
+    "uu", "mbcs", "utf-7", "utf\xa38", "no-such-charset", "a\0b", "..", "x" * 300, "",
+)  # fmt: skip
 """Names that a codec's look-up knows but no mail may use, and names that make it raise."""
 
 

@@ -826,14 +826,9 @@ def test_after_an_expunge_only_uids_name_messages() -> None:
     """A message goes on under another number; data that has the old number, or no UID, is not joined to it."""
     data = Untagged()
     lines = (
-        b"* 2 FETCH (UID 5 RFC822.SIZE 9)",
-        b"* 3 FETCH (UID 7 RFC822.SIZE 8)",
-        b"* 1 EXPUNGE",
-        b"* 1 FETCH (UID 5 FLAGS (a))",
-        b"* 2 FETCH (FLAGS (b))",
-        b"* 2 EXPUNGE",
-        b'* 1 FETCH (UID 5 BODY[1] "x")',
-    )
+        b"* 2 FETCH (UID 5 RFC822.SIZE 9)", b"* 3 FETCH (UID 7 RFC822.SIZE 8)", b"* 1 EXPUNGE",
+        b"* 1 FETCH (UID 5 FLAGS (a))", b"* 2 FETCH (FLAGS (b))", b"* 2 EXPUNGE", b'* 1 FETCH (UID 5 BODY[1] "x")',
+    )  # fmt: skip
     for response in Wire().feed(b"".join(line + b"\r\n" for line in lines)):
         data.take(response)
     fetched = [each for each in data.responses if isinstance(each, Fetched)]

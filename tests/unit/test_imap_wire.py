@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import imaplib
 import re
 import socket
@@ -11,7 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import aioimaplib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,12 +37,9 @@ from loadsim.protocols.imap.responses import (
     Envelope,
     Exists,
     Fetched,
-    Leaf,
     ListEntry,
     MailboxStatus,
-    Multipart,
     Response,
-    Search,
     Tagged,
 )
 from loadsim.protocols.imap.values import DEEPEST
@@ -429,64 +424,6 @@ def test_a_servers_answers_read_as_by_imaplib(server: Endpoint) -> None:
     assert len(whole[1]) == fetched.size_bytes == len(MESSAGE)
     found = next(each for each in ours if isinstance(each, MailboxStatus))
     assert status[0] == b"INBOX (MESSAGES %d UIDNEXT %d)" % (found.items["MESSAGES"], found.items["UIDNEXT"])
-
-
-def test_a_servers_answers_hold_what_was_appended(server: Endpoint) -> None:
-    """Envelope, structure and parts are those of the message that lies there."""
-    ours = responses([transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode()])])
-    fetched = next(each for each in ours if isinstance(each, Fetched))
-    assert fetched.envelope is not None
-    assert fetched.envelope.subject == b"one {3}"
-    assert fetched.envelope.message_id == b"<n1.0@sim.test>"
-    assert [(each.mailbox, each.host) for each in fetched.envelope.to] == [
-        (b"user2", b"sim.test"),
-        (b"user3", b"sim.test"),
-    ]
-    assert fetched.envelope.sent_by == (Address(b'O\'Hara "Q"', None, b"user1", b"sim.test"),)
-    assert isinstance(fetched.structure, Multipart)
-    assert [part.content_type for part in fetched.structure.parts if isinstance(part, Leaf)] == [
-        "text/plain",
-        "image/bmp",
-    ]
-    parts = [fetched.sections[name] or b"" for name in ("1", "2")]
-    # RFC 2046 section 5.1.1 counts the last CRLF to the boundary, this server to the part.
-    assert [part.removesuffix(b"\r\n") for part in parts] == [b"* 9 EXISTS\r\n)\r\n{5}\r\na1 OK", b"Qk0="]
-
-
-def test_a_servers_answers_read_as_by_aioimaplib(server: Endpoint) -> None:
-    """What aioimaplib gets from the same server for the same search, list and literal, our wire gets."""
-
-    async def theirs() -> tuple[list[bytes], bytes, list[bytes]]:
-        gone: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        client = aioimaplib.IMAP4(server.host, server.port, timeout=10, conn_lost_cb=gone.set_result)
-        await client.wait_hello_from_server()
-        await client.login("user1", "pw-1")
-        listed = (await client.list('""', "*")).lines
-        await client.select("INBOX")
-        body = (await client.uid("fetch", "1:*", "BODY.PEEK[2]")).lines
-        found = (await client.uid_search("SEEN")).lines
-        await client.logout()
-        client.protocol.transport.close()  # the library leaves that to the server, which may be late
-        await gone
-        return listed, bytes(body[1]), found
-
-    listed, body, found = asyncio.run(theirs())
-    ours = responses(
-        [transcript(server, [b'LIST "" "*"', b"SELECT INBOX", b"UID FETCH 1:* BODY.PEEK[2]", b"UID SEARCH SEEN"])]
-    )
-    names = [each.name for each in ours if isinstance(each, ListEntry)]
-    assert names
-    assert [name for name, line in zip(names, listed, strict=False) if line.endswith(name.encode())] == names
-    assert [each.sections["2"] for each in ours if isinstance(each, Fetched)] == [body]
-    assert [tuple(each.numbers) for each in ours if isinstance(each, Search)] == [tuple(map(int, found[0].split()))]
-    assert len(listed) >= len(names)
-
-
-def test_the_transcript_survives_every_cut_in_two(server: Endpoint) -> None:
-    """A real server's stream gives the same responses, wherever it is cut."""
-    stream = transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode()])
-    whole = responses([stream])
-    assert all(responses([stream[:at], stream[at:]]) == whole for at in range(0, len(stream), 3))
 
 
 def test_nothing_is_read_from_disk() -> None:

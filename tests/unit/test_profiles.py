@@ -524,15 +524,9 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
     optional = {
-        "night",
-        "log_on",
-        "log_off_daily",
-        "empty_deleted_items_on_log_off",
-        "inbox_limit",
-        "after_browsing",
-        "public_folders",
-        "calculated",
-    }
+        "night", "log_on", "log_off_daily", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing",
+        "public_folders", "calculated",
+    }  # fmt: skip
     if row in optional:
         load_profile(str(file))
     else:

@@ -255,25 +255,6 @@ def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("failure", "command"),
-    [
-        (ServerLost("gone"), "IMAP AUTHENTICATE"),
-        (ServerRefused("gone"), "IMAP AUTHENTICATE"),
-        (ServerLost("gone"), "IMAP SELECT"),
-        (ServerLost("gone"), "IMAP LOGOUT"),
-    ],
-)
-def test_a_failure_between_tasks_is_counted(tmp_path: Path, failure: TaskFailed, command: str) -> None:
-    """A look or a log-off fails, in no task: the failure is in the counts of failures and of lost sessions."""
-    lived = lived_by(tmp_path, SENDS, during=failing(failure, command, None))
-    assert {task["outcome"] for task in lived.tape.tasks} <= {"ok", "skipped"}
-    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
-    assert lived.snapshots[-1].failures["IDLE"] == {"gone": 1}
-    assert lived.engine.outstanding == 0
-
-
-@pytest.mark.slow
 def test_every_failure_is_counted_once(tmp_path: Path) -> None:
     """Commands fail all over the first 400 s: each failure is that of one task or one between tasks, none is both."""
     failed: Counter[tuple[str, str, str]] = Counter()  # task or IDLE, outcome, protocol

@@ -7,14 +7,12 @@ import gc
 import ssl
 from base64 import b64encode
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import StartDovecotPostfix, idling, inbox
-from patience import PATIENCE_S
 from smtp_peers import (
     ACCOUNT,
     LIMIT_S,
@@ -32,12 +30,11 @@ from smtp_peers import (
 )
 
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services, Submission
-from loadsim.protocols.registry import open_driver
+from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Submission
+from loadsim.protocols.mail_driver import SUBMISSION
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
-from loadsim.servers.running import RunningServer
 
 __all__ = ["small_heap"]
 
@@ -141,13 +138,8 @@ def test_bytes_are_counted_as_they_travel(way: Way) -> None:
     async def scenario() -> None:
         taken = bytearray()
         replies = [
-            b"220 hi\r\n",
-            b"250-mail\r\n250 SIZE 9\r\n",
-            b"250 OK\r\n",
-            b"250 OK\r\n",
-            b"354 go\r\n",
-            b"250 in\r\n",
-        ]
+            b"220 hi\r\n", b"250-mail\r\n250 SIZE 9\r\n", b"250 OK\r\n", b"250 OK\r\n", b"354 go\r\n", b"250 in\r\n",
+        ]  # fmt: skip
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             for reply, ending in zip(replies, [b"\n"] * 4 + [b"\r\n.\r\n"] + [b"\n"], strict=True):
@@ -391,42 +383,6 @@ def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
     gc.collect()
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("connection", ["per-message", "kept"])
-def test_postfix_takes_mail_over_starttls(way: Way, dovecot_postfix: StartDovecotPostfix, connection: str) -> None:
-    """Postfix takes several messages, byte for byte, authenticated over STARTTLS; a stranger's address is refused."""
-    receiver = Account(2, "user2", "user2@sim.test", PASSWORD)
-    server = dovecot_postfix([ACCOUNT, receiver], {}, tls="starttls")
-    target = replace(server.services.smtp, connection=connection)
-
-    async def scenario() -> None:
-        observer = Observed()
-        submission = way.submission(target, ACCOUNT, observer, PATIENCE_S, tls_context(target))
-        for _ in range(3):
-            await submission.send(ACCOUNT.address, [receiver.address], MESSAGE)
-        with pytest.raises(ServerRefused) as refusal:
-            await submission.send(ACCOUNT.address, [receiver.address, "nobody@sim.test"], MESSAGE)
-        assert refusal.value.kind == "550 RCPT"
-        await submission.send(ACCOUNT.address, [receiver.address], MESSAGE)
-        await submission.close()
-        kept = 2 if way.driver is PipeliningSubmission else 1  # Postfix offers PIPELINING
-        assert observer.names.count("AUTH") == (kept if connection == "kept" else 5)
-
-    asyncio.run(scenario())
-    gc.collect()
-    found = delivered(server, receiver, 4)
-    body = MESSAGE.partition(b"\r\n\r\n")[2]
-    assert [message.partition(b"\r\n\r\n")[2] for message in found] == [body] * 4
-
-
-def delivered(server: RunningServer, account: Account, count: int) -> list[bytes]:
-    """What lies in the Inbox, as soon as that many have come."""
-    with idling(server, account) as next_count:
-        while len(found := inbox(server, account)) < count:
-            next_count()
-    return found
-
-
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
 def test_a_certificate_that_nobody_vouches_for_is_not_accepted(way: Way, certificate: Path, tls: str) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""
@@ -470,13 +426,6 @@ def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
     assert str(error.value) == f"{expected} {tmp_path / 'none.pem'}: No such file or directory"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
-def test_client_modules_submit_as_the_services_say(protocol: str) -> None:
-    """Each way of submission that a scenario may name has its driver, with either IMAP driver."""
-    drivers = {"aiosmtplib": LibrarySubmission, "pipelining": PipeliningSubmission}
-    assert set(drivers) == set(SUBMISSIONS)
-    for name, driver in drivers.items():
-        services = Services(endpoint(143), endpoint(25), submission=name)
-        session = open_driver(protocol, services).session(ACCOUNT, Observed())
-        assert type(session.submission) is driver
+def test_each_way_of_submission_has_its_driver() -> None:
+    assert {"aiosmtplib": LibrarySubmission, "pipelining": PipeliningSubmission} == SUBMISSION
+    assert set(SUBMISSION) == set(SUBMISSIONS)

@@ -19,7 +19,7 @@ from imap_script import certificate, skip
 from skipping import run_watched, turns, within
 from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.aiosmtplib import QUIT_LIMIT_S, LibrarySubmission
 from loadsim.protocols.smtp.codes import accepts_message, kind_of
@@ -341,20 +341,6 @@ EHLO = b"250-mail.sim.test\r\n250 SIZE 1000000\r\n"
 IN_THE_CLEAR = b"250-mail.sim.test\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"
 
 
-@pytest.mark.parametrize("early", [b"250 early\r\n", b"250 ear", b"250-early\r\n", b"2"])
-def test_an_acceptance_before_the_message_is_none(kind: Any, early: bytes) -> None:
-    """It came in one packet with the go-ahead, and the final dot was refused: the message never counts as accepted."""
-
-    async def scenario() -> None:
-        script = [b"220 hi\r\n", EHLO, b"250 sender\r\n", b"250 recipient\r\n", b"354 go\r\n" + early, b"550 no\r\n"]
-        async with playing([*script]) as (endpoint, taken):
-            failure = await failure_of(kind, endpoint)
-            assert isinstance(failure, ProtocolError), failure
-            assert b"Subject" not in taken
-
-    run_watched(scenario)
-
-
 def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None:
     """The server reads nothing more after its go-ahead: it cannot know how the message ends."""
 
@@ -417,21 +403,6 @@ def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
     run_watched(scenario)
 
 
-def test_what_is_injected_a_moment_later_ends_the_session_too(
-    kind: Any, localhost: tuple[Path, ssl.SSLContext]
-) -> None:
-    """It is no part of a handshake, which fails."""
-
-    async def scenario() -> None:
-        script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 go\r\n", b"250-mail.sim.test\r\n250 AUTH PLAIN\r\n", None]
-        async with playing([*script]) as (plain, taken):
-            failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
-            assert isinstance(failure, ServerLost), failure
-            assert taken.count(b"EHLO") == 1
-
-    run_watched(scenario)
-
-
 def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
     """AUTH was offered before TLS and not inside: no password is sent (RFC 3207 section 4.2)."""
 
@@ -452,18 +423,6 @@ def test_kinds_of_refusals_are_bounded() -> None:
     assert kind_of(550, "RCPT") == "550 RCPT"
     assert kind_of(577, "RCPT") == "other 5yz RCPT"
     assert len({kind_of(code, "RCPT") for code in range(400, 600)}) < 40
-
-
-def test_an_invented_code_is_counted_as_other(kind: Any) -> None:
-    """Both drivers use the same kinds."""
-
-    async def scenario() -> None:
-        async with playing([b"220 hi\r\n", EHLO, b"577 5.99.99 no\r\n", b"221 bye\r\n"]) as (endpoint, _):
-            failure = await failure_of(kind, endpoint)
-            assert isinstance(failure, ServerRefused)
-            assert (failure.kind, failure.line) == ("other 5yz MAIL", "577 5.99.99 no")
-
-    run_watched(scenario)
 
 
 @pytest.mark.slow

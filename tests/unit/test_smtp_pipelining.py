@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 import uvloop
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Peer, Script, SkippingLoop, certificate, playing, skip
 from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, PASSWORD, Observed, small_heap
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
-from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
 
@@ -134,32 +130,6 @@ def test_the_times_of_a_packet_count_from_its_write() -> None:
     assert begun["SMTP MAIL"] == begun["SMTP RCPT"] == begun["SMTP DATA"]
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.sampled_from([b".", b"..", b"a", b"\r", b"\n", b"\r\n", b"\xc3\xa9", b"x" * 2000])).map(b"".join))
-def test_both_drivers_send_the_same_bytes(odd: bytes) -> None:
-    """Dots, long lines, 8-bit signs, lone CR and LF, no end of line, nothing at all: a server gets the same by both."""
-
-    async def script(peer: Peer, taken: list[bytes]) -> None:
-        peer.say(b"220 mail.sim.test")
-        for answer in (b"250 mail.sim.test", b"250 sender", b"250 recipient", b"354 go on"):
-            await peer.packet()
-            peer.say(answer)
-        taken.append(await peer.reader.readuntil(b"\r\n.\r\n"))
-        peer.say(b"250 queued")
-        await expect(peer, b"QUIT\r\n")
-
-    async def scenario() -> None:
-        taken: list[bytes] = []
-        for driver in (LibrarySubmission, PipeliningSubmission):
-            async with playing(lambda peer: script(peer, taken)) as endpoint:
-                one = driver(endpoint, ACCOUNT, Observed(), LIMIT_S, None)
-                await one.send(SENDER, [FIRST], b"Subject: odd\r\n\r\n" + odd)
-                await one.close()
-        assert taken[0] == taken[1]
-
-    asyncio.run(scenario())
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------
 
 
@@ -240,27 +210,6 @@ def test_a_transaction_that_was_refused_is_reset_or_left(
                 await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
             assert refusal.value.kind == kind
             if connection == "kept":
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
-
-
-def test_a_reset_that_fails_costs_the_connection_only() -> None:
-    """The refusal is told all the same, and the message is not sent a second time."""
-
-    async def script(peer: Peer) -> None:
-        await hello(peer)
-        await message(peer)
-        await expect(peer, ONE_PACKET)
-        peer.say(b"250 sender", b"550 unknown", b"554 no recipients")
-        await expect(peer, b"RSET\r\n")
-
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(replace(endpoint, connection="kept"))
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            with pytest.raises(ServerRefused, match="550 RCPT"):
                 await driver.send(SENDER, [FIRST], MESSAGE)
             await driver.close()
 
@@ -372,87 +321,6 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_server_that_does_not_close_after_quit_is_dropped() -> None:
-    """When its time is up; nobody waits for it but `close`."""
-
-    async def script(peer: Peer) -> None:
-        await hello(peer)
-        await message(peer, b"QUIT\r\n")
-        peer.say(b"221 but not yet")
-        await peer.end()
-
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(endpoint)
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            skip(QUIT_LIMIT_S)
-            await driver.close()
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(scenario())
-
-
-@pytest.mark.parametrize("said", [b"421 4.3.2 shutting down", b"250 for nothing", b"nonsense"])
-def test_what_a_kept_connection_says_unasked_ends_it(said: bytes) -> None:
-    """Whatever it is: the next message takes a new connection."""
-    heard = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        await hello(peer)
-        await message(peer)
-        await heard.wait()
-        peer.say(said)
-        await peer.end()
-
-    async def next_one(peer: Peer) -> None:
-        await hello(peer)
-        await message(peer)
-        await expect(peer, b"QUIT\r\n")
-
-    async def scenario() -> None:
-        async with playing(script, next_one) as endpoint:
-            driver = submission(replace(endpoint, connection="kept"))
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            first = driver._kept
-            assert first is not None
-            heard.set()
-            await first.wait_closed()
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
-
-
-@pytest.mark.parametrize(
-    "replies",
-    [
-        (b"354 go on",),
-        (b"250 sender", b"354 go on"),
-        (b"250 sender", b"250 recipient", b"250 delivered"),
-        (b"250 sender", b"250 recipient", b"250-yes\r\n251 no"),
-    ],
-)
-def test_answers_that_fit_no_command_are_protocol_errors(replies: tuple[bytes, ...]) -> None:
-    """The server and we have lost each other: the connection ends before a message is sent."""
-    left: list[bytes] = []
-
-    async def script(peer: Peer) -> None:
-        await hello(peer)
-        await expect(peer, ONE_PACKET)
-        peer.say(*replies)
-        left.append(await peer.reader.read())
-
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(replace(endpoint, connection="kept"))
-            with pytest.raises(ProtocolError):
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
-    assert left == [b""]
-
-
 @pytest.mark.parametrize("answer", [b"what is %b", b"334 %b", b"535-%b\r\n250 %b"])
 def test_no_answer_to_auth_shows_the_password(answer: bytes) -> None:
     """Refused or garbled, in every form in which it was sent."""
@@ -496,27 +364,6 @@ def to_starttls(then: Script) -> Script:
         await then(peer)
 
     return script
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_connection_lost_in_the_handshake_is_lost(loop: str, localhost: tuple[Path, Any]) -> None:
-    """It is told at once, and nothing stays open."""
-    observer = Observed()
-
-    async def closing(peer: Peer) -> None:
-        peer.say(b"220 go ahead")
-        await peer.packet()
-
-    async def scenario() -> None:
-        async with playing(to_starttls(closing), tls="starttls") as endpoint:
-            driver = submission(replace(endpoint, ca_file=str(localhost[0])), observer)
-            with pytest.raises(ServerLost, match=r"lost at STARTTLS|TLS handshake"):
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-            assert not driver._open
-
-    run(loop, scenario)
-    assert observer.commands[-1][:2] == ("SMTP STARTTLS", "lost")
 
 
 def test_a_handshake_that_nobody_answers_ends_at_the_limit(localhost: tuple[Path, Any]) -> None:
