@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,17 @@ class Tap:
         return getattr(self.inner, name)
 
 
+@asynccontextmanager
+async def connected(script: Script, limit_s: float = PATIENCE_S) -> AsyncIterator[tuple[Client, Connection]]:
+    """A connection to a scripted server, closed at the end, and what it tells."""
+    client = Client()
+    async with playing(script) as endpoint:
+        connection = await client.connect(endpoint, limit_s)
+        yield client, connection
+        connection.close()
+        await connection.wait_closed()
+
+
 PLAIN = b64encode(b'\0user1\0se"cret-\\1')
 
 
@@ -60,9 +73,7 @@ def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
             await peer.expect(name)
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             calls = [connection.send("NOOP"), connection.send("UID FETCH", b"1", b"UID"), connection.send("CHECK")]
             found = await failures(*calls)
             assert [(type(each), each.kind) for each in found if isinstance(each, ServerLost)] == [
@@ -132,9 +143,7 @@ def test_bye_is_the_reason() -> None:
         assert await peer.packet() == b""
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             call = connection.send("NOOP")
             await client.until(Condition, 1)
             with pytest.raises(ServerLost, match="BYE: shutting down"):
@@ -158,15 +167,11 @@ def test_answers_find_their_commands_in_any_order() -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             one, two = connection.send("UID FETCH", b"1", b"FLAGS"), connection.send("UID FETCH", b"2", b"FLAGS")
             first, second = await one, await two
             assert [each.uid for each in first.data if isinstance(each, Fetched)] == [2, 1]
             assert [each.uid for each in second.data if isinstance(each, Fetched)] == [2]
-            connection.close()
-            await connection.wait_closed()
         assert [each for each in client.heard if isinstance(each, Exists)] == [Exists(4)]
         assert not client.broken
 
@@ -184,8 +189,7 @@ def test_a_select_under_way_separates_the_folders() -> None:
         await peer.end()
 
     async def run() -> None:
-        async with playing(script) as endpoint:
-            connection = await Client().connect(endpoint)
+        async with connected(script) as (_, connection):
             calls = []
             for folder in (b"A", b"B"):
                 calls.append(connection.send("SELECT", folder, resets=True))
@@ -195,8 +199,6 @@ def test_a_select_under_way_separates_the_folders() -> None:
                 [1],
                 [2],
             ]
-            connection.close()
-            await connection.wait_closed()
 
     asyncio.run(run())
 
@@ -211,13 +213,9 @@ def test_news_are_heard_in_order_inside_any_answer() -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             await connection.send("NOOP")
             await client.until(Exists, 4)
-            connection.close()
-            await connection.wait_closed()
         assert [each for each in client.heard if not isinstance(each, Condition)] == [
             Exists(1), Exists(2), Expunged(1), Exists(5), Exists(6),
         ]  # fmt: skip
@@ -244,9 +242,7 @@ def test_a_command_waits_for_the_end_of_idle() -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             tap = Tap(connection)
             await connection.idle()
             await connection.send("NOOP")
@@ -256,8 +252,6 @@ def test_a_command_waits_for_the_end_of_idle() -> None:
                 *(b"t1 IDLE\r\n", b"DONE\r\n", b"t2 NOOP\r\n"),
                 *(b"t3 IDLE\r\n", b"DONE\r\n", b"t4 CHECK\r\n"),
             ]
-            connection.close()
-            await connection.wait_closed()
         names = [each[:3] for each in client.ear.commands[1:]]
         assert names == [
             ("IMAP IDLE", "ok", 9),
@@ -287,9 +281,7 @@ def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (_, connection):
             await connection.idle()
             answer = await connection.send("NOOP")
             assert answer.tagged.status == "OK"
@@ -313,9 +305,7 @@ def test_idle_may_last_longer_than_a_command() -> None:
     """While a session idles there is nothing to be late with; the end of it has a time limit again."""
 
     async def run() -> None:
-        client = Client()
-        async with playing(silent_after_done) as endpoint:
-            connection = await client.connect(endpoint, LIMIT_S)
+        async with connected(silent_after_done, LIMIT_S) as (_, connection):
             await connection.idle()
             skip(LIMIT_S)
             later = asyncio.Event()
@@ -341,9 +331,7 @@ def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             await connection.idle()
             await connection.wait_closed()
         assert [each.kind for each in client.broken] == ["IMAP IDLE"]
@@ -366,9 +354,7 @@ def test_a_refused_literal_lets_the_next_command_go() -> None:
         await peer.end()
 
     async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             append = connection.send("APPEND", b"Sent", Literal(b"12345"))
             noop = connection.send("NOOP")
             (failure,) = await failures(append)
@@ -376,8 +362,6 @@ def test_a_refused_literal_lets_the_next_command_go() -> None:
             assert (failure.kind, failure.line) == ("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] full")
             await noop
             await connection.send("APPEND", b"Sent", b"()", Literal(b"hello"))
-            connection.close()
-            await connection.wait_closed()
         assert client.ear.commands[-1][:3] == ("IMAP APPEND", "ok", len(b"t3 APPEND Sent () {5}\r\nhello\r\n"))
 
     asyncio.run(run())
@@ -400,14 +384,11 @@ def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, siz
         await peer.end()
 
     async def run() -> None:
-        async with playing(script) as endpoint:
-            connection = await Client().connect(endpoint)
+        async with connected(script) as (_, connection):
             connection.free_literal_bytes = free
             tap = Tap(connection)
             await connection.send("APPEND", b"Sent", Literal(body))
             assert len(tap.writes) == (2 if waits else 1)
-            connection.close()
-            await connection.wait_closed()
 
     asyncio.run(run())
 
@@ -422,15 +403,11 @@ def test_a_cancelled_call_leaves_the_session_in_step() -> None:
         await peer.end()
 
     async def run() -> None:
-        async with playing(script) as endpoint:
-            client = Client()
-            connection = await client.connect(endpoint)
+        async with connected(script) as (client, connection):
             slow = connection.send("UID FETCH", b"1", b"UID")
             slow.cancel()
             await connection.send("NOOP")
             assert Exists(9) in client.heard
-            connection.close()
-            await connection.wait_closed()
 
     asyncio.run(run())
 

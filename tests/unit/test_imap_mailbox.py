@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from itertools import count, cycle
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imap_script import PATIENCE_S, Ear, Peer, playing
+from imap_script import PATIENCE_S, Ear, Peer, Script, playing
 from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part, Structure
+from loadsim.model.ports import INBOX, Account, Flag, Part, Structure
 from loadsim.protocols.imap.grammar import MOST_SECTIONS
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -64,6 +65,14 @@ class Site:
         ear = Ear()
         endpoint = self.server.services.imap
         return ImapMailbox(ImapSession(endpoint, None, account, ear, PATIENCE_S, **named)), ear
+
+    @asynccontextmanager
+    async def session(self, account: Account, **named: float) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
+        """A mailbox while it is logged on."""
+        box, ear = self.mailbox(account, **named)
+        await box.log_on()
+        yield box, ear
+        await box.log_off()
 
     def witness(self, account: Account, folder: str, query: str = "(FLAGS BODY.PEEK[])") -> list[tuple[str, bytes]]:
         """Flags and message of everything in a folder, by imaplib; \\Recent left out."""
@@ -133,25 +142,23 @@ def test_attachments_are_found_and_loaded(site: Site) -> None:
     account = site.user()
 
     async def work() -> None:
-        box, _ = site.mailbox(account)
-        await box.log_on()
-        await box.append(INBOX, MIXED)
-        (header,) = await box.arrived()
-        assert (header.subject, header.evidence) == ("café {3}", None)
-        assert header.to == ("user2@example.test", "user3@example.test")
-        structure = await box.structure(header.ref)
-        assert structure.text is not None
-        assert structure.text.name == "1.1"
-        assert [(each.name, each.content_type, each.filename) for each in structure.attachments] == [
-            ("2", "image/bmp", "dot.bmp"),
-            ("3", "text/plain", "nöte.txt"),
-            ("4", "application/pdf", "na me.pdf"),
-        ]
-        assert structure.attachments[0].encoding == "base64"
-        parts = [await box.part(header.ref, each) for each in (structure.text, *structure.attachments)]
-        # Servers differ about the CRLF in front of a boundary (RFC 2046 section 5.1.1).
-        assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
-        await box.log_off()
+        async with site.session(account) as (box, _):
+            await box.append(INBOX, MIXED)
+            (header,) = await box.arrived()
+            assert (header.subject, header.evidence) == ("café {3}", None)
+            assert header.to == ("user2@example.test", "user3@example.test")
+            structure = await box.structure(header.ref)
+            assert structure.text is not None
+            assert structure.text.name == "1.1"
+            assert [(each.name, each.content_type, each.filename) for each in structure.attachments] == [
+                ("2", "image/bmp", "dot.bmp"),
+                ("3", "text/plain", "nöte.txt"),
+                ("4", "application/pdf", "na me.pdf"),
+            ]
+            assert structure.attachments[0].encoding == "base64"
+            parts = [await box.part(header.ref, each) for each in (structure.text, *structure.attachments)]
+            # Servers differ about the CRLF in front of a boundary (RFC 2046 section 5.1.1).
+            assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
 
     run(work())
 
@@ -200,10 +207,8 @@ def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
     account = dovecot_site.user()
 
     async def work() -> None:
-        box, _ = dovecot_site.mailbox(account)
-        await box.log_on()
-        await box.flag([await box.append(INBOX, message(1))], Flag.FORWARDED)
-        await box.log_off()
+        async with dovecot_site.session(account) as (box, _):
+            await box.flag([await box.append(INBOX, message(1))], Flag.FORWARDED)
 
     run(work())
     assert [flags for flags, _ in dovecot_site.witness(account, "INBOX")] == ["$Forwarded"]
@@ -214,16 +219,14 @@ def test_expunge_takes_nobody_elses(site: Site) -> None:
     account = site.user()
 
     async def work() -> None:
-        box, _ = site.mailbox(account)
-        await box.log_on()
-        await box.append(INBOX, message(1, "foreign", evidence=False))
-        ref = await box.append(INBOX, message(2, "ours"))
-        with logged_on(site.server, account) as client:
-            client.select("INBOX")
-            client.uid("STORE", "1:*", "+FLAGS", "(\\Flagged)")
-            client.store("1", "+FLAGS", "(\\Deleted)")
-        await box.expunge([ref])
-        await box.log_off()
+        async with site.session(account) as (box, _):
+            await box.append(INBOX, message(1, "foreign", evidence=False))
+            ref = await box.append(INBOX, message(2, "ours"))
+            with logged_on(site.server, account) as client:
+                client.select("INBOX")
+                client.uid("STORE", "1:*", "+FLAGS", "(\\Flagged)")
+                client.store("1", "+FLAGS", "(\\Deleted)")
+            await box.expunge([ref])
 
     run(work())
     assert site.subjects(account, "INBOX") == ["foreign"]
@@ -235,25 +238,25 @@ def test_many_messages_are_put_and_listed(site: Site) -> None:
     folders = [f"F{each}" for each in range(6)]
 
     async def work() -> None:
-        box, _ = site.mailbox(account)
-        await box.log_on()
-        for folder in folders:
-            await box.create(folder)
-        await box.append_many("F0", [])
-        assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
-        sent = [(message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)]
-        refs = await box.append_many("F2", sent)
-        await box.append_many("F5", sent[:2])
-        listing = await box.listing([*folders, "F2"])
-        assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
-        assert [each.ref for each in listing["F2"]] == list(refs)
-        body = b"x" * 20_000 + b"\r\n"
-        assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
-        assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
-        assert listing["F1"][0].evidence is None
-        await box.expunge([each.ref for each in listing["F2"][1:]])
-        await box.delete("F5")
-        await box.log_off()
+        async with site.session(account) as (box, _):
+            for folder in folders:
+                await box.create(folder)
+            await box.append_many("F0", [])
+            assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
+            sent = [
+                (message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)
+            ]
+            refs = await box.append_many("F2", sent)
+            await box.append_many("F5", sent[:2])
+            listing = await box.listing([*folders, "F2"])
+            assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
+            assert [each.ref for each in listing["F2"]] == list(refs)
+            body = b"x" * 20_000 + b"\r\n"
+            assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
+            assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
+            assert listing["F1"][0].evidence is None
+            await box.expunge([each.ref for each in listing["F2"][1:]])
+            await box.delete("F5")
 
     run(work())
     assert [body for _, body in site.witness(account, "F2")] == [message(0, body=b"x" * 20_000 + b"\r\n")]
@@ -264,11 +267,9 @@ def test_a_folder_that_cannot_be_listed_is_named(site: Site) -> None:
     """Of several; the server's answer may not name it."""
 
     async def work() -> None:
-        box, _ = site.mailbox(site.user())
-        await box.log_on()
-        with pytest.raises(ServerRefused, match="SELECT: folder Missing: NO "):
-            await box.listing([INBOX, "Missing"])
-        await box.log_off()
+        async with site.session(site.user()) as (box, _):
+            with pytest.raises(ServerRefused, match="SELECT: folder Missing: NO "):
+                await box.listing([INBOX, "Missing"])
 
     run(work())
 
@@ -284,21 +285,19 @@ def test_own_changes_do_not_hide_new_mail(site: Site) -> None:
     account = site.user()
 
     async def work() -> None:
-        box, ear = site.mailbox(account)
-        await box.log_on()
-        await box.create("Other")
-        refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(5)]
-        await box.headers(INBOX, None)
-        await box.move(refs[:2], "Other")
-        await box.expunge(refs[2:4])
-        await box.watch()
-        ear.arrivals.clear()
-        ear.news.clear()
-        await asyncio.to_thread(deliver, site, account, "new")
-        await ear.wait()
-        assert ear.arrivals == [1]
-        assert [each.subject for each in await box.arrived()] == ["new"]
-        await box.log_off()
+        async with site.session(account) as (box, ear):
+            await box.create("Other")
+            refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(5)]
+            await box.headers(INBOX, None)
+            await box.move(refs[:2], "Other")
+            await box.expunge(refs[2:4])
+            await box.watch()
+            ear.arrivals.clear()
+            ear.news.clear()
+            await asyncio.to_thread(deliver, site, account, "new")
+            await ear.wait()
+            assert ear.arrivals == [1]
+            assert [each.subject for each in await box.arrived()] == ["new"]
 
     run(work())
 
@@ -308,18 +307,16 @@ def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) -> None:
     account = embedded_site.user()
 
     async def work() -> None:
-        box, ear = embedded_site.mailbox(account, poll_s=0.02)
-        await box.log_on()
-        box.session.offered -= {"IDLE"}
-        await box.watch()
-        await asyncio.to_thread(deliver, embedded_site, account, "polled")
-        await ear.wait()
-        assert ear.arrivals == [1]
-        assert [each.subject for each in await box.arrived()] == ["polled"]
-        asked = [name for name, *_ in ear.commands].count("IMAP NOOP")
-        assert asked >= 1
-        assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
-        await box.log_off()
+        async with embedded_site.session(account, poll_s=0.02) as (box, ear):
+            box.session.offered -= {"IDLE"}
+            await box.watch()
+            await asyncio.to_thread(deliver, embedded_site, account, "polled")
+            await ear.wait()
+            assert ear.arrivals == [1]
+            assert [each.subject for each in await box.arrived()] == ["polled"]
+            asked = [name for name, *_ in ear.commands].count("IMAP NOOP")
+            assert asked >= 1
+            assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
 
     run(work())
 
@@ -348,20 +345,18 @@ def test_fallbacks_have_the_same_effect(site: Site, lacking: set[str]) -> None:
     account = site.user()
 
     async def work() -> None:
-        box, ear = site.mailbox(account)
-        await box.log_on()
-        box.session.offered -= lacking
-        assert box.session.connection is not None
-        if "LITERAL+" in lacking:
-            box.session.connection.free_literal_bytes = -1
-        await box.create("Other")
-        refs = await box.append_many(INBOX, [(message(each, f"m{each}"), [Flag.SEEN]) for each in range(4)])
-        await box.move([refs[0], refs[2]], "Other")
-        await box.expunge([refs[3]])
-        names = {name for name, *_ in ear.commands}
-        assert ("IMAP UID MOVE" in names) == ("MOVE" not in lacking)
-        assert ("IMAP EXPUNGE" in names) == ("UIDPLUS" in lacking)
-        await box.log_off()
+        async with site.session(account) as (box, ear):
+            box.session.offered -= lacking
+            assert box.session.connection is not None
+            if "LITERAL+" in lacking:
+                box.session.connection.free_literal_bytes = -1
+            await box.create("Other")
+            refs = await box.append_many(INBOX, [(message(each, f"m{each}"), [Flag.SEEN]) for each in range(4)])
+            await box.move([refs[0], refs[2]], "Other")
+            await box.expunge([refs[3]])
+            names = {name for name, *_ in ear.commands}
+            assert ("IMAP UID MOVE" in names) == ("MOVE" not in lacking)
+            assert ("IMAP EXPUNGE" in names) == ("UIDPLUS" in lacking)
 
     run(work())
     assert site.subjects(account, "INBOX") == ["m1"]
@@ -373,19 +368,17 @@ def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site) -> N
     account = site.user()
 
     async def work() -> None:
-        box, _ = site.mailbox(account)
-        await box.log_on()
-        box.session.offered -= {"UIDPLUS", "MOVE"}
-        await box.create("Other")
-        await box.append(INBOX, message(1, "foreign", evidence=False))
-        ours = await box.append(INBOX, message(2, "ours"))
-        with logged_on(site.server, account) as client:
-            client.select("INBOX")
-            client.store("1", "+FLAGS", "(\\Deleted)")
-        for call in (box.expunge([ours]), box.move([ours], "Other")):
-            with pytest.raises(ServerRefused, match="EXPUNGE would delete others"):
-                await call
-        await box.log_off()
+        async with site.session(account) as (box, _):
+            box.session.offered -= {"UIDPLUS", "MOVE"}
+            await box.create("Other")
+            await box.append(INBOX, message(1, "foreign", evidence=False))
+            ours = await box.append(INBOX, message(2, "ours"))
+            with logged_on(site.server, account) as client:
+                client.select("INBOX")
+                client.store("1", "+FLAGS", "(\\Deleted)")
+            for call in (box.expunge([ours]), box.move([ours], "Other")):
+                with pytest.raises(ServerRefused, match="EXPUNGE would delete others"):
+                    await call
 
     run(work())
     assert [flags for flags, _ in site.witness(account, "INBOX")] == ["\\Deleted", ""]
@@ -397,10 +390,21 @@ def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site) -> N
 USER = Account(1, "user1", "user1@example.test", "pw")
 
 
-def scripted(endpoint: Endpoint, **named: float) -> tuple[ImapMailbox, Ear]:
-    """A mailbox on a scripted server."""
-    ear = Ear()
-    return ImapMailbox(ImapSession(endpoint, None, USER, ear, PATIENCE_S, **named)), ear
+@asynccontextmanager
+async def scripted(script: Script) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
+    """A mailbox that is logged on to a server with this script."""
+
+    async def whole(peer: Peer) -> None:
+        await peer.greet()
+        await script(peer)
+        await peer.end()
+
+    async with playing(whole) as endpoint:
+        ear = Ear()
+        box = ImapMailbox(ImapSession(endpoint, None, USER, ear, PATIENCE_S))
+        await box.log_on()
+        yield box, ear
+        box.abandon()
 
 
 def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)") -> bytes:
@@ -420,24 +424,19 @@ def test_the_last_message_is_not_new_for_ever() -> None:
     """ "n:*" always names the last message (RFC 9051 section 9): it is not brought a second time."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=1, uid_next=6)
         await peer.answer(rb"UID FETCH 1:\* .*", header_line(1, 5))
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 6:\* .*", header_line(1, 5))
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 6:\* .*", b"* 2 EXISTS", header_line(2, 8), b"* 1 FETCH (UID 5 FLAGS (\\Seen))")
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             assert [each.subject for each in await box.arrived()] == ["s5"]
             assert await box.arrived() == []
             assert [each.subject for each in await box.arrived()] == ["s8"]
             assert ear.arrivals == [1]
-            box.abandon()
             box.abandon()
 
     run(work())
@@ -469,19 +468,15 @@ def test_a_message_in_several_responses_is_one(order: str) -> None:
     mixed = tuple(line for pair in zip(pieces(1, 5, order), pieces(2, 8, order), strict=True) for line in pair)
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=2, uid_next=9)
         await peer.answer(rb"FETCH 1:\* .*", *both)
         await peer.answer(rb"NOOP", b"* 3 EXISTS")
         await peer.answer(rb"UID FETCH 9:\* .*", *pieces(3, 9, order))
         await peer.inbox(exists=3, uid_next=10)
         await peer.answer(rb"UID FETCH 1:\* .*", *mixed)
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, _ = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, _):
             headers = [*await box.headers(INBOX, None), *await box.arrived()]
             assert [each.subject for each in headers] == ["s5", "s8", "s9"]
             assert [each.evidence for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
@@ -491,7 +486,6 @@ def test_a_message_in_several_responses_is_one(order: str) -> None:
             assert [(each.evidence, each.sender, each.message_id) for each in stored] == [
                 (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
             ]
-            box.abandon()
 
     run(work())
 
@@ -500,7 +494,6 @@ def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -
     """UID 7 came before the last listed one, and the session never showed it. Mail of before is left out."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=1, uid_next=6)
         await peer.answer(rb"FETCH 1:\* .*", header_line(1, 5), b"* 2 EXISTS")
         await peer.answer(rb"UID FETCH 6:\* .*", header_line(2, 8))
@@ -508,17 +501,13 @@ def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -
         await peer.answer(rb"UID FETCH 6:\* .*", header_line(2, 7), header_line(3, 8))
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 9:\* .*", header_line(3, 8))
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, _ = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, _):
             assert [each.subject for each in await box.headers(INBOX, None)] == ["s5"]
             assert [each.subject for each in await box.arrived()] == ["s8"]
             assert [each.subject for each in await box.arrived(reopen=True)] == ["s7", "s8"]
             assert await box.arrived() == []
-            box.abandon()
 
     run(work())
 
@@ -527,26 +516,21 @@ def test_news_behind_the_answer_to_select_are_not_lost() -> None:
     """EXISTS in the same packet as the end of SELECT is new mail, before anybody has woken up."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         tag = await peer.expect(rb"SELECT INBOX")
         peer.say(*peer.opened(3, 10), tag + b" OK", b"* 5 EXISTS", b"* 1 EXPUNGE", b"* 5 EXISTS")
         await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
         await peer.answer(rb"SELECT INBOX", *peer.opened(5, 13))
         await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
         await peer.answer(rb"SELECT INBOX", *peer.opened(6, 14))
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             await box.open("inbox")
             assert ear.arrivals == [2, 1]
             for told in ([2, 1], [2, 1, 1]):
                 await box.open("Other")
                 await box.open("INBOX")
                 assert ear.arrivals == told
-            box.abandon()
 
     run(work())
 
@@ -583,7 +567,6 @@ def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes
                 for _ in range(3):  # the client, on the same loop, reads this piece before the next comes
                     await asyncio.sleep(0)
 
-        await peer.greet()
         await peer.inbox(exists=3, uid_next=4)
         for growths in rounds:
             idle = await peer.expect(rb"IDLE")
@@ -598,17 +581,13 @@ def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes
             stream = header_line(held, uid) + b"\r\n"
             await say(stream + news(growths[4]) + fetch + b" OK\r\n" + news(growths[5]))
         await peer.answer(rb"LIST .*")
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             for _ in rounds:
                 await box.watch()
                 await box.arrived()
             await box.folders()
-            box.abandon()
         assert ear.arrivals == grown
 
     run(work())
@@ -618,7 +597,6 @@ def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
     """References from before are refused; what is listed afterwards can be used."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=1, uid_next=6, validity=7)
         await peer.answer(rb"FETCH 1:\* .*", header_line(1, 5))
         await peer.answer(rb"SELECT Other", *peer.opened(0, 1))
@@ -628,12 +606,9 @@ def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
         await peer.answer(rb"UID STORE 1 \+FLAGS.SILENT \(\\Seen\)")
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 2:\* .*", header_line(1, 1))
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, _ = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, _):
             (old,) = await box.headers(INBOX, 50)
             await box.open("Other")
             for _ in range(2):
@@ -643,7 +618,6 @@ def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
             (new,) = await box.headers(INBOX, 50)
             await box.flag([new.ref], Flag.SEEN)
             assert await box.arrived() == []
-            box.abandon()
 
     run(work())
 
@@ -652,13 +626,10 @@ def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
     """The call has succeeded; that there is no session any more must not go unnoticed."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.answer(rb"LIST .*", b'* LIST () "/" INBOX', end=b"OK\r\nnonsense")
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             assert await box.folders() == [INBOX]
             assert [type(each) for each in ear.losses] == [ProtocolError]
 
@@ -679,19 +650,14 @@ def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[Ta
     """The data is looked at, not the tag."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=1, uid_next=6)
         await peer.answer(rb"UID FETCH 5 \(BODY.PEEK\[1\]\)", *said)
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, _ = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, _):
             with pytest.raises(failure) as caught:
                 await box.part(Ref(INBOX, 7, 5), Part("1", "text/plain", 9))
             assert caught.value.kind == kind
-            box.abandon()
 
     run(work())
 
@@ -702,12 +668,10 @@ def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -
     account = embedded_site.user()
 
     async def work() -> None:
-        box, _ = embedded_site.mailbox(account)
-        await box.log_on()
-        await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
-        (header,) = await box.headers(INBOX, None)
-        assert header.evidence is None
-        await box.log_off()
+        async with embedded_site.session(account) as (box, _):
+            await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
+            (header,) = await box.headers(INBOX, None)
+            assert header.evidence is None
 
     run(work())
 
@@ -717,18 +681,13 @@ def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -> None
     """The folder holds two: somebody who is shown none has not seen it."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.inbox(exists=2, uid_next=6)
         await peer.answer(rb"FETCH 1:\* .*", *said)
-        await peer.end()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, _ = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, _):
             with pytest.raises(ServerRefused, match="FETCH without data"):
                 await box.headers(INBOX, None)
-            box.abandon()
 
     run(work())
 
@@ -738,7 +697,6 @@ def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: 
     """A SELECT whose caller has gone is answered after the next was sent: that one's numbers are no news of its own."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         slow = await peer.expect(b"SELECT " + first.encode())
         given_up.set()
         tag = await peer.expect(b"SELECT " + second.encode())
@@ -746,14 +704,11 @@ def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: 
         if second == INBOX:
             await peer.answer(rb"NOOP")
         await peer.answer(rb"FETCH 1:\* .*", header_line(1, 5), header_line(2, 6))
-        await peer.end()
 
     given_up = asyncio.Event()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             task = asyncio.create_task(box.open(first))
             await given_up.wait()
             task.cancel()
@@ -763,7 +718,6 @@ def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: 
             assert box.session.count == 4
             assert ear.arrivals == []
             assert [each.subject for each in await box.headers(second, None)] == ["s5", "s6"]
-            box.abandon()
 
     run(work())
 
@@ -772,14 +726,12 @@ def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
     """Some servers close after BYE; the session is over, and nothing is lost."""
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
         await peer.expect(rb"LOGOUT")
         peer.say(b"* BYE see you")
+        peer.writer.close()
 
     async def work() -> None:
-        async with playing(script) as endpoint:
-            box, ear = scripted(endpoint)
-            await box.log_on()
+        async with scripted(script) as (box, ear):
             await box.log_off()
             assert not ear.losses
             with pytest.raises(ServerLost, match="not logged on"):
