@@ -45,8 +45,6 @@ pytestmark = pytest.mark.slow
 
 START_NS = 9_000_000_000
 
-SECONDS, COUNT = "a number from 1e-06 to 1e+09", "a whole number from 0 to 9007199254740992"
-
 
 def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoad:
     """Return the load of tasks that are due so long after the common start."""
@@ -140,46 +138,22 @@ def test_a_document_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "complaint"),
+    ("document", "place"),
     [
-        (None, "planned_load: expected a mapping, found nothing"),
-        ({"tasks": {}}, "planned_load: duration_s: expected a value, found nothing"),
-        (
-            {"duration_s": 1, "tasks": {}, "more": 1},
-            "planned_load: expected the keys duration_s, tasks, received_share, found a mapping",
-        ),
-        ({"duration_s": 0, "tasks": {}}, f"planned_load: duration_s: expected {SECONDS}, found 0"),
-        (
-            {"duration_s": float("nan"), "tasks": {}},
-            f"planned_load: duration_s: expected {SECONDS}, found nan",
-        ),
-        (
-            {"duration_s": True, "tasks": {}},
-            f"planned_load: duration_s: expected {SECONDS}, found True",
-        ),
-        (
-            {"duration_s": 1, "tasks": {}, "received_share": -1},
-            "planned_load: received_share: expected a number from 0 to 1e+09, found -1",
-        ),
-        ({"duration_s": 1, "tasks": []}, "planned_load: tasks: expected a mapping, found a list"),
-        *(
-            ({"duration_s": 1, "tasks": {"READ": counts}}, f"planned_load: tasks: READ: {complaint}")
-            for counts, complaint in (
-                ([], "expected a list of at least 1, found a list"),
-                ([-1], f"0: expected {COUNT}, found -1"),
-                ([1.5], f"0: expected {COUNT}, found 1.5"),
-                ([True], f"0: expected {COUNT}, found True"),
-                ("12", "expected a list of at least 1, found '12'"),
-                (None, "expected a list of at least 1, found nothing"),
-            )
-        ),
+        (None, ""),
+        ({"tasks": {}}, "duration_s: "),
+        ({"duration_s": 1, "tasks": {}, "more": 1}, ""),
+        *(({"duration_s": wrong, "tasks": {}}, "duration_s: ") for wrong in (0, -1, float("nan"), True)),
+        ({"duration_s": 1, "tasks": {}, "received_share": -1}, "received_share: "),
+        ({"duration_s": 1, "tasks": []}, "tasks: "),
+        *(({"duration_s": 1, "tasks": {"READ": wrong}}, "tasks: READ: ") for wrong in ([], "12", None)),
+        *(({"duration_s": 1, "tasks": {"READ": [1, wrong]}}, "tasks: READ: 1: ") for wrong in (-1, 1.5, True)),
     ],
 )
-def test_a_damaged_document_is_refused(document: object, complaint: str) -> None:
+def test_a_damaged_document_is_refused(document: object, place: str) -> None:
     """In one line that says where, what was expected and what was found."""
-    with pytest.raises(LogError) as refused:
+    with pytest.raises(LogError, match=rf"^planned_load: {place}expected .*, found .*$"):
         read_planned_load(document)
-    assert str(refused.value) == complaint
 
 
 # --- planned once -----------------------------------------------------------------------------------------------

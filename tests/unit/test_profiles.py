@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
@@ -292,9 +293,8 @@ def test_weights_of_ones_own(tmp_path: Path) -> None:
     file.write_text("source: mine\nweights: {READ: 3, SEND: 0}\n")
     assert load_weights(file) == {"READ": 3.0, "SEND": 0.0}
     file.write_text("source: mine\nweights: {READ: -3}\n")
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError, match=r"w\.yaml: weights\.READ: expected .* at least 0, found -3$"):
         load_weights(file)
-    assert str(refusal.value) == f"{file}: weights.READ: expected a weight of at least 0, found -3"
 
 
 # --- spreads ----------------------------------------------------------------------------------------------------
@@ -414,108 +414,68 @@ def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_p
 
 
 WHOLE = yaml.safe_load((shipped("profiles") / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"))
-KINDS_TEXT = "ups1K, ups2K, ups4K, ups10Kat, upsBMobj, upsWDatt, upsXLatt, upsXLobj"
-KNOWN_TEXT = (
-    "loadsim-4.0/heavy, loadsim-4.0/light, loadsim-4.0/medium, "
-    "loadsim-5.0/heavy, loadsim-5.0/light, loadsim-5.0/medium, loadsim-5.5/heavy, loadsim-5.5/light, loadsim-5.5/medium"
-)
-SHARE = "expected a share such as 30% or 0.3, from 0% to 100%"
-NO = "expected no (loadsim does not do this yet)"
-DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
+SHARE = "a share such as 30% or 0.3, from 0% to 100%"
+NO = "no (loadsim does not do this yet)"
+DURATION = "a duration such as 90s"
+KIND = "one of the message kinds ups1K, ups2K, ups4K, "
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "line"),
+    ("override", "key", "expected"),
     [
-        ("new_mail: {per_day: -1}", "new_mail.per_day: expected a number of at least 0, found -1"),
-        ("new_mail: {per_day: yes}", "new_mail.per_day: expected a number of at least 0, found yes"),
-        ("new_mail: {per_day: .inf}", "new_mail.per_day: expected a number of at least 0, found '.inf'"),
-        ("new_mail: {recipients: 3.5}", "new_mail.recipients: expected a whole number of at least 1, found 3.5"),
-        ("new_mail: {recipients: 0}", "new_mail.recipients: expected a whole number of at least 1, found 0"),
-        ("new_mail: {list_chance: 30}", f"new_mail.list_chance: {SHARE}, found 30"),
-        ("new_mail: {list_chance: 101%}", f"new_mail.list_chance: {SHARE}, found '101%'"),
-        ("new_mail: {list_chance: -1%}", f"new_mail.list_chance: {SHARE}, found '-1%'"),
-        ("new_mail: {priority: urgent}", "new_mail.priority: expected normal, found 'urgent'"),
-        ("new_mail: {delivery_receipt: yes}", f"new_mail.delivery_receipt: {NO}, found yes"),
-        ("new_mail: {read_receipt: yes}", f"new_mail.read_receipt: {NO}, found yes"),
-        ("new_mail: {save_sent: 1}", "new_mail.save_sent: expected yes or no, found 1"),
-        ("new_mail: []", "new_mail: expected a mapping, found a list"),
-        ("log_off_daily: yes", f"log_off_daily: {NO}, found yes"),
-        ("log_on: daily", "log_on: expected once, found 'daily'"),
-        ("day: 8", f"day: {DURATION}, found 8"),
-        ("day: 0s", "day: expected a duration above 0s, found '0s'"),
-        ("day: 8:00", f"day: {DURATION}, found '8:00'"),
-        ("inbox_limit: -1", "inbox_limit: expected a whole number of at least 0, found -1"),
-        (
-            "after_reading: {reply: 60%}",
-            "after_reading: expected outcomes of at most 100% together, found 132%",
-        ),
-        (
-            "after_browsing: {move: 70%, delete: 31%}",
-            "after_browsing: expected outcomes of at most 100% together, found 101%",
-        ),
-        (
-            "after_reading: {answer: 1%}",
-            "after_reading.answer: expected one of the keys reply, reply_all, forward, move, copy, delete, nothing, "
-            "found 'answer'",
-        ),
-        (
-            "messages: {ups3K: 1}",
-            f"messages.ups3K: expected one of the message kinds {KINDS_TEXT}, found 'ups3K' (perhaps ups4K)",
-        ),
-        ("messages: {FOO: 1}", f"messages.FOO: expected one of the message kinds {KINDS_TEXT}, found 'FOO'"),
-        ("messages: {ups1K: -1}", "messages.ups1K: expected a weight of at least 0, found -1"),
-        ("messages: {ups1K: 9%}", "messages.ups1K: expected a weight of at least 0, found '9%'"),
-        (
-            f"messages: {{{', '.join(kind + ': 0' for kind in KINDS)}}}",
-            "messages: expected a weight above 0, found none",
-        ),
-        ("lists: {cover: 100%}", "lists: expected either count or cover, found both"),
-        ("lists: {count: null}", "lists: expected either count or cover, found neither"),
-        ("lists: {overlap: yes}", f"lists.overlap: {NO}, found yes"),
-        ("lists: {size: {min: 11}}", "lists.size: expected a minimum of at most the average, found 11 above 10"),
-        ("lists: {size: {max: 9}}", "lists.size: expected an average of at most the maximum, found 10 above 9"),
-        ("lists: {size: {min: 0}}", "lists.size.min: expected lists of at least 1 member, found 0"),
-        ("lists: {size: {least: 0}}", "lists.size.least: expected one of the keys min, average, max, found 'least'"),
-        ("schedule: {free_busy: yes}", f"schedule.free_busy: {NO}, found yes"),
-        (
-            "schedule: {file_size: {min: 23K}}",
-            "schedule.file_size: expected a minimum of at most the average, found 23552 above 22528",
-        ),
-        (
-            "schedule: {file_size: {min: 5KB}}",
-            "schedule.file_size.min: expected a size such as 22K (of 1024 bytes), found '5KB'",
-        ),
-        ("public_folders: {post: yes}", f"public_folders.post: {NO}, found yes"),
-        ("process_inbox: {read_note_delay: {min: 1}}", f"process_inbox.read_note_delay.min: {DURATION}, found 1"),
-        (
-            "process_inbox: {read_note_delay_ms: 1}",
-            "process_inbox.read_note_delay_ms: expected one of the keys per_day, read_note_delay, "
-            "found 'read_note_delay_ms' (perhaps read_note_delay)",
-        ),
-        ("calculated: {sent: 1}", "calculated.received: expected a value, found nothing"),
-        ("night: 4", f"night: {DURATION}, found 4"),
-        ("name: 5", "name: expected a text (a number, yes and no need quotes), found 5"),
-        ("browse: {source: 5, per_day: 1}", "browse.source: expected a text, found 5"),
-        ("sources: none", "sources: expected a mapping, found 'none'"),
-        (
-            "browsing: {per_day: 5}",
-            "browsing: expected one of the keys name, source, sources, day, night, log_on, log_off_daily, "
-            "empty_deleted_items_on_log_off, inbox_limit, load_attachment, start_state, new_mail, process_inbox, "
-            "browse, after_reading, after_browsing, messages, lists, schedule, public_folders, tasks, calculated, "
-            "found 'browsing' (perhaps after_browsing)",
-        ),
+        ("new_mail: {per_day: -1}", "new_mail.per_day", "a number of at least 0, found -1"),
+        ("new_mail: {per_day: yes}", "new_mail.per_day", "a number of at least 0, found yes"),
+        ("new_mail: {per_day: .inf}", "new_mail.per_day", "a number of at least 0, found '.inf'"),
+        ("new_mail: {recipients: 3.5}", "new_mail.recipients", "a whole number of at least 1, found 3.5"),
+        ("new_mail: {recipients: 0}", "new_mail.recipients", "a whole number of at least 1, found 0"),
+        ("new_mail: {list_chance: 30}", "new_mail.list_chance", f"{SHARE}, found 30"),
+        ("new_mail: {list_chance: 101%}", "new_mail.list_chance", f"{SHARE}, found '101%'"),
+        ("new_mail: {list_chance: -1%}", "new_mail.list_chance", f"{SHARE}, found '-1%'"),
+        ("new_mail: {priority: urgent}", "new_mail.priority", "normal, found 'urgent'"),
+        ("new_mail: {delivery_receipt: yes}", "new_mail.delivery_receipt", NO),
+        ("new_mail: {read_receipt: yes}", "new_mail.read_receipt", NO),
+        ("new_mail: {save_sent: 1}", "new_mail.save_sent", "yes or no, found 1"),
+        ("new_mail: []", "new_mail", "a mapping, found a list"),
+        ("log_off_daily: yes", "log_off_daily", NO),
+        ("log_on: daily", "log_on", "once, found 'daily'"),
+        ("day: 8", "day", DURATION),
+        ("day: 0s", "day", "a duration above 0s, found '0s'"),
+        ("night: 4", "night", DURATION),
+        ("inbox_limit: -1", "inbox_limit", "a whole number of at least 0, found -1"),
+        ("after_reading: {reply: 60%}", "after_reading", "outcomes of at most 100% together, found 132%"),
+        ("after_browsing: {move: 70%, delete: 31%}", "after_browsing", "outcomes of at most 100% together, found 101%"),
+        ("after_reading: {answer: 1%}", "after_reading.answer", "one of the keys reply, reply_all, forward, move, "),
+        ("messages: {ups3K: 1}", "messages.ups3K", KIND),
+        ("messages: {ups1K: -1}", "messages.ups1K", "a weight of at least 0, found -1"),
+        ("messages: {ups1K: 9%}", "messages.ups1K", "a weight of at least 0, found '9%'"),
+        (f"messages: {dict.fromkeys(KINDS, 0)}", "messages", "a weight above 0, found none"),
+        ("lists: {cover: 100%}", "lists", "either count or cover, found both"),
+        ("lists: {count: null}", "lists", "either count or cover, found neither"),
+        ("lists: {overlap: yes}", "lists.overlap", NO),
+        ("lists: {size: {min: 11}}", "lists.size", "a minimum of at most the average, found 11 above 10"),
+        ("lists: {size: {max: 9}}", "lists.size", "an average of at most the maximum, found 10 above 9"),
+        ("lists: {size: {min: 0}}", "lists.size.min", "lists of at least 1 member, found 0"),
+        ("schedule: {free_busy: yes}", "schedule.free_busy", NO),
+        ("schedule: {file_size: {min: 23K}}", "schedule.file_size", "a minimum of at most the average, found 23552 "),
+        ("schedule: {file_size: {min: 5KB}}", "schedule.file_size.min", "a size such as 22K (of 1024 bytes), found "),
+        ("public_folders: {post: yes}", "public_folders.post", NO),
+        ("process_inbox: {read_note_delay: {min: 1}}", "process_inbox.read_note_delay.min", DURATION),
+        ("calculated: {sent: 1}", "calculated.received", "a value, found nothing"),
+        ("name: 5", "name", "a text (a number, yes and no need quotes), found 5"),
+        ("browse: {source: 5, per_day: 1}", "browse.source", "a text, found 5"),
+        ("sources: none", "sources", "a mapping, found 'none'"),
+        ("browsing: {per_day: 5}", "browsing", "one of the keys name, source, sources, day, night, "),
     ],
 )
-def test_refused_rows(tmp_path: Path, override: str, line: str) -> None:
+def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) -> None:
     """One line names file, key, what was expected and what was found."""
     file = tmp_path / "own.yaml"
     named = "" if override.startswith("name") else "name: own\n"
     file.write_text(f"{named}from: loadsim-5.5/medium\n{override}\n")
     with pytest.raises(ConfigError) as refusal:
         load_profile(str(file))
-    assert str(refusal.value) == f"{file}: {line}"
+    assert str(refusal.value).startswith(f"{file}: {key}: expected {expected}")
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("row", [row for row in WHOLE if row not in ("source", "sources")])
@@ -527,39 +487,26 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
         "night", "log_on", "log_off_daily", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing",
         "public_folders", "calculated",
     }  # fmt: skip
-    if row in optional:
+    with (
+        nullcontext() if row in optional else pytest.raises(ConfigError, match=rf": {row}: expected a value, found no")
+    ):
         load_profile(str(file))
-    else:
-        with pytest.raises(ConfigError) as refusal:
-            load_profile(str(file))
-        assert str(refusal.value) == f"{file}: {row}: expected a value, found nothing"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ("", ": expected a mapping, found nothing"),
         ("- a\n", ": expected a mapping, found a list"),
         ("name: a\nname: b\n", ": line 2: expected each key once, found 'name' again"),
-        (
-            "name: a\nnew_mail:\n  per_day: 1\n  recipients: 2\n  per_day: 3\n",
-            ": line 5: expected each key once, found 'per_day' again",
-        ),
-        ("name: [a\n", ": line 2: expected YAML, found an error: expected ',' or ']', but got '<stream end>'"),
-        (
-            "name: a\n\tday: 8h\n",
-            ": line 2: expected YAML, found an error: found character '\\t' that cannot start any token",
-        ),
-        (
-            "name: !!python/object:os.system a\n",
-            ": line 1: expected YAML, found an error: could not determine a constructor for the tag",
-        ),
-        ("name: *elsewhere\n", ": line 1: expected YAML, found an error: found undefined alias"),
+        ("name: a\nnew_mail:\n  per_day: 1\n  per_day: 3\n", ": line 4: expected each key once, found 'per_day' again"),
+        ("name: [a\n", ": line 2: expected YAML, found an error: "),
+        ("name: a\n\tday: 8h\n", ": line 2: expected YAML, found an error: "),
+        ("name: !!python/object:os.system a\n", ": line 1: expected YAML, found an error: "),
+        ("name: *elsewhere\n", ": line 1: expected YAML, found an error: "),
         ("name: \x01\n", ": expected YAML, found characters or nesting that YAML does not allow"),
-        ("[" * 5000, ": expected YAML, found characters or nesting that YAML does not allow"),
-        ("from: nowhere\n", f": from: expected one of {KNOWN_TEXT}, or the path of a .yaml file, found 'nowhere'"),
-        ("from: [a]\n", f": from: expected one of {KNOWN_TEXT}, or the path of a .yaml file, found a list"),
+        ("from: nowhere\n", ": from: expected one of loadsim-4.0/heavy, "),
+        ("from: [a]\n", ": from: expected one of loadsim-4.0/heavy, "),
         ("from: own.yaml\n", ": from: expected a profile that does not start from this one, found 'own.yaml'"),
     ],
 )
@@ -569,36 +516,27 @@ def test_refused_files(tmp_path: Path, text: str, line: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as refusal:
         load_profile(str(file))
-    assert str(refusal.value) == f"{file}{line}"
+    assert str(refusal.value).startswith(f"{file}{line}") and "\n" not in str(refusal.value)
 
 
 def test_a_circle_of_profiles_is_refused(tmp_path: Path) -> None:
-    """Two files that start from each other are no profile; the one that closes the circle is named."""
+    """The file that closes the circle is named."""
     (tmp_path / "a.yaml").write_text("name: a\nfrom: b.yaml\n")
     (tmp_path / "b.yaml").write_text("name: b\nfrom: a.yaml\n")
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError, match=r"/b\.yaml: from: expected .* found 'a.yaml'$"):
         load_profile("a.yaml", tmp_path)
-    expected = "expected a profile that does not start from this one, found 'a.yaml'"
-    assert str(refusal.value) == f"{tmp_path / 'b.yaml'}: from: {expected}"
 
 
-def test_an_unknown_profile_names_the_known_ones() -> None:
-    """A slip of the pen in a bare name is answered with the list of names."""
-    with pytest.raises(ConfigError) as refusal:
+def test_an_unknown_profile_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"^profile: expected .*, found 'loadsim-5.5/hevy' .*loadsim-5.5/heavy\)$"):
         load_profile("loadsim-5.5/hevy")
-    expected = f"expected one of {KNOWN_TEXT}, or the path of a .yaml file"
-    assert str(refusal.value) == f"profile: {expected}, found 'loadsim-5.5/hevy' (perhaps loadsim-5.5/heavy)"
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file, a directory and bytes that are no text are one line each."""
+@pytest.mark.parametrize(
+    ("name", "found"), [("none", "No such file"), ("dir", "Is a directory"), ("bytes", "other bytes")]
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, found: str) -> None:
     (tmp_path / "dir.yaml").mkdir()
     (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
-    for name, found in (
-        ("none.yaml", "expected a file that can be read, found: No such file or directory"),
-        ("dir.yaml", "expected a file that can be read, found: Is a directory"),
-        ("bytes.yaml", "expected UTF-8 text, found other bytes"),
-    ):
-        with pytest.raises(ConfigError) as refusal:
-            load_profile(name, tmp_path)
-        assert str(refusal.value) == f"{tmp_path / name}: {found}"
+    with pytest.raises(ConfigError, match=rf"/{name}\.yaml: expected .*found:? {found}"):
+        load_profile(f"{name}.yaml", tmp_path)
