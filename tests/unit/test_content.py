@@ -286,17 +286,10 @@ def test_any_name_comes_back(name: str) -> None:
         {"answers": Answered("<a@b>", (), "s\r\nX: y", "reply")},
         {"answers": Answered("<a@b>", (), "s", "bounce")},
         {"attachment": Attachment("text/plain", "a.txt", "7bit", b"a")},
-        {
-            "answers": Answered("<a@b>", (), "s", "reply"),
-            "attachment": Attachment("text/plain", "a.txt", "7bit", b"a"),
-        },
+        {"answers": Answered("<a@b>", (), "s", "reply"), "attachment": Attachment("text/plain", "a", "7bit", b"a")},
         *(
-            {"answers": Answered("<a@b>", (), "s", "forward"), "attachment": attachment}
-            for attachment in (
-                Attachment("text/plain\r\nX: y", "a.txt", "7bit", b"a"),
-                Attachment("text/plain", "a.txt\r\nX: y", "7bit", b"a"),
-                Attachment("text/plain", "a.txt", "7bit\r\nX: y", b"a"),
-            )
+            {"answers": Answered("<a@b>", (), "s", "forward"), "attachment": Attachment(*labels, b"a")}
+            for labels in (("a/b\r\nX: y", "a", "7bit"), ("a/b", "a\r\nX: y", "7bit"), ("a/b", "a", "7bit\r\nX: y"))
         ),
     ],
 )

@@ -129,7 +129,9 @@ def test_the_log_has_name_and_weight_and_needs_no_plug_in(
     """The score over the two tasks is the weighted mean of their 95th percentiles, on a machine without the package."""
     install()
     profile = quiet(tasks={"LOOK AROUND": {"per_day": 40}}, browse={"per_day": 40})
-    scenario = scenario_of(tmp_path / "scenario", (profile, 2), day="60s", weights={"LOOK AROUND": 3})
+    keys = {"weights": {"LOOK AROUND": 3}, "criteria": {"tasks.LOOK AROUND.p95_ms": {"max": 500}}}
+    scenario = scenario_of(tmp_path / "scenario", (profile, 2), day="60s", **keys)
+    assert "tasks.LOOK AROUND.p95_ms" in scenario.criteria
     assert scenario.weights["LOOK AROUND"] == 3
     terms = {"weights": scenario.weights, "plugins": scenario.plugins, "window_s": [0, 60], "duration_s": 60.0}
     live(scenario, tmp_path, header=terms)
@@ -164,13 +166,6 @@ def test_weights_are_of_tasks_that_exist(install: Install, tmp_path: Path) -> No
         summarise([tmp_path / "0.tlog"], weights={"LOOK AWAY": 1}, begin_s=0, end_s=60)
 
 
-def test_criteria_may_name_it(install: Install, tmp_path: Path) -> None:
-    """As any planned task."""
-    install()
-    scenario = looking(tmp_path / "scenario", criteria={"tasks.LOOK AROUND.p95_ms": {"max": 500}})
-    assert "tasks.LOOK AROUND.p95_ms" in scenario.criteria
-
-
 def test_a_plan_counts_it_and_imports_nothing(install: Install, tmp_path: Path) -> None:
     """Its load is known without the plug-in's code, which may open connections."""
     install("raise SystemExit('imported')")
@@ -193,18 +188,8 @@ def test_another_version_is_another_load(install: Install, tmp_path: Path) -> No
     theirs = fingerprints(Workload(pickle.loads(sent)), range(1, 3))
     assert ours.plan == theirs.plan
     assert ours.scenario != theirs.scenario
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError, match=r"^plugins: .*task LOOK AROUND of other 1, found .* of other 2"):
         ours.check(theirs)
-    assert str(refusal.value) == (
-        "plugins: expected the controller's, task LOOK AROUND of other 1, found task LOOK AROUND of other 2:"
-        " is the software the same?"
-    )
-
-
-def test_a_scenario_without_plug_ins_has_none(tmp_path: Path) -> None:
-    scenario = scenario_of(tmp_path, (quiet(), 2))
-    assert scenario.plugins == {}
-    assert scenario.plugin_tasks == ()
 
 
 def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: Path) -> None:
@@ -213,11 +198,8 @@ def test_logs_of_different_versions_are_not_merged(install: Install, tmp_path: P
         install(version=version)
         scenario = looking(tmp_path / "scenario", per_day=20)
         live(scenario, tmp_path, header={"plugins": scenario.plugins, "run": f"run-{version}"})
-    with pytest.raises(LogError) as refusal:
+    with pytest.raises(LogError, match=r"^merge: plugins\.task LOOK AROUND: expected the same .* found 'other 1'"):
         merge(read_each([tmp_path / "0.tlog", tmp_path / "1.tlog"]), True)
-    assert str(refusal.value).startswith(
-        "merge: plugins.task LOOK AROUND: expected the same in all logs, found 'other 1'"
-    )
 
 
 # --- names --------------------------------------------------------------------------------------------------------
@@ -283,10 +265,8 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
 
 def test_a_task_that_is_not_installed_is_one_line(tmp_path: Path) -> None:
     """With the key, the name and the installed ones."""
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError, match=r"topology\[0\]\.profile: tasks: .*\(none\), found 'LOOK AROUND'$"):
         check_plugin_tasks(looking(tmp_path / "scenario"))
-    expected = "virtual: topology[0].profile: tasks: expected tasks of installed plug-ins (none), found 'LOOK AROUND'"
-    assert str(refusal.value) == expected
 
 
 def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
@@ -309,6 +289,7 @@ def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
         ("raise asyncio.CancelledError", "CancelledError"),
         ("raise ConnectionResetError('s3cret')", "ConnectionResetError"),
         ("raise Unexpected('s3cret')", "Unexpected"),
+        ("raise GeneratorExit", "GeneratorExit"),
         ("[][1]", "IndexError"),
     ],
 )
@@ -350,16 +331,6 @@ def test_the_end_of_the_run_cancels_it(install: Install, tmp_path: Path) -> None
     outcomes = [task["outcome"] for task in lived.tasks("LOOK AROUND", 1)]
     assert outcomes[0] == "unfinished" or outcomes[-1] == "unfinished"
     assert set(outcomes) == {"unfinished", "skipped"}
-
-
-def test_a_coroutine_exit_of_its_own_ends_only_this_task(install: Install, tmp_path: Path) -> None:
-    """`GeneratorExit` of a plug-in is an error in it, unless the coroutine is being closed."""
-    install(TWO.format(fault="raise GeneratorExit"))
-    lived = look(tmp_path)
-    assert lived.failure is None
-    failed = [task for task in lived.tasks("LOOK AROUND", 1) if task["outcome"] == "generator"]
-    assert {task["error"] for task in failed} == {"error in the plug-in other: GeneratorExit"}
-    assert {task["outcome"] for task in lived.tasks("LOOK AROUND", 2)} == {"ok"}
 
 
 def test_closing_its_coroutine_raises_nothing(install: Install, tmp_path: Path) -> None:

@@ -420,6 +420,7 @@ DURATION = "a duration such as 90s"
 KIND = "one of the message kinds ups1K, ups2K, ups4K, "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "key", "expected"),
     [
@@ -493,6 +494,7 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
         load_profile(str(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imap_script import PATIENCE_S, Ear, Peer, playing
+from imap_script import PATIENCE_S, Ear, Peer, Script, playing
 from mailservers import numbered_accounts
 from virtual_runs import EVERYTHING, During, Lived, assert_one_at_a_time, live, quiet, scenario_of
 
@@ -342,6 +341,22 @@ async def bye(peer: Peer) -> None:
     await peer.end()
 
 
+def view(*answers: tuple[bytes, tuple[bytes, ...]], exists: int = 1, uid_next: int = 5, validity: int = 7) -> Script:
+    """A session with these answers to its commands, from log-on to log-off."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists, uid_next, validity)
+        for pattern, lines in answers:
+            await peer.answer(pattern, *lines)
+        await bye(peer)
+
+    return script
+
+
+LISTED = (rb"FETCH 1:\* .*", (envelope(4),))
+
+
 def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
     """After a loss in the middle of a view, its other calls fail; the next view logs on again."""
 
@@ -352,15 +367,9 @@ def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
         await peer.answer(rb"UID FETCH 4 \(BODYSTRUCTURE\)", STRUCTURE)
         await peer.expect(rb"UID FETCH 4 \(BODY.PEEK\[1\]\)")
 
-    async def whole(peer: Peer) -> None:
-        await peer.greet()
-        await peer.inbox(exists=1, uid_next=5)
-        await peer.answer(rb"UID STORE 4 .*")
-        await bye(peer)
-
     async def user() -> None:
         ear = Ear()
-        async with playing(breaking, whole) as endpoint:
+        async with playing(breaking, view((rb"UID STORE 4 .*", ()))) as endpoint:
             mailbox = opened(endpoint, ear)
             (header,) = await mailbox.headers(INBOX, 50)
             structure = await mailbox.structure(header.ref)
@@ -389,15 +398,9 @@ def test_a_refused_log_on_refuses_its_call_only() -> None:
         await peer.answer(rb"AUTHENTICATE .*", end=b"NO [LIMIT] too many connections")
         await peer.end()
 
-    async def whole(peer: Peer) -> None:
-        await peer.greet()
-        await peer.inbox(exists=1, uid_next=5)
-        await peer.answer(rb"UID FETCH 1:\* .*", envelope(4))
-        await bye(peer)
-
     async def user() -> None:
         ear = Ear()
-        async with playing(refusing, whole) as endpoint:
+        async with playing(refusing, view((rb"UID FETCH 1:\* .*", (envelope(4),)))) as endpoint:
             mailbox = opened(endpoint, ear)
             with pytest.raises(ServerRefused):
                 await mailbox.headers(INBOX, 50)
@@ -411,24 +414,13 @@ def test_a_refused_log_on_refuses_its_call_only() -> None:
 def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
     """UIDVALIDITY has changed between two views: the call is refused, and the cache of headers is dropped."""
 
-    def view(validity: int, *answers: tuple[bytes, tuple[bytes, ...]]) -> Callable[[Peer], Any]:
-        async def script(peer: Peer) -> None:
-            await peer.greet()
-            await peer.inbox(exists=1, uid_next=5, validity=validity)
-            for pattern, lines in answers:
-                await peer.answer(pattern, *lines)
-            await bye(peer)
-
-        return script
-
     flags = (rb"FETCH 1:\* \(UID FLAGS\)", (b"* 1 FETCH (UID 4 FLAGS ())",))
     headers = (rb"UID FETCH 4 \(UID FLAGS RFC822.SIZE ENVELOPE .*", (envelope(4),))
-    views: Iterator[Callable[[Peer], Any]] = iter(
-        [view(7, flags, headers), view(7, flags), view(8), view(8, flags, headers), view(8)]
-    )
+    before = (view(flags, headers), view(flags))
+    after = (view(validity=8), view(flags, headers, validity=8), view(validity=8))
 
     async def user() -> None:
-        async with playing(*views) as endpoint:
+        async with playing(*before, *after) as endpoint:
             mailbox = opened(endpoint, Ear(), flags=("UID", "FLAGS"))
             (header,) = await mailbox.headers(INBOX, 50)
             await mailbox.log_off()
@@ -450,22 +442,11 @@ def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
 def test_a_look_announces_mail_once() -> None:
     """New mail since the last session is announced by the SELECT of a look, and only there."""
 
-    def view(exists: int, uid_next: int, *answers: tuple[bytes, tuple[bytes, ...]]) -> Callable[[Peer], Any]:
-        async def script(peer: Peer) -> None:
-            await peer.greet()
-            await peer.inbox(exists=exists, uid_next=uid_next)
-            for pattern, lines in answers:
-                await peer.answer(pattern, *lines)
-            await bye(peer)
-
-        return script
-
-    first = view(1, 5, (rb"FETCH 1:\* .*", (envelope(4),)))
-    third = view(3, 7, (rb"UID FETCH 5:\* .*", (envelope(5), envelope(6))))
+    third = view((rb"UID FETCH 5:\* .*", (envelope(5), envelope(6))), exists=3, uid_next=7)
 
     async def user() -> None:
         ear = Ear()
-        async with playing(first, view(1, 5), third, view(3, 7)) as endpoint:
+        async with playing(view(LISTED), view(), third, view(exists=3, uid_next=7)) as endpoint:
             mailbox = opened(endpoint, ear)
             await mailbox.headers(INBOX, 50)
             await mailbox.log_off()
@@ -488,17 +469,10 @@ def test_a_message_that_is_held_needs_no_session() -> None:
     """A program with whole messages shows a part of one that it has without a connection."""
     raw = b"Subject: x\r\n\r\ntext\r\n"
 
-    async def only(peer: Peer) -> None:
-        await peer.greet()
-        await peer.inbox(exists=1, uid_next=5)
-        await peer.answer(rb"FETCH 1:\* .*", envelope(4))
-        await peer.answer(
-            rb"UID FETCH 4 \(BODY.PEEK\[\]\)", b"* 1 FETCH (UID 4 BODY[] {%d}\r\n" % len(raw) + raw + b")"
-        )
-        await bye(peer)
+    whole = (rb"UID FETCH 4 \(BODY.PEEK\[\]\)", (b"* 1 FETCH (UID 4 BODY[] {%d}\r\n%b)" % (len(raw), raw),))
 
     async def user() -> None:
-        async with playing(only) as endpoint:
+        async with playing(view(LISTED, whole)) as endpoint:
             mailbox = opened(endpoint, Ear(), message_items=("BODY.PEEK[]",))
             (header,) = await mailbox.headers(INBOX, 50)
             structure = await mailbox.structure(header.ref)
