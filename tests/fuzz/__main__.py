@@ -16,7 +16,6 @@ from .work import run, shrunk
 
 
 def main() -> int:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=cores(), help="default: one for each core, at least two")
@@ -42,7 +41,6 @@ def cores() -> int:
 
 
 def fuzz(targets: list[Target], seed: int, seconds: float, processes: int, save: Path | None) -> int:
-    """Run random cases; return 1 if anything was found."""
     began_s = time.monotonic()
     tallies = run(targets, seed, seconds, processes)
     print("| target | cases | CPU s | us/case | findings |\n|---|---:|---:|---:|---:|")
@@ -82,7 +80,6 @@ def show(target: Target, finding: Finding, data: bytes) -> None:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Save the bytes of a case."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     print(f"    saved: {path}")

@@ -39,51 +39,16 @@ SNAPSHOT: dict[str, Any] = {
     "rss_bytes": 1000,
     "heard": 1,
 }
+PREPARED = dict.fromkeys(("changed", "folders_created", "folders_deleted", "removed", "reflagged"), 0)
 LINES: Sequence[dict[str, Any]] = (
-    {"log on": True},
-    {"start": 1_000_000_000},
-    {"accepted": [["n1.0", 2], ["rabc", 1]]},
-    {"drain": True},
-    {"drained": True},
-    {"stop": True},
-    {"stop": ["abort_on", "why"]},
-    {"given up": "why"},
-    {"begin": {"users": 1}},
-    {"clock": [1, 2, 3, 4]},
-    {"ready": 12},
-    {"refused": "one line"},
-    {"on": True},
-    {"snapshot": SNAPSHOT},
-    {"finished": True},
-    {"event": {"event": "x", "users": 2}},
-    {"over": True},
-    {"progress": ["check", 1, 2]},
-    {
-        "prepared": {
-            "accounts": 1,
-            "changed": 0,
-            "folders_created": 0,
-            "folders_deleted": 0,
-            "put": 1,
-            "removed": 0,
-            "reflagged": 0,
-            "start_state": None,
-        }
-    },
-)
+    {"log on": True}, {"start": 1_000_000_000}, {"accepted": [["n1.0", 2], ["rabc", 1]]}, {"drain": True},
+    {"drained": True}, {"stop": True}, {"stop": ["abort_on", "why"]}, {"given up": "why"}, {"begin": {"users": 1}},
+    {"clock": [1, 2, 3, 4]}, {"ready": 12}, {"refused": "one line"}, {"on": True}, {"snapshot": SNAPSHOT},
+    {"finished": True}, {"event": {"event": "x", "users": 2}}, {"over": True}, {"progress": ["check", 1, 2]},
+    {"prepared": {"accounts": 1, "put": 1, "start_state": None, **PREPARED}},
+)  # fmt: skip
 WORDS = sorted({*(each.kind for each in (*FROM_A_WORKER, *TO_A_WORKER)), *SNAPSHOT})
-JSON_WORDS = (
-    *(json.dumps(word).encode() for word in WORDS),
-    b":",
-    b",",
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b"null",
-    b"true",
-    b"\n",
-)
+JSON_WORDS = (*(json.dumps(word).encode() for word in WORDS), *b": , { } [ ] null true".split(), b"\n")
 
 
 MOST_LINES = 100

@@ -45,7 +45,6 @@ PLANTED = Target("planted", mutated((b"a (b) c",), (b"x", b"(")), _fails_on_brac
 
 
 def test_a_planted_fault_is_found() -> None:
-    """It is found again in the same case, and made small."""
     (tally,) = run([PLANTED], 1, LONG_S, 2, most=2000).values()
     assert tally.cases == 2000
     ((number, finding, data),) = tally.found.values()

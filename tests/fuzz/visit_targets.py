@@ -298,8 +298,6 @@ _SMTP_SOUND = {
 
 
 class _Submission:
-    """A server for messages."""
-
     def __init__(self, data: bytes) -> None:
         self._script = Script(data, lambda command: _SMTP_SOUND.get(command[:4].upper(), b"250 ok\r\n"))
         self.connections: list[Transport] = []
@@ -326,7 +324,6 @@ class _Submission:
 
 
 def sending(driver: str, connection: str, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
-    """Return what sends three messages."""
     endpoint = Endpoint("mail.test", 25, connection=connection)
 
     def send(data: bytes) -> None:

@@ -51,7 +51,6 @@ class Tally:
     found: dict[str, tuple[int, Finding, bytes]] = field(default_factory=dict)
 
     def add(self, number: int, finding: Finding, data: bytes) -> None:
-        """Keep the smallest case of each kind."""
         known = self.found.get(finding.kind)
         if known is None or len(data) < len(known[2]):
             self.found[finding.kind] = number, finding, data

@@ -84,8 +84,6 @@ RUN = {"day_length": f"{DAY_S:g}s", "ramp_up": "1s", "warm_up": "0s", "window": 
 
 @dataclass
 class Outcome:
-    """The results of a run."""
-
     fault: str
     ended: str = ""
     struck: int = 0
@@ -200,7 +198,6 @@ class Middle:
             self._outcome.noise.append(f"the middle itself: {error!r}")
 
     async def close(self) -> None:
-        """Close all connections that are open."""
         self._outcome.struck = self._struck()
         for task in self._running:
             task.cancel()

@@ -61,7 +61,6 @@ def rows(table: Table, outcomes: Mapping[tuple[str, str], Outcome | Provisioned]
 
 
 def read(title: str) -> dict[str, list[str]]:
-    """The page's rows for one protocol, by the fault's name."""
     found = {}
     for line in _between(PAGE.read_text(encoding="utf-8"), title)[1].splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

@@ -34,7 +34,6 @@ class Tap:
         connection._transport = self  # type: ignore[assignment]
 
     def write(self, data: bytes) -> None:
-        """As the transport's own."""
         self.writes.append(data)
         self.inner.write(data)  # type: ignore[union-attr]
 
@@ -94,12 +93,9 @@ def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
 
 
 class CountingLoop(SkippingLoop):
-    """A loop that counts the timers that were set."""
-
     timers = 0
 
     def call_at(self, *arguments, **named):  # type: ignore[no-untyped-def]
-        """As the loop's own."""
         self.timers += 1
         return super().call_at(*arguments, **named)
 
@@ -293,7 +289,6 @@ def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
 
 
 async def silent_after_done(peer: Peer) -> None:
-    """A server that lets a client idle, and never answers to the end of it."""
     peer.say(b"* OK ready")
     await peer.expect(rb"IDLE")
     peer.say(b"+ idling")
@@ -488,13 +483,11 @@ def test_capabilities_count_after_the_log_on() -> None:
 
 @pytest.fixture(scope="module")
 def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for this machine's loopback names."""
     return certificate(tmp_path_factory.mktemp("localhost"), "DNS:localhost,IP:127.0.0.1")
 
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for another host."""
     return certificate(tmp_path_factory.mktemp("elsewhere"), "DNS:mail.elsewhere.test")
 
 

@@ -84,7 +84,6 @@ class Line:
             self._protocol.data_received(self._waiting.pop(0))
 
     def close(self) -> None:
-        """Close; the protocol is told in the loop's next turn."""
         if not self._closing:
             self._closing = True
             self._loop.call_soon(self._protocol.connection_lost, None)
@@ -163,7 +162,6 @@ def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> T
 
 
 def raising(error: Exception) -> Callable[[object], None]:
-    """A callback with an error in it."""
 
     def callback(_: object) -> None:
         raise error

@@ -44,7 +44,6 @@ class Steps:
 
 
 def refused(work: Callable[[], object]) -> None:
-    """Do what must end in a `ProtocolError`."""
     with pytest.raises(ProtocolError):
         work()
 
@@ -55,13 +54,11 @@ def refused(work: Callable[[], object]) -> None:
 @pytest.mark.parametrize("charset", ODD_CHARSETS)
 @pytest.mark.parametrize("how", ["=?{}?b?w6Q=?=", "=?{}?q?=C3=A4+2AA-?=", "=?{}*en?q?x?="])
 def test_a_subject_of_any_charset_has_a_text(charset: str, how: str) -> None:
-    """No charset that a subject names raises; the text can be written as UTF-8."""
     assert text_of(how.format(charset).encode()).encode()
 
 
 @pytest.mark.parametrize("charset", ODD_CHARSETS)
 def test_a_filename_of_any_charset_has_a_text(charset: str) -> None:
-    """No charset that a file's name names raises; the text can be written as UTF-8."""
     for parameters in (
         {"filename*": charset.encode() + b"''%C3%A4bc+2AA-"},
         {"filename*0*": charset.encode() + b"'en'abc", "filename*1*": b"%00%ff"},
@@ -115,7 +112,6 @@ def test_a_long_text_is_cut_and_not_decoded() -> None:
 
 @pytest.mark.parametrize("piece", [b"=?", b"=?=?utf-8?q?", b"=?utf-8?q?=41?= ", b"=?x?b?", b"?=", b"=?utf-8?b?w6Q=?="])
 def test_the_work_for_a_subject_does_not_grow_with_it(piece: bytes) -> None:
-    """A subject of 60 KB is no more work than one of 1 KB."""
     with Steps() as short:
         text_of((piece * 1000)[:LONGEST_TEXT_BYTES])
     with Steps() as long:
@@ -134,7 +130,6 @@ def test_only_a_short_section_is_looked_into_for_evidence() -> None:
 
 
 def nested(depth: int) -> Value:
-    """A multipart within a multipart, and so on."""
     value: Value = [b"text", b"plain", None, None, None, b"7bit", b"1", b"1"]
     for _ in range(depth):
         value = [value, b"mixed"]
@@ -256,7 +251,6 @@ def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> Non
 
 
 def test_an_empty_literal_is_a_text() -> None:
-    """Each spelling of an empty literal is an empty text."""
     for mark in (b"{0}", b"{0+}", b"~{0}"):
         (found,) = Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n)\r\n")
         assert isinstance(found, Fetched)

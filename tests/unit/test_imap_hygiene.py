@@ -27,8 +27,6 @@ MANY = 3000
 
 
 class Turns:
-    """Counts the turns of the running loop."""
-
     def __init__(self) -> None:
         self.taken = 0
         self._loop = asyncio.get_running_loop()
@@ -39,7 +37,6 @@ class Turns:
         self._handle = self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        """Count no more; a loop that always has something to do never waits."""
         self._handle.cancel()
 
 
@@ -177,7 +174,6 @@ def test_starttls_at_the_end_of_many_responses_leaves_the_socket_to_the_handshak
 
 
 def headers(count: int) -> list[bytes]:
-    """What a FETCH of headers brings."""
     return [
         b'* %d FETCH (UID %d FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "s%d" NIL NIL NIL NIL NIL NIL NIL NIL))'
         % (number, number, number)

@@ -45,7 +45,6 @@ def message(number: int, subject: str = "hello", evidence: bool = True, body: by
 
 
 def evidence_of(number: int, body: bytes = b"text\r\n") -> MessageTag:
-    """What `message` carries."""
     return MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
 
 
@@ -57,7 +56,6 @@ class Site:
         self.accounts = accounts
 
     def user(self) -> Account:
-        """A user with an empty mailbox."""
         return next(self.accounts)
 
     def mailbox(self, account: Account, **named: float) -> tuple[ImapMailbox, Ear]:
@@ -68,7 +66,6 @@ class Site:
 
     @asynccontextmanager
     async def session(self, account: Account, **named: float) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
-        """A mailbox while it is logged on."""
         box, ear = self.mailbox(account, **named)
         await box.log_on()
         yield box, ear
@@ -93,26 +90,22 @@ class Site:
 
 @pytest.fixture(scope="module")
 def embedded_site(embedded_server: StartEmbedded) -> Site:
-    """The embedded server."""
     return Site(embedded_server(ACCOUNTS), iter(ACCOUNTS))
 
 
 @pytest.fixture(scope="module")
 def dovecot_site(dovecot_postfix: StartDovecotPostfix) -> Site:
-    """Dovecot."""
     return Site(dovecot_postfix(ACCOUNTS), iter(ACCOUNTS))
 
 
 @pytest.fixture(params=SITES)
 def site(request: pytest.FixtureRequest) -> Site:
-    """Each server in turn."""
     found = request.getfixturevalue(f"{request.param}_site")
     assert isinstance(found, Site)
     return found
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, within patience."""
 
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -275,7 +268,6 @@ def test_a_folder_that_cannot_be_listed_is_named(site: Site) -> None:
 
 
 def deliver(site: Site, account: Account, subject: str) -> None:
-    """A message from somebody else, by imaplib."""
     with logged_on(site.server, account) as client:
         assert client.append("INBOX", None, None, message(9, subject))[0] == "OK"
 
@@ -408,7 +400,6 @@ async def scripted(script: Script) -> AsyncIterator[tuple[ImapMailbox, Ear]]:
 
 
 def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)") -> bytes:
-    """The answer to a request for a header."""
     return (
         b'* %d FETCH (UID %d FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "s%d" NIL NIL NIL NIL NIL NIL NIL NIL) BODY[%b] "")'
         % (
@@ -814,7 +805,6 @@ def test_gaps_and_removals_are_told_apart() -> None:
 
 
 def fetched_structure(raw: bytes) -> Structure:
-    """The structure in a BODYSTRUCTURE."""
     (response,) = Wire().feed(b"* 1 FETCH (BODYSTRUCTURE " + raw + b")\r\n")
     assert isinstance(response, Fetched)
     assert response.structure is not None
@@ -860,7 +850,6 @@ def test_folded_header_fields_are_one_line() -> None:
 
 
 def test_html_is_the_text_where_there_is_no_other() -> None:
-    """A text/html body is shown; an attached text is not."""
     html = Leaf("text/html", {}, "7bit", 5, None, {})
     note = Leaf("text/plain", {}, "7bit", 6, "attachment", {})
     structure = structure_of(Multipart("mixed", (note, html)))

@@ -273,7 +273,6 @@ def test_memory_is_bounded() -> None:
 
 
 def test_what_came_before_an_error_is_given_out() -> None:
-    """Good responses in front of a malformed one are not lost with it."""
     found = []
     with pytest.raises(ProtocolError):
         for response in Wire().feed(b"* 1 EXISTS\r\na OK\r\nb PERHAPS\r\n"):
@@ -360,13 +359,11 @@ def with_a_message(endpoint: Endpoint) -> Endpoint:
 
 @pytest.fixture(scope="module")
 def embedded(embedded_server: StartEmbedded) -> Endpoint:
-    """The embedded server."""
     return with_a_message(embedded_server(ACCOUNTS).services.imap)
 
 
 @pytest.fixture(scope="module")
 def dovecot(dovecot_postfix: StartDovecotPostfix) -> Endpoint:
-    """Dovecot."""
     return with_a_message(dovecot_postfix(ACCOUNTS).services.imap)
 
 

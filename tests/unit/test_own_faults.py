@@ -59,7 +59,6 @@ def once(name: str, number: int, failure: Callable[[], Exception], user: int = 1
 
 
 def verdict(lived: Lived) -> dict[str, Any]:
-    """The verdict on a run in virtual time."""
     found: dict[str, Any] = summarise([lived.log]).score["verdict"]
     return found
 
@@ -141,7 +140,6 @@ def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
     ("error", "kind"), [(MemoryError, "no memory (ENOMEM)"), (RecursionError, "internal error: RecursionError")]
 )
 def test_no_memory_is_a_shortage(tmp_path: Path, error: type[Exception], kind: str) -> None:
-    """It is told as what it is."""
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path, fault=once("SMTP MAIL", 2, error))
     assert_survived(lived)
     assert [task["error"] for task in lived.tape.tasks if task["outcome"] == "generator"] == [kind]
@@ -250,7 +248,6 @@ def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatc
 def test_an_error_of_one_user_does_not_end_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    """An error of one user in an act of all users does not end the engine."""
     breaking(act, User, monkeypatch, lambda user: user.number == 1)
     lived = live(day_of(tmp_path, (SENDER, 2)), tmp_path)
     assert lived.failure is None
@@ -262,7 +259,6 @@ def test_an_error_of_one_user_does_not_end_the_engine(
 
 
 def test_events_about_one_error_are_bounded(tmp_path: Path) -> None:
-    """Events are bounded, counts are not."""
 
     def fault(user: int, name: str, number: int) -> Exception | None:
         return ValueError(SECRET) if name == "SMTP DATA" else None
@@ -344,7 +340,6 @@ def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def of_our_own(task: str, due_ms: float, kind: str, **more: Any) -> dict[str, Any]:
-    """A task in which the generator failed."""
     return done(task, due_ms, 1, outcome="generator", error=kind, **more)
 
 
@@ -371,7 +366,6 @@ def test_a_truncated_log_keeps_those_outside_of_its_window(tmp_path: Path) -> No
 
 
 def test_a_report_shows_them(tmp_path: Path) -> None:
-    """A report has them in the table of tasks, in the text above it, and among the kinds of failure."""
     kind = "no memory (ENOMEM)"
     tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90, kind)]
     write_sample(tmp_path / "a.tlog", tasks, DELIVERED)
@@ -385,7 +379,6 @@ def test_a_report_shows_them(tmp_path: Path) -> None:
 
 
 def test_exports_and_the_live_view_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exports and the live view have them like the other outcomes."""
     path = str(write_sample(tmp_path / "a.tlog", [done("READ", 1, 5), of_our_own("READ", 90, "no memory (ENOMEM)")]))
     assert main(["log", "export", "csv", path]) == 0
     assert ",READ,generator,no memory (ENOMEM)," in capsys.readouterr().out
@@ -430,7 +423,6 @@ def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -
 
 
 def test_the_codes_of_older_outcomes_are_as_they_were() -> None:
-    """Older logs are read as ever."""
     assert OUTCOME == {"ok": 0, "refused": 1, "lost": 2, "timeout": 3, "unfinished": 4, "skipped": 5, "generator": 6}
 
 
@@ -499,7 +491,6 @@ def test_a_gap_in_a_machines_samples_is_in_the_verdict(
 
 
 def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:
-    """A machine whose engines are gone may stop watching."""
     (machine,) = observed(tmp_path, seconds(-3, 50), seconds(-3, 52))["machines"]
     assert machine["unobserved_s"] == []
 

@@ -40,7 +40,6 @@ def exchange_of(method: str, account: Account, token: str = "", offer: Offer = O
 
 
 def initial_of(exchange: Exchange) -> bytes:
-    """The initial response as it is sent."""
     return Dialogue(exchange, 8000).words[1]
 
 
@@ -329,13 +328,11 @@ def test_a_named_method_is_not_replaced() -> None:
 
 @pytest.fixture(autouse=True)
 def no_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test begins without tokens."""
     monkeypatch.setattr(tokens, "_known", {})
     yield
 
 
 def jwt(expires: float) -> str:
-    """A token with an expiry time, as services issue them."""
     claims = base64.urlsafe_b64encode(json.dumps({"exp": expires}).encode()).decode().rstrip("=")
     return f"e30.{claims}.c2ln"
 
