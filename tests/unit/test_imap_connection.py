@@ -18,7 +18,7 @@ from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, SkippingLoop,
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import Connection
-from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched
+from loadsim.protocols.imap.responses import Condition, Exists, Fetched
 from loadsim.protocols.imap.under_way import Answer
 
 LIMIT_S = PATIENCE_S / 3
@@ -199,26 +199,6 @@ def test_a_select_under_way_separates_the_folders() -> None:
     asyncio.run(run())
 
 
-def test_news_are_heard_in_order_inside_any_answer() -> None:
-    """EXISTS and EXPUNGE are told at once, in their order, whatever command is being answered."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready", b"* 1 EXISTS")
-        await peer.answer(rb"NOOP", b"* 2 EXISTS", b"* 1 EXPUNGE", b"* OK [ALERT] hear", b"* 5 EXISTS")
-        peer.say(b"* 6 EXISTS")
-        await peer.end()
-
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            await connection.send("NOOP")
-            await client.until(Exists, 4)
-        assert [each for each in client.heard if not isinstance(each, Condition)] == [
-            Exists(1), Exists(2), Expunged(1), Exists(5), Exists(6),
-        ]  # fmt: skip
-
-    asyncio.run(run())
-
-
 def test_a_command_waits_for_the_end_of_idle() -> None:
     """The command that ends IDLE is sent when the server has answered DONE; none is sent before the server listens."""
 
@@ -384,25 +364,6 @@ def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, siz
             tap = Tap(connection)
             await connection.send("APPEND", b"Sent", Literal(body))
             assert len(tap.writes) == (2 if waits else 1)
-
-    asyncio.run(run())
-
-
-def test_a_cancelled_call_leaves_the_session_in_step() -> None:
-    """Whoever stops waiting for an answer leaves it behind; the next command gets its own."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        slow, quick = await peer.expect(rb"UID FETCH 1 UID"), await peer.expect(rb"NOOP")
-        peer.say(b"* 1 FETCH (UID 1)", slow + b" OK", b"* 9 EXISTS", quick + b" OK")
-        await peer.end()
-
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            slow = connection.send("UID FETCH", b"1", b"UID")
-            slow.cancel()
-            await connection.send("NOOP")
-            assert Exists(9) in client.heard
 
     asyncio.run(run())
 

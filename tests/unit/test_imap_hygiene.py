@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from imap_dialogue import DIALOGUE, cut
+from imap_dialogue import cut
 from imap_script import ACCOUNT, PATIENCE_S, Client, Ear, Peer, certificate, playing
 
 from loadsim.errors import ProtocolError, ServerLost
 from loadsim.model.ports import INBOX, Part
-from loadsim.protocols.imap import wire as wires
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
@@ -232,39 +228,6 @@ def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
             mailbox.abandon()
 
     asyncio.run(run())
-
-
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
-def test_any_split_gives_the_same_responses_with_literals_beside(
-    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[bytes, Response | None]], places: list[int]
-) -> None:
-    """Where even one byte is large, every literal that is cut by the network is gathered beside its response."""
-    monkeypatch.setattr(wires, "LARGE_BYTES", 1)
-    stream = b"".join(raw + b"\r\n" for raw, _ in sent)
-    wire = Wire()
-    found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
-    assert found == [expected for _, expected in sent if expected is not None]
-    assert wire.held_bytes == 0
-    assert wire.taken_bytes == len(stream)
-
-
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,2}\Z"), st.binary(max_size=300), min_size=1, max_size=4),
-    st.lists(st.integers(0, 2000)),
-)
-def test_several_literals_of_one_response_keep_their_places(
-    monkeypatch: pytest.MonkeyPatch, sections: dict[str, bytes], places: Sequence[int]
-) -> None:
-    """Large ones and small ones, whatever they hold, on any split."""
-    monkeypatch.setattr(wires, "LARGE_BYTES", 100)
-    items = [b"BODY[%b] {%d}\r\n%b" % (name.encode(), len(data), data) for name, data in sections.items()]
-    stream = b"* 1 FETCH (" + b" ".join(items) + b" UID 9)\r\n"
-    wire = Wire()
-    (found,) = (response for piece in cut(stream, places) for response in wire.feed(piece))
-    assert isinstance(found, Fetched)
-    assert (found.sections, found.uid) == (sections, 9)
 
 
 def test_literals_beside_count_towards_the_limit() -> None:

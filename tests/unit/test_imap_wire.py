@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from mailservers import SITES, StartDovecotPostfix, StartEmbedded
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.imap import wire as wires
 from loadsim.protocols.imap.commands import (
     LONGEST_SET_BYTES,
     Literal,
@@ -105,34 +107,42 @@ def test_each_response_becomes_its_value(raw: bytes, expected: Response | None) 
     assert [type(response) for response in responses([stream])] == [type(response) for response in found]
 
 
+beside = pytest.mark.parametrize("large_bytes", [wires.LARGE_BYTES, 100, 1])
+"""Literals from this size on are gathered beside their response."""
+
+
+@beside
 @quick
 @given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
-def test_any_split_gives_the_same_responses(sent: list[tuple[bytes, Response | None]], places: list[int]) -> None:
+def test_any_split_gives_the_same_responses(
+    large_bytes: int, sent: list[tuple[bytes, Response | None]], places: list[int]
+) -> None:
     """However the network cuts the stream, the same responses come out, and nothing is held back."""
     stream = b"".join(raw + b"\r\n" for raw, _ in sent)
     wire = Wire()
-    found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
+    with patch.object(wires, "LARGE_BYTES", large_bytes):
+        found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
     assert found == [expected for _, expected in sent if expected is not None]
     assert wire.held_bytes == 0
     assert wire.taken_bytes == len(stream)
 
 
+@beside
 @quick
 @given(
     st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,3}\Z"), st.none() | st.binary(max_size=300), max_size=4),
     st.lists(st.integers(0, 2000)),
 )
-def test_any_bytes_survive_a_literal(sections: dict[str, bytes | None], places: list[int]) -> None:
+def test_any_bytes_survive_a_literal(large_bytes: int, sections: dict[str, bytes | None], places: list[int]) -> None:
     """Literals come out as they are, whatever they hold, on any split."""
     items = [
         b"BODY[%b] " % name.encode() + (b"NIL" if data is None else b"{%d}\r\n%b" % (len(data), data))
         for name, data in sections.items()
     ]
     stream = b"* 7 FETCH (" + b" ".join(items) + b")\r\na OK\r\n"
-    assert responses(cut(stream, places)) == [
-        Fetched(7, None, None, None, None, None, sections),
-        Tagged("a", "OK", None, ""),
-    ]
+    with patch.object(wires, "LARGE_BYTES", large_bytes):
+        found = responses(cut(stream, places))
+    assert found == [Fetched(7, None, None, None, None, None, sections), Tagged("a", "OK", None, "")]
 
 
 @quick

@@ -70,17 +70,6 @@ def test_everybody_is_in_one_slice_and_with_one_of_its_engines(
     assert sorted(dealt) == list(range(1, users + 1))
 
 
-@given(st.integers(100, 3000), st.integers(2, 12), st.data())
-@settings(deadline=None, max_examples=50)
-def test_each_slice_has_its_share_of_any_run_of_users(users: int, count: int, data: st.DataObject) -> None:
-    """Of those on lists, say: within a few, as for engines."""
-    first = data.draw(st.integers(1, users))
-    last = data.draw(st.integers(first, users))
-    for part in Slice(1, (1,) * count).parts:
-        there = sum(first <= user <= last for user in part.assignment(users))
-        assert abs(there - (last - first + 1) / count) < 6
-
-
 @pytest.mark.parametrize(
     ("text", "number", "weights", "again"),
     [

@@ -441,13 +441,6 @@ def test_an_attachment_is_loaded_with_its_chance() -> None:
     assert all(load.chance(1, "load", k, 1.0) for k in range(100))
 
 
-def test_folders_are_chosen_alike() -> None:
-    """One of 40, each equally often."""
-    load = all_three(5)
-    found = Counter(load.choose(1, "move.folder", f"n1.{k}", 40) for k in range(8_000))
-    assert strays([found[folder] for folder in range(40)], [200.0] * 40) < LIMIT
-
-
 def test_schedule_files_have_the_published_sizes() -> None:
     """5.0: 22K on average, and no minimum or maximum published; 5.5: 5 to 40K, 22K on average (K is 1,024 bytes)."""
     old, new = workload({"loadsim-5.0/heavy": 2}), workload({"loadsim-5.5/heavy": 2})
