@@ -6,7 +6,8 @@ import json
 import shutil
 import tempfile
 from atexit import register
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 from itertools import islice
@@ -350,56 +351,31 @@ BAD_INPUT = (ConfigError,)
 YAML_STEPS = 300
 """Steps for each byte of a document: PyYAML, which is written in Python, needs up to 75."""
 
+
+def _document(name: str, make: Make, run: Callable[[bytes], object], **more: Any) -> Target:
+    """Return a target that reads a YAML document."""
+    return Target(name, make, run, BAD_INPUT, steps_per_byte=YAML_STEPS, memory_per_byte=4000, **more)
+
+
 TARGETS = (
     Target("log-bytes", _damaged, _log, (LogError,), memory_per_byte=4000),
     Target("log-contents", _odd_log, _log, (LogError,), memory_per_byte=4000),
     Target("log-answer", _odd_log, _log_answer, (LogError,), memory_per_byte=4000),
     Target("yaml", mutated((OWN, *CRITERIA, *SCENARIOS), YAML_WORDS), _yaml, BAD_INPUT, steps_per_byte=YAML_STEPS),
-    Target(
-        "scenario",
-        _first(mutated((OWN,), YAML_WORDS), _odd_yaml((OWN, *SCENARIOS))),
-        _scenario,
-        BAD_INPUT,
-        steps_per_byte=YAML_STEPS,
-        memory_per_byte=4000,
-    ),
-    Target(
-        "suite",
-        _first(mutated(SUITES, YAML_WORDS), _odd_yaml(SUITES)),
-        _suite,
-        BAD_INPUT,
-        steps_per_byte=YAML_STEPS,
-        memory_per_byte=4000,
-    ),
+    _document("scenario", _first(mutated((OWN,), YAML_WORDS), _odd_yaml((OWN, *SCENARIOS))), _scenario),
+    _document("suite", _first(mutated(SUITES, YAML_WORDS), _odd_yaml(SUITES)), _suite),
     Target("suite-state", _odd_state, _suite_state, BAD_INPUT, memory_per_byte=4000),
-    Target(
-        "profile",
-        _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)),
-        _profile,
-        BAD_INPUT,
-        0.5,
-        steps_per_byte=YAML_STEPS,
-        memory_per_byte=4000,
-    ),
-    Target(
-        "set", mutated(SETTINGS, SETTING_WORDS), _settings, BAD_INPUT, steps_per_byte=YAML_STEPS, memory_per_byte=4000
-    ),
+    _document("profile", _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)), _profile, share=0.5),
+    _document("set", mutated(SETTINGS, SETTING_WORDS), _settings),
     Target("accounts", mutated(TABLES, TABLE_WORDS), _table, BAD_INPUT),
-    Target(
-        "criteria",
-        mutated(CRITERIA, CRITERIA_WORDS),
-        _criteria,
-        BAD_INPUT,
-        base_steps=2_000_000,  # an unknown name is compared with those of all figures: 341,852 steps
-        steps_per_byte=YAML_STEPS,
-        memory_per_byte=4000,
-    ),
-    Target(
-        "run-directory",
-        _first(_odd_events, mutated(tuple(each + SPLIT + OWN for each in EVENTS), YAML_WORDS)),
-        _run_directory,
-        (),
-        steps_per_byte=YAML_STEPS,
-        memory_per_byte=4000,
+    # An unknown name is compared with those of all figures: 341,852 steps.
+    _document("criteria", mutated(CRITERIA, CRITERIA_WORDS), _criteria, base_steps=2_000_000),
+    replace(
+        _document(
+            "run-directory",
+            _first(_odd_events, mutated(tuple(each + SPLIT + OWN for each in EVENTS), YAML_WORDS)),
+            _run_directory,
+        ),
+        documented=(),
     ),
 )

@@ -70,31 +70,26 @@ class Fault:
         return driver not in self.unasked and self.strikes[0].at not in _NEVER_SENT.get(driver, ())
 
 
-def says(text: bytes) -> Act:
-    """Send this in place of the answer."""
-
+def _sends(text: bytes, around: Callable[[bytes, bytes], bytes]) -> Act:
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
-        await link.send(text.replace(b"%t", tag))
+        await link.send(around(answer, text.replace(b"%t", tag)))
 
     return act
+
+
+def says(text: bytes) -> Act:
+    """Send this in place of the answer."""
+    return _sends(text, lambda _, own: own)
 
 
 def ahead(text: bytes) -> Act:
     """Send this, then the answer."""
-
-    async def act(link: Link, answer: bytes, tag: bytes) -> None:
-        await link.send(text.replace(b"%t", tag) + answer)
-
-    return act
+    return _sends(text, lambda answer, own: own + answer)
 
 
 def behind(text: bytes) -> Act:
     """Send the answer and this, in one packet."""
-
-    async def act(link: Link, answer: bytes, tag: bytes) -> None:
-        await link.send(answer + text.replace(b"%t", tag))
-
-    return act
+    return _sends(text, lambda answer, own: answer + own)
 
 
 def edits(pattern: bytes, text: bytes) -> Act:
@@ -174,8 +169,3 @@ def floods(text: bytes, first: bytes = b"") -> Act:
 def drops() -> Act:
     """Send nothing in place of the answer, and go on."""
     return says(b"")
-
-
-def passes() -> Act:
-    """Send the answer: for a strike that only `takes`."""
-    return ahead(b"")
