@@ -63,7 +63,7 @@ async def failures(*calls: asyncio.Future[Answer]) -> list[BaseException]:
     return [each for each in found if isinstance(each, BaseException)]
 
 
-def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
+async def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
     """Three commands wait, the server goes: three `ServerLost`, one loss told, and nothing can be sent any more."""
 
     async def script(peer: Peer) -> None:
@@ -71,25 +71,22 @@ def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
         for name in (rb"NOOP", rb"UID FETCH 1 UID", rb"CHECK"):
             await peer.expect(name)
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            calls = [connection.send("NOOP"), connection.send("UID FETCH", b"1", b"UID"), connection.send("CHECK")]
-            found = await failures(*calls)
-            assert [(type(each), each.kind) for each in found if isinstance(each, ServerLost)] == [
-                (ServerLost, "connection lost")
-            ] * 3
-            assert len({id(each) for each in found}) == 3
-            with pytest.raises(ServerLost):
-                connection.send("NOOP")
-            await connection.wait_closed()
-        assert len(client.broken) == 1
-        assert [each[:2] for each in client.ear.commands[1:]] == [
-            ("IMAP NOOP", "lost"),
-            ("IMAP UID FETCH", "lost"),
-            ("IMAP CHECK", "lost"),
-        ]
-
-    asyncio.run(run())
+    async with connected(script) as (client, connection):
+        calls = [connection.send("NOOP"), connection.send("UID FETCH", b"1", b"UID"), connection.send("CHECK")]
+        found = await failures(*calls)
+        assert [(type(each), each.kind) for each in found if isinstance(each, ServerLost)] == [
+            (ServerLost, "connection lost")
+        ] * 3
+        assert len({id(each) for each in found}) == 3
+        with pytest.raises(ServerLost):
+            connection.send("NOOP")
+        await connection.wait_closed()
+    assert len(client.broken) == 1
+    assert [each[:2] for each in client.ear.commands[1:]] == [
+        ("IMAP NOOP", "lost"),
+        ("IMAP UID FETCH", "lost"),
+        ("IMAP CHECK", "lost"),
+    ]
 
 
 class CountingLoop(SkippingLoop):
@@ -129,7 +126,7 @@ def test_commands_share_one_timer() -> None:
         runner.run(run())
 
 
-def test_bye_is_the_reason() -> None:
+async def test_bye_is_the_reason() -> None:
     """After BYE nothing more is sent, and what waits fails with what the server said."""
 
     async def script(peer: Peer) -> None:
@@ -138,20 +135,17 @@ def test_bye_is_the_reason() -> None:
         peer.say(b"* BYE shutting down")
         assert await peer.packet() == b""
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            call = connection.send("NOOP")
-            await client.until(Condition, 1)
-            with pytest.raises(ServerLost, match="BYE: shutting down"):
-                connection.send("CHECK")
-            connection.close()
-            (failure,) = await failures(call)
-            assert str(failure) == "BYE: shutting down"
-
-    asyncio.run(run())
+    async with connected(script) as (client, connection):
+        call = connection.send("NOOP")
+        await client.until(Condition, 1)
+        with pytest.raises(ServerLost, match="BYE: shutting down"):
+            connection.send("CHECK")
+        connection.close()
+        (failure,) = await failures(call)
+        assert str(failure) == "BYE: shutting down"
 
 
-def test_answers_find_their_commands_in_any_order() -> None:
+async def test_answers_find_their_commands_in_any_order() -> None:
     """Pipelined commands may be answered out of order; each has the data that came while it was under way."""
 
     async def script(peer: Peer) -> None:
@@ -162,19 +156,16 @@ def test_answers_find_their_commands_in_any_order() -> None:
         )
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            one, two = connection.send("UID FETCH", b"1", b"FLAGS"), connection.send("UID FETCH", b"2", b"FLAGS")
-            first, second = await one, await two
-            assert [each.uid for each in first.data if isinstance(each, Fetched)] == [2, 1]
-            assert [each.uid for each in second.data if isinstance(each, Fetched)] == [2]
-        assert [each for each in client.heard if isinstance(each, Exists)] == [Exists(4)]
-        assert not client.broken
-
-    asyncio.run(run())
+    async with connected(script) as (client, connection):
+        one, two = connection.send("UID FETCH", b"1", b"FLAGS"), connection.send("UID FETCH", b"2", b"FLAGS")
+        first, second = await one, await two
+        assert [each.uid for each in first.data if isinstance(each, Fetched)] == [2, 1]
+        assert [each.uid for each in second.data if isinstance(each, Fetched)] == [2]
+    assert [each for each in client.heard if isinstance(each, Exists)] == [Exists(4)]
+    assert not client.broken
 
 
-def test_a_select_under_way_separates_the_folders() -> None:
+async def test_a_select_under_way_separates_the_folders() -> None:
     """What came before the end of a SELECT is no data of a command that was sent behind it."""
 
     async def script(peer: Peer) -> None:
@@ -184,22 +175,19 @@ def test_a_select_under_way_separates_the_folders() -> None:
             await peer.answer(rb"UID FETCH 1:\* UID", b"* 1 FETCH (UID " + uid + b")")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (_, connection):
-            calls = []
-            for folder in (b"A", b"B"):
-                calls.append(connection.send("SELECT", folder, resets=True))
-                calls.append(connection.send("UID FETCH", b"1:*", b"UID"))
-            answers = [await call for call in calls]
-            assert [[each.uid for each in answer.data if isinstance(each, Fetched)] for answer in answers[1::2]] == [
-                [1],
-                [2],
-            ]
-
-    asyncio.run(run())
+    async with connected(script) as (_, connection):
+        calls = []
+        for folder in (b"A", b"B"):
+            calls.append(connection.send("SELECT", folder, resets=True))
+            calls.append(connection.send("UID FETCH", b"1:*", b"UID"))
+        answers = [await call for call in calls]
+        assert [[each.uid for each in answer.data if isinstance(each, Fetched)] for answer in answers[1::2]] == [
+            [1],
+            [2],
+        ]
 
 
-def test_a_command_waits_for_the_end_of_idle() -> None:
+async def test_a_command_waits_for_the_end_of_idle() -> None:
     """The command that ends IDLE is sent when the server has answered DONE; none is sent before the server listens."""
 
     async def script(peer: Peer) -> None:
@@ -217,32 +205,29 @@ def test_a_command_waits_for_the_end_of_idle() -> None:
                 peer.say(b"+ idling")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            tap = Tap(connection)
-            await connection.idle()
-            await connection.send("NOOP")
-            connection.send_quietly("IDLE")
-            await connection.send("CHECK")
-            assert tap.writes == [
-                *(b"t1 IDLE\r\n", b"DONE\r\n", b"t2 NOOP\r\n"),
-                *(b"t3 IDLE\r\n", b"DONE\r\n", b"t4 CHECK\r\n"),
-            ]
-        names = [each[:3] for each in client.ear.commands[1:]]
-        assert names == [
-            ("IMAP IDLE", "ok", 9),
-            ("IMAP DONE", "ok", 6),
-            ("IMAP NOOP", "ok", 9),
-            ("IMAP IDLE", "ok", 9),
-            ("IMAP DONE", "ok", 6),
-            ("IMAP CHECK", "ok", 10),
+    async with connected(script) as (client, connection):
+        tap = Tap(connection)
+        await connection.idle()
+        await connection.send("NOOP")
+        connection.send_quietly("IDLE")
+        await connection.send("CHECK")
+        assert tap.writes == [
+            *(b"t1 IDLE\r\n", b"DONE\r\n", b"t2 NOOP\r\n"),
+            *(b"t3 IDLE\r\n", b"DONE\r\n", b"t4 CHECK\r\n"),
         ]
-
-    asyncio.run(run())
+    names = [each[:3] for each in client.ear.commands[1:]]
+    assert names == [
+        ("IMAP IDLE", "ok", 9),
+        ("IMAP DONE", "ok", 6),
+        ("IMAP NOOP", "ok", 9),
+        ("IMAP IDLE", "ok", 9),
+        ("IMAP DONE", "ok", 6),
+        ("IMAP CHECK", "ok", 10),
+    ]
 
 
 @pytest.mark.parametrize("at", ["idle", "done", "answer"])
-def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
+async def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
     """A busy James 3.8 sends one, up to the command after IDLE. A third one has no command, and ends the connection."""
 
     async def script(peer: Peer) -> None:
@@ -256,16 +241,13 @@ def test_a_second_continuation_of_idle_is_ignored(at: str) -> None:
         peer.say(noop + b" OK", b"+ Idling")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (_, connection):
-            await connection.idle()
-            answer = await connection.send("NOOP")
-            assert answer.tagged.status == "OK"
-            await connection.wait_closed()
-            assert isinstance(connection.failure, ProtocolError)
-            assert connection.failure.kind == "IMAP continuation"
-
-    asyncio.run(run())
+    async with connected(script) as (_, connection):
+        await connection.idle()
+        answer = await connection.send("NOOP")
+        assert answer.tagged.status == "OK"
+        await connection.wait_closed()
+        assert isinstance(connection.failure, ProtocolError)
+        assert connection.failure.kind == "IMAP continuation"
 
 
 async def silent_after_done(peer: Peer) -> None:
@@ -296,7 +278,7 @@ def test_idle_may_last_longer_than_a_command() -> None:
         runner.run(run())
 
 
-def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
+async def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
     """IDLE ends with DONE (RFC 2177); a session that would hear nothing any more must not look alive."""
 
     async def script(peer: Peer) -> None:
@@ -305,16 +287,13 @@ def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
         peer.say(b"+ idling", tag + b" OK enough")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            await connection.idle()
-            await connection.wait_closed()
-        assert [each.kind for each in client.broken] == ["IMAP IDLE"]
-
-    asyncio.run(run())
+    async with connected(script) as (client, connection):
+        await connection.idle()
+        await connection.wait_closed()
+    assert [each.kind for each in client.broken] == ["IMAP IDLE"]
 
 
-def test_a_refused_literal_lets_the_next_command_go() -> None:
+async def test_a_refused_literal_lets_the_next_command_go() -> None:
     """NO instead of "+" is the command's end; what was held back behind the literal is sent then."""
 
     async def script(peer: Peer) -> None:
@@ -328,24 +307,21 @@ def test_a_refused_literal_lets_the_next_command_go() -> None:
         peer.say(tag + b" OK")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (client, connection):
-            append = connection.send("APPEND", b"Sent", Literal(b"12345"))
-            noop = connection.send("NOOP")
-            (failure,) = await failures(append)
-            assert isinstance(failure, ServerRefused)
-            assert (failure.kind, failure.line) == ("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] full")
-            await noop
-            await connection.send("APPEND", b"Sent", b"()", Literal(b"hello"))
-        assert client.ear.commands[-1][:3] == ("IMAP APPEND", "ok", len(b"t3 APPEND Sent () {5}\r\nhello\r\n"))
-
-    asyncio.run(run())
+    async with connected(script) as (client, connection):
+        append = connection.send("APPEND", b"Sent", Literal(b"12345"))
+        noop = connection.send("NOOP")
+        (failure,) = await failures(append)
+        assert isinstance(failure, ServerRefused)
+        assert (failure.kind, failure.line) == ("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] full")
+        await noop
+        await connection.send("APPEND", b"Sent", b"()", Literal(b"hello"))
+    assert client.ear.commands[-1][:3] == ("IMAP APPEND", "ok", len(b"t3 APPEND Sent () {5}\r\nhello\r\n"))
 
 
 @pytest.mark.parametrize(
     ("free", "size", "waits"), [(-1, 10, True), (4096, 4096, False), (4096, 4097, True), (1 << 60, 90_000, False)]
 )
-def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, size: int, waits: bool) -> None:
+async def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, size: int, waits: bool) -> None:
     """LITERAL+ and LITERAL- (RFC 7888) save the wait for a continuation."""
     body = b"x" * size
 
@@ -358,19 +334,16 @@ def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, siz
         peer.say(b"t1 OK")
         await peer.end()
 
-    async def run() -> None:
-        async with connected(script) as (_, connection):
-            connection.free_literal_bytes = free
-            tap = Tap(connection)
-            await connection.send("APPEND", b"Sent", Literal(body))
-            assert len(tap.writes) == (2 if waits else 1)
-
-    asyncio.run(run())
+    async with connected(script) as (_, connection):
+        connection.free_literal_bytes = free
+        tap = Tap(connection)
+        await connection.send("APPEND", b"Sent", Literal(body))
+        assert len(tap.writes) == (2 if waits else 1)
 
 
 @pytest.mark.parametrize("echo", [b'se"cret-\\1', b'se\\"cret-\\\\1', PLAIN, b64encode(b'se"cret-\\1')])
 @pytest.mark.parametrize("capabilities", [b"AUTH=PLAIN SASL-IR", b"AUTH=PLAIN", b""])
-def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) -> None:
+async def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) -> None:
     """A server that quotes what it was sent, in any form, does not bring the password into an error."""
 
     async def script(peer: Peer) -> None:
@@ -384,35 +357,29 @@ def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) -> None:
         peer.say(tag + b" NO [AUTHENTICATIONFAILED] wrong: " + echo + b" " * 150 + echo)
         await peer.end()
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            with pytest.raises(ServerRefused) as caught:
-                await Client().log_on(endpoint, ACCOUNT)
-        shown = f"{caught.value} {caught.value.kind} {caught.value!r} {caught.value.__dict__}"
-        assert echo.decode() not in shown
-        assert "cret" not in shown
-        assert "wrong: ***" in shown
-        assert caught.value.kind == f"NO [AUTHENTICATIONFAILED] {'AUTHENTICATE' if capabilities else 'LOGIN'}"
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        with pytest.raises(ServerRefused) as caught:
+            await Client().log_on(endpoint, ACCOUNT)
+    shown = f"{caught.value} {caught.value.kind} {caught.value!r} {caught.value.__dict__}"
+    assert echo.decode() not in shown
+    assert "cret" not in shown
+    assert "wrong: ***" in shown
+    assert caught.value.kind == f"NO [AUTHENTICATIONFAILED] {'AUTHENTICATE' if capabilities else 'LOGIN'}"
 
 
-def test_a_disabled_login_is_respected() -> None:
+async def test_a_disabled_login_is_respected() -> None:
     """LOGINDISABLED (RFC 9051 section 6.2.3): no password is sent."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK [CAPABILITY IMAP4rev1 LOGINDISABLED] ready")
         assert await peer.packet() == b""
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            with pytest.raises(ServerRefused, match="LOGINDISABLED"):
-                await Client().log_on(endpoint, ACCOUNT)
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        with pytest.raises(ServerRefused, match="LOGINDISABLED"):
+            await Client().log_on(endpoint, ACCOUNT)
 
 
-def test_capabilities_count_after_the_log_on() -> None:
+async def test_capabilities_count_after_the_log_on() -> None:
     """What the greeting does not say is asked for; what is offered after the log-on is what counts."""
 
     async def script(peer: Peer) -> None:
@@ -422,21 +389,18 @@ def test_capabilities_count_after_the_log_on() -> None:
         await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev2")
         await peer.end()
 
-    async def run() -> None:
-        client = Client()
-        async with playing(script) as endpoint:
-            connection, offered = await client.log_on(endpoint, ACCOUNT)
-            assert {"IDLE", "MOVE", "UIDPLUS"} <= offered  # IMAP4rev2 has them (RFC 9051, appendix E)
-            assert connection.free_literal_bytes == 4096
-            connection.close()
-            await connection.wait_closed()
-        assert [each[0] for each in client.ear.commands] == [
-            "IMAP CONNECT", "IMAP CAPABILITY", "IMAP AUTHENTICATE", "IMAP CAPABILITY",
-        ]  # fmt: skip
-        assert client.ear.commands[0][2:] == (0, len(b"* OK ready\r\n"))
-        assert client.ear.commands[2][2:] == (len(b"t2 AUTHENTICATE PLAIN \r\n") + len(PLAIN), len(b"t2 OK done\r\n"))
-
-    asyncio.run(run())
+    client = Client()
+    async with playing(script) as endpoint:
+        connection, offered = await client.log_on(endpoint, ACCOUNT)
+        assert {"IDLE", "MOVE", "UIDPLUS"} <= offered  # IMAP4rev2 has them (RFC 9051, appendix E)
+        assert connection.free_literal_bytes == 4096
+        connection.close()
+        await connection.wait_closed()
+    assert [each[0] for each in client.ear.commands] == [
+        "IMAP CONNECT", "IMAP CAPABILITY", "IMAP AUTHENTICATE", "IMAP CAPABILITY",
+    ]  # fmt: skip
+    assert client.ear.commands[0][2:] == (0, len(b"* OK ready\r\n"))
+    assert client.ear.commands[2][2:] == (len(b"t2 AUTHENTICATE PLAIN \r\n") + len(PLAIN), len(b"t2 OK done\r\n"))
 
 
 # --- TLS ---
@@ -489,20 +453,17 @@ def test_starttls_secures_the_session(loop_factory: Any, localhost: tuple[Path, 
         runner.run(run())
 
 
-def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
     """TLS from the first byte (RFC 8314)."""
 
     async def script(peer: Peer) -> None:
         await peer.greet()
         await peer.end()
 
-    async def run() -> None:
-        async with playing(script, context=localhost[1], tls="implicit") as endpoint:
-            connection, _ = await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
-            connection.close()
-            await connection.wait_closed()
-
-    asyncio.run(run())
+    async with playing(script, context=localhost[1], tls="implicit") as endpoint:
+        connection, _ = await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+        connection.close()
+        await connection.wait_closed()
 
 
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
@@ -514,27 +475,24 @@ def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
         ("elsewhere", "elsewhere", "not valid for"),
     ],
 )
-def test_a_wrong_certificate_is_refused(
+async def test_a_wrong_certificate_is_refused(
     tls: str, served: str, trusted: str | None, shown: str, request: pytest.FixtureRequest
 ) -> None:
     """An unknown authority and another host's certificate are refused by default, before any password is sent."""
     _, context = request.getfixturevalue(served)
     ca_file = None if trusted is None else str(request.getfixturevalue(trusted)[0])
 
-    async def run() -> None:
-        client = Client()
-        script = [] if tls == "implicit" else [securing(context)]
-        async with playing(*script, context=context if tls == "implicit" else None, tls=tls) as endpoint:
-            with pytest.raises(ServerLost) as caught:
-                await client.log_on(replace(endpoint, ca_file=ca_file), ACCOUNT)
-            assert caught.value.kind == "TLS certificate"
-            assert any(each in caught.value.line for each in shown.split("|"))
-        assert not any(each[0] in ("IMAP AUTHENTICATE", "IMAP LOGIN") for each in client.ear.commands)
-
-    asyncio.run(run())
+    client = Client()
+    script = [] if tls == "implicit" else [securing(context)]
+    async with playing(*script, context=context if tls == "implicit" else None, tls=tls) as endpoint:
+        with pytest.raises(ServerLost) as caught:
+            await client.log_on(replace(endpoint, ca_file=ca_file), ACCOUNT)
+        assert caught.value.kind == "TLS certificate"
+        assert any(each in caught.value.line for each in shown.split("|"))
+    assert not any(each[0] in ("IMAP AUTHENTICATE", "IMAP LOGIN") for each in client.ear.commands)
 
 
-def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLContext]) -> None:
     """Where TLS was asked for, nothing is sent without it: STARTTLS not offered, refused, PREAUTH, or no TLS at all."""
 
     async def without(peer: Peer) -> None:
@@ -554,19 +512,16 @@ def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLContext])
         peer.say(b"* OK ready")
         await peer.end()
 
-    async def run() -> None:
-        for script, tls, kind in (
-            (without, "starttls", "STARTTLS not offered"),
-            (refusing, "starttls", "BAD STARTTLS"),
-            (preauth, "starttls", "PREAUTH before STARTTLS"),
-            (plain, "implicit", "TLS handshake"),
-        ):
-            async with playing(script, tls=tls) as endpoint:
-                with pytest.raises(TaskFailed) as caught:
-                    await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
-                assert caught.value.kind == kind
-
-    asyncio.run(run())
+    for script, tls, kind in (
+        (without, "starttls", "STARTTLS not offered"),
+        (refusing, "starttls", "BAD STARTTLS"),
+        (preauth, "starttls", "PREAUTH before STARTTLS"),
+        (plain, "implicit", "TLS handshake"),
+    ):
+        async with playing(script, tls=tls) as endpoint:
+            with pytest.raises(TaskFailed) as caught:
+                await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+            assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize("injected", [b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", b"* OK half a li", b"t3 OK\r\n"])

@@ -57,74 +57,63 @@ async def many(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "TLS"])
-def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """In their order, and no more than a few in one turn of the loop; afterwards the connection reads on."""
     ca_file, context = certificate(tmp_path, "IP:127.0.0.1") if secured else (None, None)
 
-    async def run() -> None:
-        async with playing(many, context=context, tls="implicit" if secured else "none") as endpoint:
-            client = Listener()
-            where = (
-                endpoint if ca_file is None else type(endpoint)(endpoint.host, endpoint.port, "implicit", str(ca_file))
-            )
-            connection = await client.connect(where)
-            await connection.send("NOOP")
-            client.turns.stop()
-            assert client.heard == [Exists(number) for number in range(1, MANY + 1)]
-            assert max(client.heard_in.values()) <= RESPONSES_A_TURN
-            await asyncio.sleep(0)
-            assert connection._transport is not None
-            assert connection._transport.is_reading()
-            connection.abort()
-
-    asyncio.run(run())
+    async with playing(many, context=context, tls="implicit" if secured else "none") as endpoint:
+        client = Listener()
+        where = endpoint if ca_file is None else type(endpoint)(endpoint.host, endpoint.port, "implicit", str(ca_file))
+        connection = await client.connect(where)
+        await connection.send("NOOP")
+        client.turns.stop()
+        assert client.heard == [Exists(number) for number in range(1, MANY + 1)]
+        assert max(client.heard_in.values()) <= RESPONSES_A_TURN
+        await asyncio.sleep(0)
+        assert connection._transport is not None
+        assert connection._transport.is_reading()
+        connection.abort()
 
 
-def test_what_came_before_the_end_is_taken_in_before_it() -> None:
+async def test_what_came_before_the_end_is_taken_in_before_it() -> None:
     """The server goes with responses still waiting for their turn: they and the answer count."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            client = Client()
-            connection = await client.connect(endpoint)
-            answer = connection.send("UID FETCH")
-            lines = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1))
-            connection.data_received(lines + b"t1 OK done\r\n")
-            assert len(client.heard) < MANY
-            connection.connection_lost(None)
-            assert (await answer).data == client.heard
-            assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
-            assert isinstance(connection.failure, ServerLost)
-            connection.abort()
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        client = Client()
+        connection = await client.connect(endpoint)
+        answer = connection.send("UID FETCH")
+        lines = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1))
+        connection.data_received(lines + b"t1 OK done\r\n")
+        assert len(client.heard) < MANY
+        connection.connection_lost(None)
+        assert (await answer).data == client.heard
+        assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
+        assert isinstance(connection.failure, ServerLost)
+        connection.abort()
 
 
-def test_what_comes_in_spite_of_a_pause_waits_in_its_order() -> None:
+async def test_what_comes_in_spite_of_a_pause_waits_in_its_order() -> None:
     """A transport may have more at hand when it is told to pause; a response may even be cut there."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            client = Client()
-            connection = await client.connect(endpoint)
-            answer = connection.send("UID FETCH")
-            stream = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1)) + b"t1 OK done\r\n"
-            for piece in cut(stream, [9000, 20_005, 20_006, 30_000]):
-                connection.data_received(piece)
-            assert (await answer).data == client.heard
-            assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
-            connection.abort()
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        client = Client()
+        connection = await client.connect(endpoint)
+        answer = connection.send("UID FETCH")
+        stream = b"".join(b"* %d FETCH ()\r\n" % number for number in range(1, MANY + 1)) + b"t1 OK done\r\n"
+        for piece in cut(stream, [9000, 20_005, 20_006, 30_000]):
+            connection.data_received(piece)
+        assert (await answer).data == client.heard
+        assert [each.number for each in client.heard if isinstance(each, Fetched)] == list(range(1, MANY + 1))
+        connection.abort()
 
 
-def test_a_protocol_error_among_many_responses_ends_the_connection() -> None:
+async def test_a_protocol_error_among_many_responses_ends_the_connection() -> None:
     """Also in a later turn it is this connection's end, and told."""
 
     async def script(peer: Peer) -> None:
@@ -132,16 +121,13 @@ def test_a_protocol_error_among_many_responses_ends_the_connection() -> None:
         await peer.answer(rb"NOOP", *[b"* 1 EXISTS"] * 1000, b"* 1 FETCH (", *[b"* 2 EXISTS"] * 1000)
         await peer.end()
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            client = Client()
-            connection = await client.connect(endpoint)
-            with pytest.raises(ProtocolError):
-                await connection.send("NOOP")
-            assert client.heard == [Exists(1)] * 1000
-            assert len(client.broken) == 1
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        client = Client()
+        connection = await client.connect(endpoint)
+        with pytest.raises(ProtocolError):
+            await connection.send("NOOP")
+        assert client.heard == [Exists(1)] * 1000
+        assert len(client.broken) == 1
 
 
 def test_starttls_at_the_end_of_many_responses_leaves_the_socket_to_the_handshake() -> None:
@@ -177,7 +163,7 @@ def headers(count: int) -> list[bytes]:
     ]
 
 
-def test_lists_and_headers_are_read_over_many_turns() -> None:
+async def test_lists_and_headers_are_read_over_many_turns() -> None:
     """What the port makes of many responses is made in portions, too, in their order."""
 
     async def script(peer: Peer) -> None:
@@ -187,24 +173,21 @@ def test_lists_and_headers_are_read_over_many_turns() -> None:
         await peer.answer(rb"FETCH 1:\* .*", *headers(MANY))
         await peer.end()
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, Ear(), PATIENCE_S))
-            await mailbox.log_on()
-            turns = Turns()
-            assert await mailbox.folders() == [f"f{number}" for number in range(MANY)]
-            listed = turns.taken
-            found = await mailbox.headers(INBOX, None)
-            turns.stop()
-            assert [header.subject for header in found] == [f"s{number}" for number in range(1, MANY + 1)]
-            # Taken in and made into values, each in so many portions.
-            assert min(listed, turns.taken - listed) >= 2 * (MANY // RESPONSES_A_TURN)
-            mailbox.abandon()
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, Ear(), PATIENCE_S))
+        await mailbox.log_on()
+        turns = Turns()
+        assert await mailbox.folders() == [f"f{number}" for number in range(MANY)]
+        listed = turns.taken
+        found = await mailbox.headers(INBOX, None)
+        turns.stop()
+        assert [header.subject for header in found] == [f"s{number}" for number in range(1, MANY + 1)]
+        # Taken in and made into values, each in so many portions.
+        assert min(listed, turns.taken - listed) >= 2 * (MANY // RESPONSES_A_TURN)
+        mailbox.abandon()
 
 
-def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
+async def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
     """Gathered beside its response while it arrives, and handed over as it was gathered."""
     body = bytes(range(256)) * (3 << 12)
 
@@ -215,19 +198,16 @@ def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
         peer.writer.write(b"* 1 FETCH (UID 1 BODY[1] {%d}\r\n%b)\r\n%b OK done\r\n" % (len(body), body, tag))
         await peer.end()
 
-    async def run() -> None:
-        async with playing(script) as endpoint:
-            ear = Ear()
-            mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, ear, PATIENCE_S))
-            await mailbox.log_on()
-            mailbox.session.validity[INBOX] = 7
-            found = await mailbox.part(Ref(INBOX, 7, 1), Part("1", "text/plain", len(body), None, "7bit"))
-            assert found == body
-            assert isinstance(found, bytearray)
-            assert ear.commands[-1][3] > len(body)
-            mailbox.abandon()
-
-    asyncio.run(run())
+    async with playing(script) as endpoint:
+        ear = Ear()
+        mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, ear, PATIENCE_S))
+        await mailbox.log_on()
+        mailbox.session.validity[INBOX] = 7
+        found = await mailbox.part(Ref(INBOX, 7, 1), Part("1", "text/plain", len(body), None, "7bit"))
+        assert found == body
+        assert isinstance(found, bytearray)
+        assert ear.commands[-1][3] > len(body)
+        mailbox.abandon()
 
 
 def test_literals_beside_count_towards_the_limit() -> None:

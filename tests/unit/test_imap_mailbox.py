@@ -130,59 +130,53 @@ MIXED = (
 )  # fmt: skip
 
 
-def test_attachments_are_found_and_loaded(site: Site) -> None:
+async def test_attachments_are_found_and_loaded(site: Site) -> None:
     """A text to show, its other form left out, and three attachments with their names and contents."""
     account = site.user()
 
-    async def work() -> None:
-        async with site.session(account) as (box, _):
-            await box.append(INBOX, MIXED)
-            (header,) = await box.arrived()
-            assert (header.subject, header.evidence) == ("café {3}", None)
-            assert header.to == ("user2@example.test", "user3@example.test")
-            structure = await box.structure(header.ref)
-            assert structure.text is not None
-            assert structure.text.name == "1.1"
-            assert [(each.name, each.content_type, each.filename) for each in structure.attachments] == [
-                ("2", "image/bmp", "dot.bmp"),
-                ("3", "text/plain", "nöte.txt"),
-                ("4", "application/pdf", "na me.pdf"),
-            ]
-            assert structure.attachments[0].encoding == "base64"
-            parts = [await box.part(header.ref, each) for each in (structure.text, *structure.attachments)]
-            # Servers differ about the CRLF in front of a boundary (RFC 2046 section 5.1.1).
-            assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
-
-    run(work())
+    async with site.session(account) as (box, _):
+        await box.append(INBOX, MIXED)
+        (header,) = await box.arrived()
+        assert (header.subject, header.evidence) == ("café {3}", None)
+        assert header.to == ("user2@example.test", "user3@example.test")
+        structure = await box.structure(header.ref)
+        assert structure.text is not None
+        assert structure.text.name == "1.1"
+        assert [(each.name, each.content_type, each.filename) for each in structure.attachments] == [
+            ("2", "image/bmp", "dot.bmp"),
+            ("3", "text/plain", "nöte.txt"),
+            ("4", "application/pdf", "na me.pdf"),
+        ]
+        assert structure.attachments[0].encoding == "base64"
+        parts = [await box.part(header.ref, each) for each in (structure.text, *structure.attachments)]
+        # Servers differ about the CRLF in front of a boundary (RFC 2046 section 5.1.1).
+        assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
 
 
-def test_what_is_done_is_what_lies_there(site: Site) -> None:
+async def test_what_is_done_is_what_lies_there(site: Site) -> None:
     """Move, copy, flag, set and expunge: imaplib finds each message where it belongs, and nothing else was touched."""
     account = site.user()
 
-    async def work() -> None:
-        box, ear = site.mailbox(account)
-        await box.log_on()
-        for folder in ("Büro & Co", "Deleted Items"):
-            await box.create(folder)
-        assert {INBOX, "Büro & Co", "Deleted Items"} <= set(await box.folders())
-        refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(6)]
-        await box.open(INBOX)
-        await box.move([refs[0], refs[1]], "Deleted Items")
-        await box.copy([refs[2]], "Büro & Co")
-        await box.flag([refs[2], refs[4]], Flag.SEEN)
-        await box.flag([refs[4]], Flag.SEEN, on=False)
-        await box.flag([refs[3]], Flag.ANSWERED)
-        await box.set_flags([refs[2], refs[3], refs[5]], [Flag.ANSWERED, Flag.SEEN])
-        await box.set_flags([refs[2]], [Flag.SEEN])
-        await box.expunge([refs[4]])
-        assert await box.message_count("Deleted Items") == 2
-        assert await box.message_count(INBOX) == 3
-        assert not ear.losses
-        await box.log_off()
-        assert all(outcome == "ok" and sent > 0 and received > 0 for _, outcome, sent, received in ear.commands[1:])
-
-    run(work())
+    box, ear = site.mailbox(account)
+    await box.log_on()
+    for folder in ("Büro & Co", "Deleted Items"):
+        await box.create(folder)
+    assert {INBOX, "Büro & Co", "Deleted Items"} <= set(await box.folders())
+    refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(6)]
+    await box.open(INBOX)
+    await box.move([refs[0], refs[1]], "Deleted Items")
+    await box.copy([refs[2]], "Büro & Co")
+    await box.flag([refs[2], refs[4]], Flag.SEEN)
+    await box.flag([refs[4]], Flag.SEEN, on=False)
+    await box.flag([refs[3]], Flag.ANSWERED)
+    await box.set_flags([refs[2], refs[3], refs[5]], [Flag.ANSWERED, Flag.SEEN])
+    await box.set_flags([refs[2]], [Flag.SEEN])
+    await box.expunge([refs[4]])
+    assert await box.message_count("Deleted Items") == 2
+    assert await box.message_count(INBOX) == 3
+    assert not ear.losses
+    await box.log_off()
+    assert all(outcome == "ok" and sent > 0 and received > 0 for _, outcome, sent, received in ear.commands[1:])
     assert site.subjects(account, "INBOX") == ["m2", "m3", "m5"]
     assert site.subjects(account, "Deleted Items") == ["m0", "m1"]
     assert site.subjects(account, "B&APw-ro &- Co") == ["m2"]
@@ -195,76 +189,62 @@ def test_what_is_done_is_what_lies_there(site: Site) -> None:
 
 
 @pytest.mark.system
-def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
+async def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
     """$Forwarded is a keyword: only servers that allow keywords keep it (the embedded one does not)."""
     account = dovecot_site.user()
 
-    async def work() -> None:
-        async with dovecot_site.session(account) as (box, _):
-            await box.flag([await box.append(INBOX, message(1))], Flag.FORWARDED)
-
-    run(work())
+    async with dovecot_site.session(account) as (box, _):
+        await box.flag([await box.append(INBOX, message(1))], Flag.FORWARDED)
     assert [flags for flags, _ in dovecot_site.witness(account, "INBOX")] == ["$Forwarded"]
 
 
-def test_expunge_takes_nobody_elses(site: Site) -> None:
+async def test_expunge_takes_nobody_elses(site: Site) -> None:
     """A message that carries a deleted flag of somebody else survives an expunge of another one."""
     account = site.user()
 
-    async def work() -> None:
-        async with site.session(account) as (box, _):
-            await box.append(INBOX, message(1, "foreign", evidence=False))
-            ref = await box.append(INBOX, message(2, "ours"))
-            with logged_on(site.server, account) as client:
-                client.select("INBOX")
-                client.uid("STORE", "1:*", "+FLAGS", "(\\Flagged)")
-                client.store("1", "+FLAGS", "(\\Deleted)")
-            await box.expunge([ref])
-
-    run(work())
+    async with site.session(account) as (box, _):
+        await box.append(INBOX, message(1, "foreign", evidence=False))
+        ref = await box.append(INBOX, message(2, "ours"))
+        with logged_on(site.server, account) as client:
+            client.select("INBOX")
+            client.uid("STORE", "1:*", "+FLAGS", "(\\Flagged)")
+            client.store("1", "+FLAGS", "(\\Deleted)")
+        await box.expunge([ref])
     assert site.subjects(account, "INBOX") == ["foreign"]
 
 
-def test_many_messages_are_put_and_listed(site: Site) -> None:
+async def test_many_messages_are_put_and_listed(site: Site) -> None:
     """append_many and listing over several folders: every message once, with its flags and evidence, in its folder."""
     account = site.user()
     folders = [f"F{each}" for each in range(6)]
 
-    async def work() -> None:
-        async with site.session(account) as (box, _):
-            for folder in folders:
-                await box.create(folder)
-            await box.append_many("F0", [])
-            assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
-            sent = [
-                (message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)
-            ]
-            refs = await box.append_many("F2", sent)
-            await box.append_many("F5", sent[:2])
-            listing = await box.listing([*folders, "F2"])
-            assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
-            assert [each.ref for each in listing["F2"]] == list(refs)
-            body = b"x" * 20_000 + b"\r\n"
-            assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
-            assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
-            assert listing["F1"][0].evidence is None
-            await box.expunge([each.ref for each in listing["F2"][1:]])
-            await box.delete("F5")
-
-    run(work())
+    async with site.session(account) as (box, _):
+        for folder in folders:
+            await box.create(folder)
+        await box.append_many("F0", [])
+        assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
+        sent = [(message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)]
+        refs = await box.append_many("F2", sent)
+        await box.append_many("F5", sent[:2])
+        listing = await box.listing([*folders, "F2"])
+        assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
+        assert [each.ref for each in listing["F2"]] == list(refs)
+        body = b"x" * 20_000 + b"\r\n"
+        assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
+        assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
+        assert listing["F1"][0].evidence is None
+        await box.expunge([each.ref for each in listing["F2"][1:]])
+        await box.delete("F5")
     assert [body for _, body in site.witness(account, "F2")] == [message(0, body=b"x" * 20_000 + b"\r\n")]
     assert site.witness(account, "F1") == [("", message(7, evidence=False))]
 
 
-def test_a_folder_that_cannot_be_listed_is_named(site: Site) -> None:
+async def test_a_folder_that_cannot_be_listed_is_named(site: Site) -> None:
     """Of several; the server's answer may not name it."""
 
-    async def work() -> None:
-        async with site.session(site.user()) as (box, _):
-            with pytest.raises(ServerRefused, match="SELECT: folder Missing: NO "):
-                await box.listing([INBOX, "Missing"])
-
-    run(work())
+    async with site.session(site.user()) as (box, _):
+        with pytest.raises(ServerRefused, match="SELECT: folder Missing: NO "):
+            await box.listing([INBOX, "Missing"])
 
 
 def deliver(site: Site, account: Account, subject: str) -> None:
@@ -272,107 +252,92 @@ def deliver(site: Site, account: Account, subject: str) -> None:
         assert client.append("INBOX", None, None, message(9, subject))[0] == "OK"
 
 
-def test_own_changes_do_not_hide_new_mail(site: Site) -> None:
+async def test_own_changes_do_not_hide_new_mail(site: Site) -> None:
     """Messages moved and expunged while others arrive: the count stays right."""
     account = site.user()
 
-    async def work() -> None:
-        async with site.session(account) as (box, ear):
-            await box.create("Other")
-            refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(5)]
-            await box.headers(INBOX, None)
-            await box.move(refs[:2], "Other")
-            await box.expunge(refs[2:4])
-            await box.watch()
-            ear.arrivals.clear()
-            ear.news.clear()
-            await asyncio.to_thread(deliver, site, account, "new")
-            await ear.wait()
-            assert ear.arrivals == [1]
-            assert [each.subject for each in await box.arrived()] == ["new"]
-
-    run(work())
+    async with site.session(account) as (box, ear):
+        await box.create("Other")
+        refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(5)]
+        await box.headers(INBOX, None)
+        await box.move(refs[:2], "Other")
+        await box.expunge(refs[2:4])
+        await box.watch()
+        ear.arrivals.clear()
+        ear.news.clear()
+        await asyncio.to_thread(deliver, site, account, "new")
+        await ear.wait()
+        assert ear.arrivals == [1]
+        assert [each.subject for each in await box.arrived()] == ["new"]
 
 
-def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) -> None:
+async def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) -> None:
     """Without IDLE the mailbox asks now and then, by itself."""
     account = embedded_site.user()
 
-    async def work() -> None:
-        async with embedded_site.session(account, poll_s=0.02) as (box, ear):
-            box.session.offered -= {"IDLE"}
-            await box.watch()
-            await asyncio.to_thread(deliver, embedded_site, account, "polled")
-            await ear.wait()
-            assert ear.arrivals == [1]
-            assert [each.subject for each in await box.arrived()] == ["polled"]
-            asked = [name for name, *_ in ear.commands].count("IMAP NOOP")
-            assert asked >= 1
-            assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
-
-    run(work())
+    async with embedded_site.session(account, poll_s=0.02) as (box, ear):
+        box.session.offered -= {"IDLE"}
+        await box.watch()
+        await asyncio.to_thread(deliver, embedded_site, account, "polled")
+        await ear.wait()
+        assert ear.arrivals == [1]
+        assert [each.subject for each in await box.arrived()] == ["polled"]
+        asked = [name for name, *_ in ear.commands].count("IMAP NOOP")
+        assert asked >= 1
+        assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
 
 
-def test_idle_is_begun_anew(site: Site) -> None:
+async def test_idle_is_begun_anew(site: Site) -> None:
     """Before a server would drop an idle session, IDLE begins again by itself, and still announces."""
     account = site.user()
 
-    async def work() -> None:
-        box, ear = site.mailbox(account, idle_again_s=0.02)
-        await box.log_on()
-        await box.watch()
-        while [name for name, *_ in ear.commands].count("IMAP IDLE") < 3:
-            await asyncio.to_thread(deliver, site, account, "news")
-            await ear.wait()
-        assert [each.subject for each in await box.arrived()] == ["news"] * sum(ear.arrivals)
-        await box.log_off()
-        assert not ear.losses
-
-    run(work())
+    box, ear = site.mailbox(account, idle_again_s=0.02)
+    await box.log_on()
+    await box.watch()
+    while [name for name, *_ in ear.commands].count("IMAP IDLE") < 3:
+        await asyncio.to_thread(deliver, site, account, "news")
+        await ear.wait()
+    assert [each.subject for each in await box.arrived()] == ["news"] * sum(ear.arrivals)
+    await box.log_off()
+    assert not ear.losses
 
 
 @pytest.mark.parametrize("lacking", [{"MOVE"}, {"MOVE", "UIDPLUS"}, {"MULTIAPPEND", "LITERAL+", "LITERAL-"}])
-def test_fallbacks_have_the_same_effect(site: Site, lacking: set[str]) -> None:
+async def test_fallbacks_have_the_same_effect(site: Site, lacking: set[str]) -> None:
     """What a server does not offer is not used, and the messages end up in the same places."""
     account = site.user()
 
-    async def work() -> None:
-        async with site.session(account) as (box, ear):
-            box.session.offered -= lacking
-            assert box.session.connection is not None
-            if "LITERAL+" in lacking:
-                box.session.connection.free_literal_bytes = -1
-            await box.create("Other")
-            refs = await box.append_many(INBOX, [(message(each, f"m{each}"), [Flag.SEEN]) for each in range(4)])
-            await box.move([refs[0], refs[2]], "Other")
-            await box.expunge([refs[3]])
-            names = {name for name, *_ in ear.commands}
-            assert ("IMAP UID MOVE" in names) == ("MOVE" not in lacking)
-            assert ("IMAP EXPUNGE" in names) == ("UIDPLUS" in lacking)
-
-    run(work())
+    async with site.session(account) as (box, ear):
+        box.session.offered -= lacking
+        assert box.session.connection is not None
+        if "LITERAL+" in lacking:
+            box.session.connection.free_literal_bytes = -1
+        await box.create("Other")
+        refs = await box.append_many(INBOX, [(message(each, f"m{each}"), [Flag.SEEN]) for each in range(4)])
+        await box.move([refs[0], refs[2]], "Other")
+        await box.expunge([refs[3]])
+        names = {name for name, *_ in ear.commands}
+        assert ("IMAP UID MOVE" in names) == ("MOVE" not in lacking)
+        assert ("IMAP EXPUNGE" in names) == ("UIDPLUS" in lacking)
     assert site.subjects(account, "INBOX") == ["m1"]
     assert site.subjects(account, "Other") == ["m0", "m2"]
 
 
-def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site) -> None:
+async def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site) -> None:
     """A plain EXPUNGE would take them along: neither expunge nor move is done then, and nothing was changed."""
     account = site.user()
 
-    async def work() -> None:
-        async with site.session(account) as (box, _):
-            box.session.offered -= {"UIDPLUS", "MOVE"}
-            await box.create("Other")
-            await box.append(INBOX, message(1, "foreign", evidence=False))
-            ours = await box.append(INBOX, message(2, "ours"))
-            with logged_on(site.server, account) as client:
-                client.select("INBOX")
-                client.store("1", "+FLAGS", "(\\Deleted)")
-            for call in (box.expunge([ours]), box.move([ours], "Other")):
-                with pytest.raises(ServerRefused, match="EXPUNGE would delete others"):
-                    await call
-
-    run(work())
+    async with site.session(account) as (box, _):
+        box.session.offered -= {"UIDPLUS", "MOVE"}
+        await box.create("Other")
+        await box.append(INBOX, message(1, "foreign", evidence=False))
+        ours = await box.append(INBOX, message(2, "ours"))
+        with logged_on(site.server, account) as client:
+            client.select("INBOX")
+            client.store("1", "+FLAGS", "(\\Deleted)")
+        for call in (box.expunge([ours]), box.move([ours], "Other")):
+            with pytest.raises(ServerRefused, match="EXPUNGE would delete others"):
+                await call
     assert [flags for flags, _ in site.witness(account, "INBOX")] == ["\\Deleted", ""]
     assert site.subjects(account, "Other") == []
 
@@ -411,7 +376,7 @@ def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)
     )
 
 
-def test_the_last_message_is_not_new_for_ever() -> None:
+async def test_the_last_message_is_not_new_for_ever() -> None:
     """ "n:*" always names the last message (RFC 9051 section 9): it is not brought a second time."""
 
     async def script(peer: Peer) -> None:
@@ -422,15 +387,12 @@ def test_the_last_message_is_not_new_for_ever() -> None:
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 6:\* .*", b"* 2 EXISTS", header_line(2, 8), b"* 1 FETCH (UID 5 FLAGS (\\Seen))")
 
-    async def work() -> None:
-        async with scripted(script) as (box, ear):
-            assert [each.subject for each in await box.arrived()] == ["s5"]
-            assert await box.arrived() == []
-            assert [each.subject for each in await box.arrived()] == ["s8"]
-            assert ear.arrivals == [1]
-            box.abandon()
-
-    run(work())
+    async with scripted(script) as (box, ear):
+        assert [each.subject for each in await box.arrived()] == ["s5"]
+        assert await box.arrived() == []
+        assert [each.subject for each in await box.arrived()] == ["s8"]
+        assert ear.arrivals == [1]
+        box.abandon()
 
 
 def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
@@ -453,7 +415,7 @@ def pieces(number: int, uid: int, order: str) -> tuple[bytes, ...]:
 
 
 @pytest.mark.parametrize("order", ["fesh", "hsef", "eohfs", "ecshf", "fechsoc"])
-def test_a_message_in_several_responses_is_one(order: str) -> None:
+async def test_a_message_in_several_responses_is_one(order: str) -> None:
     """In lists, new mail and start states: header, size, evidence and the last flags are together."""
     both = (*pieces(1, 5, order), *pieces(2, 8, order))
     mixed = tuple(line for pair in zip(pieces(1, 5, order), pieces(2, 8, order), strict=True) for line in pair)
@@ -466,22 +428,19 @@ def test_a_message_in_several_responses_is_one(order: str) -> None:
         await peer.inbox(exists=3, uid_next=10)
         await peer.answer(rb"UID FETCH 1:\* .*", *mixed)
 
-    async def work() -> None:
-        async with scripted(script) as (box, _):
-            headers = [*await box.headers(INBOX, None), *await box.arrived()]
-            assert [each.subject for each in headers] == ["s5", "s8", "s9"]
-            assert [each.evidence for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
-            assert [each.size_bytes for each in headers] == [9] * 3
-            assert [each.seen for each in headers] == [order.rfind("c") > order.rfind("f")] * 3
-            stored = (await box.listing([INBOX]))[INBOX]
-            assert [(each.evidence, each.sender, each.message_id) for each in stored] == [
-                (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
-            ]
-
-    run(work())
+    async with scripted(script) as (box, _):
+        headers = [*await box.headers(INBOX, None), *await box.arrived()]
+        assert [each.subject for each in headers] == ["s5", "s8", "s9"]
+        assert [each.evidence for each in headers] == [evidence_of(number) for number in (1, 2, 3)]
+        assert [each.size_bytes for each in headers] == [9] * 3
+        assert [each.seen for each in headers] == [order.rfind("c") > order.rfind("f")] * 3
+        stored = (await box.listing([INBOX]))[INBOX]
+        assert [(each.evidence, each.sender, each.message_id) for each in stored] == [
+            (evidence_of(number), "user1@example.test", f"<n1.{number}.initial@example.test>") for number in (1, 2)
+        ]
 
 
-def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -> None:
+async def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -> None:
     """UID 7 came before the last listed one, and the session never showed it. Mail of before is left out."""
 
     async def script(peer: Peer) -> None:
@@ -493,17 +452,14 @@ def test_mail_that_a_session_missed_is_listed_when_the_inbox_is_opened_again() -
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 9:\* .*", header_line(3, 8))
 
-    async def work() -> None:
-        async with scripted(script) as (box, _):
-            assert [each.subject for each in await box.headers(INBOX, None)] == ["s5"]
-            assert [each.subject for each in await box.arrived()] == ["s8"]
-            assert [each.subject for each in await box.arrived(reopen=True)] == ["s7", "s8"]
-            assert await box.arrived() == []
-
-    run(work())
+    async with scripted(script) as (box, _):
+        assert [each.subject for each in await box.headers(INBOX, None)] == ["s5"]
+        assert [each.subject for each in await box.arrived()] == ["s8"]
+        assert [each.subject for each in await box.arrived(reopen=True)] == ["s7", "s8"]
+        assert await box.arrived() == []
 
 
-def test_news_behind_the_answer_to_select_are_not_lost() -> None:
+async def test_news_behind_the_answer_to_select_are_not_lost() -> None:
     """EXISTS in the same packet as the end of SELECT is new mail, before anybody has woken up."""
 
     async def script(peer: Peer) -> None:
@@ -514,16 +470,13 @@ def test_news_behind_the_answer_to_select_are_not_lost() -> None:
         await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
         await peer.answer(rb"SELECT INBOX", *peer.opened(6, 14))
 
-    async def work() -> None:
-        async with scripted(script) as (box, ear):
-            await box.open("inbox")
-            assert ear.arrivals == [2, 1]
-            for told in ([2, 1], [2, 1, 1]):
-                await box.open("Other")
-                await box.open("INBOX")
-                assert ear.arrivals == told
-
-    run(work())
+    async with scripted(script) as (box, ear):
+        await box.open("inbox")
+        assert ear.arrivals == [2, 1]
+        for told in ([2, 1], [2, 1, 1]):
+            await box.open("Other")
+            await box.open("INBOX")
+            assert ear.arrivals == told
 
 
 @settings(deadline=None, max_examples=60)
@@ -584,7 +537,7 @@ def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes
     run(work())
 
 
-def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
+async def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
     """References from before are refused; what is listed afterwards can be used."""
 
     async def script(peer: Peer) -> None:
@@ -598,33 +551,27 @@ def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
         await peer.answer(rb"NOOP")
         await peer.answer(rb"UID FETCH 2:\* .*", header_line(1, 1))
 
-    async def work() -> None:
-        async with scripted(script) as (box, _):
-            (old,) = await box.headers(INBOX, 50)
-            await box.open("Other")
-            for _ in range(2):
-                with pytest.raises(ServerRefused) as caught:
-                    await box.structure(old.ref)
-                assert (caught.value.kind, caught.value.line) == ("UIDVALIDITY changed", INBOX)
-            (new,) = await box.headers(INBOX, 50)
-            await box.flag([new.ref], Flag.SEEN)
-            assert await box.arrived() == []
-
-    run(work())
+    async with scripted(script) as (box, _):
+        (old,) = await box.headers(INBOX, 50)
+        await box.open("Other")
+        for _ in range(2):
+            with pytest.raises(ServerRefused) as caught:
+                await box.structure(old.ref)
+            assert (caught.value.kind, caught.value.line) == ("UIDVALIDITY changed", INBOX)
+        (new,) = await box.headers(INBOX, 50)
+        await box.flag([new.ref], Flag.SEEN)
+        assert await box.arrived() == []
 
 
-def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
+async def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
     """The call has succeeded; that there is no session any more must not go unnoticed."""
 
     async def script(peer: Peer) -> None:
         await peer.answer(rb"LIST .*", b'* LIST () "/" INBOX', end=b"OK\r\nnonsense")
 
-    async def work() -> None:
-        async with scripted(script) as (box, ear):
-            assert await box.folders() == [INBOX]
-            assert [type(each) for each in ear.losses] == [ProtocolError]
-
-    run(work())
+    async with scripted(script) as (box, ear):
+        assert await box.folders() == [INBOX]
+        assert [type(each) for each in ear.losses] == [ProtocolError]
 
 
 @pytest.mark.parametrize(
@@ -637,54 +584,45 @@ def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
         ((b"* 1 FETCH (UID 5 BODY[1]",), ProtocolError, "IMAP syntax"),
     ],
 )
-def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[TaskFailed], kind: str) -> None:
+async def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[TaskFailed], kind: str) -> None:
     """The data is looked at, not the tag."""
 
     async def script(peer: Peer) -> None:
         await peer.inbox(exists=1, uid_next=6)
         await peer.answer(rb"UID FETCH 5 \(BODY.PEEK\[1\]\)", *said)
 
-    async def work() -> None:
-        async with scripted(script) as (box, _):
-            with pytest.raises(failure) as caught:
-                await box.part(Ref(INBOX, 7, 5), Part("1", "text/plain", 9))
-            assert caught.value.kind == kind
-
-    run(work())
+    async with scripted(script) as (box, _):
+        with pytest.raises(failure) as caught:
+            await box.part(Ref(INBOX, 7, 5), Part("1", "text/plain", 9))
+        assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize("copied", [b"<n1.1.initial@example.test>", b"<user1@example.test>"])
-def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -> None:
+async def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -> None:
     """A person wrote a message with our X-LoadSim and another From or Message-ID: users leave it alone."""
     account = embedded_site.user()
 
-    async def work() -> None:
-        async with embedded_site.session(account) as (box, _):
-            await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
-            (header,) = await box.headers(INBOX, None)
-            assert header.evidence is None
-
-    run(work())
+    async with embedded_site.session(account) as (box, _):
+        await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
+        (header,) = await box.headers(INBOX, None)
+        assert header.evidence is None
 
 
 @pytest.mark.parametrize("said", [(), (b"* 1 FETCH (FLAGS (\\Seen))",), (b"* 1 EXPUNGE",)])
-def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -> None:
+async def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -> None:
     """The folder holds two: somebody who is shown none has not seen it."""
 
     async def script(peer: Peer) -> None:
         await peer.inbox(exists=2, uid_next=6)
         await peer.answer(rb"FETCH 1:\* .*", *said)
 
-    async def work() -> None:
-        async with scripted(script) as (box, _):
-            with pytest.raises(ServerRefused, match="FETCH without data"):
-                await box.headers(INBOX, None)
-
-    run(work())
+    async with scripted(script) as (box, _):
+        with pytest.raises(ServerRefused, match="FETCH without data"):
+            await box.headers(INBOX, None)
 
 
 @pytest.mark.parametrize(("first", "second"), [("Other", INBOX), (INBOX, "Other")])
-def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: str) -> None:
+async def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: str) -> None:
     """A SELECT whose caller has gone is answered after the next was sent: that one's numbers are no news of its own."""
 
     async def script(peer: Peer) -> None:
@@ -698,22 +636,19 @@ def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: 
 
     given_up = asyncio.Event()
 
-    async def work() -> None:
-        async with scripted(script) as (box, ear):
-            task = asyncio.create_task(box.open(first))
-            await given_up.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await box.open(second)
-            assert box.session.count == 4
-            assert ear.arrivals == []
-            assert [each.subject for each in await box.headers(second, None)] == ["s5", "s6"]
-
-    run(work())
+    async with scripted(script) as (box, ear):
+        task = asyncio.create_task(box.open(first))
+        await given_up.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await box.open(second)
+        assert box.session.count == 4
+        assert ear.arrivals == []
+        assert [each.subject for each in await box.headers(second, None)] == ["s5", "s6"]
 
 
-def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
+async def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
     """Some servers close after BYE; the session is over, and nothing is lost."""
 
     async def script(peer: Peer) -> None:
@@ -721,14 +656,11 @@ def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
         peer.say(b"* BYE see you")
         peer.writer.close()
 
-    async def work() -> None:
-        async with scripted(script) as (box, ear):
+    async with scripted(script) as (box, ear):
+        await box.log_off()
+        assert not ear.losses
+        with pytest.raises(ServerLost, match="not logged on"):
             await box.log_off()
-            assert not ear.losses
-            with pytest.raises(ServerLost, match="not logged on"):
-                await box.log_off()
-
-    run(work())
 
 
 # --- without a server ---

@@ -377,15 +377,12 @@ def calls(tmp_path: Path) -> int:
     return len((tmp_path / "calls").read_text().split())
 
 
-def test_a_command_runs_for_all_who_share_it(tmp_path: Path) -> None:
+async def test_a_command_runs_for_all_who_share_it(tmp_path: Path) -> None:
     """Once, however many ask at a time; once more after a refusal, however many were refused."""
     source = counting(tmp_path, "token-N")
 
-    async def scenario() -> None:
-        assert set(await asyncio.gather(*(tokens.current(source) for _ in range(20)))) == {"token-1"}
-        assert set(await asyncio.gather(*(tokens.renewed(source, "token-1") for _ in range(20)))) == {"token-2"}
-
-    asyncio.run(scenario())
+    assert set(await asyncio.gather(*(tokens.current(source) for _ in range(20)))) == {"token-1"}
+    assert set(await asyncio.gather(*(tokens.renewed(source, "token-1") for _ in range(20)))) == {"token-2"}
     assert calls(tmp_path) == 2
 
 

@@ -357,7 +357,7 @@ def view(*answers: tuple[bytes, tuple[bytes, ...]], exists: int = 1, uid_next: i
 LISTED = (rb"FETCH 1:\* .*", (envelope(4),))
 
 
-def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
+async def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
     """After a loss in the middle of a view, its other calls fail; the next view logs on again."""
 
     async def breaking(peer: Peer) -> None:
@@ -367,30 +367,27 @@ def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
         await peer.answer(rb"UID FETCH 4 \(BODYSTRUCTURE\)", STRUCTURE)
         await peer.expect(rb"UID FETCH 4 \(BODY.PEEK\[1\]\)")
 
-    async def user() -> None:
-        ear = Ear()
-        async with playing(breaking, view((rb"UID STORE 4 .*", ()))) as endpoint:
-            mailbox = opened(endpoint, ear)
-            (header,) = await mailbox.headers(INBOX, 50)
-            structure = await mailbox.structure(header.ref)
-            assert structure.text is not None
-            with pytest.raises(ServerLost):
-                await mailbox.part(header.ref, structure.text)
-            with pytest.raises(ServerLost):
-                await mailbox.structure(header.ref)
-            mailbox.abandon()
-            with pytest.raises(ServerLost):
-                await mailbox.structure(header.ref)
-            await mailbox.log_off()  # ends the view; there is no session to end
-            await mailbox.open(INBOX)
-            await mailbox.flag([header.ref], Flag.SEEN)
-            await mailbox.log_off()
-        assert not ear.losses
-
-    asyncio.run(user())
+    ear = Ear()
+    async with playing(breaking, view((rb"UID STORE 4 .*", ()))) as endpoint:
+        mailbox = opened(endpoint, ear)
+        (header,) = await mailbox.headers(INBOX, 50)
+        structure = await mailbox.structure(header.ref)
+        assert structure.text is not None
+        with pytest.raises(ServerLost):
+            await mailbox.part(header.ref, structure.text)
+        with pytest.raises(ServerLost):
+            await mailbox.structure(header.ref)
+        mailbox.abandon()
+        with pytest.raises(ServerLost):
+            await mailbox.structure(header.ref)
+        await mailbox.log_off()  # ends the view; there is no session to end
+        await mailbox.open(INBOX)
+        await mailbox.flag([header.ref], Flag.SEEN)
+        await mailbox.log_off()
+    assert not ear.losses
 
 
-def test_a_refused_log_on_refuses_its_call_only() -> None:
+async def test_a_refused_log_on_refuses_its_call_only() -> None:
     """SYNC may follow a refused task in the same view, and is no lost session."""
 
     async def refusing(peer: Peer) -> None:
@@ -398,20 +395,17 @@ def test_a_refused_log_on_refuses_its_call_only() -> None:
         await peer.answer(rb"AUTHENTICATE .*", end=b"NO [LIMIT] too many connections")
         await peer.end()
 
-    async def user() -> None:
-        ear = Ear()
-        async with playing(refusing, view((rb"UID FETCH 1:\* .*", (envelope(4),)))) as endpoint:
-            mailbox = opened(endpoint, ear)
-            with pytest.raises(ServerRefused):
-                await mailbox.headers(INBOX, 50)
-            assert len(await mailbox.arrived()) == 1
-            await mailbox.log_off()
-        assert not ear.losses
-
-    asyncio.run(user())
+    ear = Ear()
+    async with playing(refusing, view((rb"UID FETCH 1:\* .*", (envelope(4),)))) as endpoint:
+        mailbox = opened(endpoint, ear)
+        with pytest.raises(ServerRefused):
+            await mailbox.headers(INBOX, 50)
+        assert len(await mailbox.arrived()) == 1
+        await mailbox.log_off()
+    assert not ear.losses
 
 
-def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
+async def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
     """UIDVALIDITY has changed between two views: the call is refused, and the cache of headers is dropped."""
 
     flags = (rb"FETCH 1:\* \(UID FLAGS\)", (b"* 1 FETCH (UID 4 FLAGS ())",))
@@ -419,66 +413,57 @@ def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
     before = (view(flags, headers), view(flags))
     after = (view(validity=8), view(flags, headers, validity=8), view(validity=8))
 
-    async def user() -> None:
-        async with playing(*before, *after) as endpoint:
-            mailbox = opened(endpoint, Ear(), flags=("UID", "FLAGS"))
-            (header,) = await mailbox.headers(INBOX, 50)
-            await mailbox.log_off()
-            assert await mailbox.headers(INBOX, 50) == [header]  # from the cache, which outlives sessions
-            await mailbox.log_off()
-            with pytest.raises(ServerRefused, match="UIDVALIDITY changed"):
-                await mailbox.headers(INBOX, 50)
-            await mailbox.log_off()
-            (again,) = await mailbox.headers(INBOX, 50)
-            assert again.ref != header.ref
-            await mailbox.log_off()
-            with pytest.raises(ServerRefused, match="UIDVALIDITY changed"):
-                await mailbox.structure(header.ref)
-            await mailbox.log_off()
-
-    asyncio.run(user())
+    async with playing(*before, *after) as endpoint:
+        mailbox = opened(endpoint, Ear(), flags=("UID", "FLAGS"))
+        (header,) = await mailbox.headers(INBOX, 50)
+        await mailbox.log_off()
+        assert await mailbox.headers(INBOX, 50) == [header]  # from the cache, which outlives sessions
+        await mailbox.log_off()
+        with pytest.raises(ServerRefused, match="UIDVALIDITY changed"):
+            await mailbox.headers(INBOX, 50)
+        await mailbox.log_off()
+        (again,) = await mailbox.headers(INBOX, 50)
+        assert again.ref != header.ref
+        await mailbox.log_off()
+        with pytest.raises(ServerRefused, match="UIDVALIDITY changed"):
+            await mailbox.structure(header.ref)
+        await mailbox.log_off()
 
 
-def test_a_look_announces_mail_once() -> None:
+async def test_a_look_announces_mail_once() -> None:
     """New mail since the last session is announced by the SELECT of a look, and only there."""
 
     third = view((rb"UID FETCH 5:\* .*", (envelope(5), envelope(6))), exists=3, uid_next=7)
 
-    async def user() -> None:
-        ear = Ear()
-        async with playing(view(LISTED), view(), third, view(exists=3, uid_next=7)) as endpoint:
-            mailbox = opened(endpoint, ear)
-            await mailbox.headers(INBOX, 50)
-            await mailbox.log_off()
-            await mailbox.watch()
-            await mailbox.log_off()
-            assert ear.arrivals == []
-            await mailbox.watch()
-            assert ear.arrivals == [2]
-            assert len(await mailbox.arrived()) == 2
-            await mailbox.log_off()
-            await mailbox.watch()
-            await mailbox.log_off()
-            assert ear.arrivals == [2]
-        assert not ear.losses
-
-    asyncio.run(user())
+    ear = Ear()
+    async with playing(view(LISTED), view(), third, view(exists=3, uid_next=7)) as endpoint:
+        mailbox = opened(endpoint, ear)
+        await mailbox.headers(INBOX, 50)
+        await mailbox.log_off()
+        await mailbox.watch()
+        await mailbox.log_off()
+        assert ear.arrivals == []
+        await mailbox.watch()
+        assert ear.arrivals == [2]
+        assert len(await mailbox.arrived()) == 2
+        await mailbox.log_off()
+        await mailbox.watch()
+        await mailbox.log_off()
+        assert ear.arrivals == [2]
+    assert not ear.losses
 
 
-def test_a_message_that_is_held_needs_no_session() -> None:
+async def test_a_message_that_is_held_needs_no_session() -> None:
     """A program with whole messages shows a part of one that it has without a connection."""
     raw = b"Subject: x\r\n\r\ntext\r\n"
 
     whole = (rb"UID FETCH 4 \(BODY.PEEK\[\]\)", (b"* 1 FETCH (UID 4 BODY[] {%d}\r\n%b)" % (len(raw), raw),))
 
-    async def user() -> None:
-        async with playing(view(LISTED, whole)) as endpoint:
-            mailbox = opened(endpoint, Ear(), message_items=("BODY.PEEK[]",))
-            (header,) = await mailbox.headers(INBOX, 50)
-            structure = await mailbox.structure(header.ref)
-            await mailbox.log_off()
-            assert structure.text is not None
-            assert await mailbox.part(header.ref, structure.text) == b"text\r\n"
-            await mailbox.log_off()
-
-    asyncio.run(user())
+    async with playing(view(LISTED, whole)) as endpoint:
+        mailbox = opened(endpoint, Ear(), message_items=("BODY.PEEK[]",))
+        (header,) = await mailbox.headers(INBOX, 50)
+        structure = await mailbox.structure(header.ref)
+        await mailbox.log_off()
+        assert structure.text is not None
+        assert await mailbox.part(header.ref, structure.text) == b"text\r\n"
+        await mailbox.log_off()

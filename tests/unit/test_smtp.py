@@ -96,21 +96,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-def test_a_message_arrives_byte_for_byte(way: Way, connection: str) -> None:
+async def test_a_message_arrives_byte_for_byte(way: Way, connection: str) -> None:
     """Lines that begin with dots, and CRLF, come out of aiosmtpd as they were given to `send`."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting(), Observed()
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
-            await submission.send("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)
-            await submission.close()
-        assert handler.delivered == [("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)]
-        assert observer.names == ["CONNECT", "EHLO", "MAIL", "RCPT", "RCPT", "DATA"]
-        assert all(outcome == "ok" for _, outcome, _, _ in observer.commands)
-        assert handler.helo == ["[127.0.0.1]"]
-
-    asyncio.run(scenario())
+    handler, observer = Accepting(), Observed()
+    async with way.aiosmtpd(handler) as (port, _):
+        submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)
+        await submission.close()
+    assert handler.delivered == [("user1@sim.test", ["user2@sim.test", "list3@sim.test"], MESSAGE)]
+    assert observer.names == ["CONNECT", "EHLO", "MAIL", "RCPT", "RCPT", "DATA"]
+    assert all(outcome == "ok" for _, outcome, _, _ in observer.commands)
+    assert handler.helo == ["[127.0.0.1]"]
 
 
 @settings(max_examples=25, deadline=None)
@@ -132,33 +129,30 @@ def test_any_lines_arrive_byte_for_byte(way: Way, lines: list[bytes]) -> None:
     asyncio.run(scenario())
 
 
-def test_bytes_are_counted_as_they_travel(way: Way) -> None:
+async def test_bytes_are_counted_as_they_travel(way: Way) -> None:
     """The observer's byte counts are what a server really sent and received, without QUIT."""
 
-    async def scenario() -> None:
-        taken = bytearray()
-        replies = [
-            b"220 hi\r\n", b"250-mail\r\n250 SIZE 9\r\n", b"250 OK\r\n", b"250 OK\r\n", b"354 go\r\n", b"250 in\r\n",
-        ]  # fmt: skip
+    taken = bytearray()
+    replies = [
+        b"220 hi\r\n", b"250-mail\r\n250 SIZE 9\r\n", b"250 OK\r\n", b"250 OK\r\n", b"354 go\r\n", b"250 in\r\n",
+    ]  # fmt: skip
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            for reply, ending in zip(replies, [b"\n"] * 4 + [b"\r\n.\r\n"] + [b"\n"], strict=True):
-                writer.write(reply)
-                taken.extend(await reader.readuntil(ending))
-            writer.write(b"221 bye\r\n")
-            writer.close()
-            await writer.wait_closed()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for reply, ending in zip(replies, [b"\n"] * 4 + [b"\r\n.\r\n"] + [b"\n"], strict=True):
+            writer.write(reply)
+            taken.extend(await reader.readuntil(ending))
+        writer.write(b"221 bye\r\n")
+        writer.close()
+        await writer.wait_closed()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        observer = Observed()
-        async with server:
-            submission = way.submission(endpoint(server.sockets[0].getsockname()[1]), ACCOUNT, observer, LIMIT_S)
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert sum(sent for _, _, sent, _ in observer.commands) == len(taken) - len(b"QUIT\r\n")
-        assert sum(received for *_, received in observer.commands) == sum(map(len, replies))
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    observer = Observed()
+    async with server:
+        submission = way.submission(endpoint(server.sockets[0].getsockname()[1]), ACCOUNT, observer, LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert sum(sent for _, _, sent, _ in observer.commands) == len(taken) - len(b"QUIT\r\n")
+    assert sum(received for *_, received in observer.commands) == sum(map(len, replies))
 
 
 def test_per_message_connections_are_closed_and_kept_ones_kept(way: Way) -> None:
@@ -179,40 +173,34 @@ def test_per_message_connections_are_closed_and_kept_ones_kept(way: Way) -> None
     asyncio.run(scenario("kept", 1))
 
 
-def test_send_does_not_wait_for_the_answer_to_quit(way: Way) -> None:
+async def test_send_does_not_wait_for_the_answer_to_quit(way: Way) -> None:
     """A server that never answers QUIT delays neither this message nor the next."""
 
-    async def scenario() -> None:
-        async with way.scripted(QUIT="") as port:
-            submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
-            async with asyncio.timeout(LIMIT_S):
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-
-    asyncio.run(scenario())
+    async with way.scripted(QUIT="") as port:
+        submission = way.submission(endpoint(port), ACCOUNT, Observed(), LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, connection: str) -> None:
+async def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, connection: str) -> None:
     """When one recipient of two is refused nobody gets the message; the next message goes through."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting({"nobody@sim.test": "550 5.1.1 unknown user"}), Observed()
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
-            with pytest.raises(ServerRefused) as refusal:
-                await submission.send("user1@sim.test", ["user2@sim.test", "nobody@sim.test"], MESSAGE)
-            assert (refusal.value.kind, refusal.value.line) == ("550 RCPT", "550 5.1.1 unknown user")
-            assert not handler.delivered
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert handler.delivered == [("user1@sim.test", ["user2@sim.test"], MESSAGE)]
-        # Two recipients in one packet: the server awaits the message for one of them, and only its loss prevents that.
-        kept = (2, 0) if way.in_one_packet else (1, 1)
-        assert (handler.connections, handler.resets) == {"per-message": (2, 0), "kept": kept}[connection]
-        assert ("SMTP RCPT", "refused") in [command[:2] for command in observer.commands]
-
-    asyncio.run(scenario())
+    handler, observer = Accepting({"nobody@sim.test": "550 5.1.1 unknown user"}), Observed()
+    async with way.aiosmtpd(handler) as (port, _):
+        submission = way.submission(endpoint(port, connection), ACCOUNT, observer, LIMIT_S)
+        with pytest.raises(ServerRefused) as refusal:
+            await submission.send("user1@sim.test", ["user2@sim.test", "nobody@sim.test"], MESSAGE)
+        assert (refusal.value.kind, refusal.value.line) == ("550 RCPT", "550 5.1.1 unknown user")
+        assert not handler.delivered
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert handler.delivered == [("user1@sim.test", ["user2@sim.test"], MESSAGE)]
+    # Two recipients in one packet: the server awaits the message for one of them, and only its loss prevents that.
+    kept = (2, 0) if way.in_one_packet else (1, 1)
+    assert (handler.connections, handler.resets) == {"per-message": (2, 0), "kept": kept}[connection]
+    assert ("SMTP RCPT", "refused") in [command[:2] for command in observer.commands]
 
 
 @pytest.mark.parametrize(
@@ -228,115 +216,97 @@ def test_a_refused_recipient_stops_the_message_and_not_the_next(way: Way, connec
     ],
 )
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
-def test_a_refusal_says_code_and_command(way: Way, script: dict[str, str], kind: str, connection: str) -> None:
+async def test_a_refusal_says_code_and_command(way: Way, script: dict[str, str], kind: str, connection: str) -> None:
     """Whatever is refused, the failure names code and command and quotes the server."""
 
-    async def scenario() -> None:
-        async with way.scripted(**script) as port:
-            submission = way.submission(endpoint(port, connection), ACCOUNT, Observed(), LIMIT_S)
-            with pytest.raises(ServerRefused) as refusal:
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            assert refusal.value.kind == kind
-            assert refusal.value.line == next(iter(script.values()))
-            await submission.close()
-
-    asyncio.run(scenario())
+    async with way.scripted(**script) as port:
+        submission = way.submission(endpoint(port, connection), ACCOUNT, Observed(), LIMIT_S)
+        with pytest.raises(ServerRefused) as refusal:
+            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        assert refusal.value.kind == kind
+        assert refusal.value.line == next(iter(script.values()))
+        await submission.close()
 
 
-def test_a_cancelled_send_leaves_nothing_behind(way: Way) -> None:
+async def test_a_cancelled_send_leaves_nothing_behind(way: Way) -> None:
     """The engine's time limit for a task cancels `send`: the connection goes with it."""
 
-    async def scenario() -> None:
-        handler = Accepting()
-        stuck = asyncio.Event()
+    handler = Accepting()
+    stuck = asyncio.Event()
 
-        async def hang(*_: object) -> str:
-            stuck.set()
-            await asyncio.Event().wait()
-            return "250 never"
+    async def hang(*_: object) -> str:
+        stuck.set()
+        await asyncio.Event().wait()
+        return "250 never"
 
-        handler.handle_DATA = hang  # type: ignore[method-assign, assignment]
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
-            sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
-            await stuck.wait()
-            sending.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await sending
-            async with asyncio.timeout(LIMIT_S):
-                await handler.gone.wait()
-
-    asyncio.run(scenario())
+    handler.handle_DATA = hang  # type: ignore[method-assign, assignment]
+    async with way.aiosmtpd(handler) as (port, _):
+        submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
+        sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
+        await stuck.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        async with asyncio.timeout(LIMIT_S):
+            await handler.gone.wait()
 
 
-def test_a_kept_connection_that_the_server_cut_is_made_anew(way: Way) -> None:
+async def test_a_kept_connection_that_the_server_cut_is_made_anew(way: Way) -> None:
     """Between two messages the server may close without a word: the second goes over a new connection."""
 
-    async def scenario() -> None:
-        handler = Accepting()
-        async with way.aiosmtpd(handler) as (port, connections):
-            submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            for transport in connections:
-                transport.close()
-            await submission.send("user1@sim.test", ["user3@sim.test"], MESSAGE)
-            await submission.close()
-        assert handler.connections == 2
-        assert [to for _, to, _ in handler.delivered] == [["user2@sim.test"], ["user3@sim.test"]]
-
-    asyncio.run(scenario())
+    handler = Accepting()
+    async with way.aiosmtpd(handler) as (port, connections):
+        submission = way.submission(endpoint(port, "kept"), ACCOUNT, Observed(), LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        for transport in connections:
+            transport.close()
+        await submission.send("user1@sim.test", ["user3@sim.test"], MESSAGE)
+        await submission.close()
+    assert handler.connections == 2
+    assert [to for _, to, _ in handler.delivered] == [["user2@sim.test"], ["user3@sim.test"]]
 
 
-def test_a_kept_connection_that_ends_with_421_is_made_anew_once(way: Way) -> None:
+async def test_a_kept_connection_that_ends_with_421_is_made_anew_once(way: Way) -> None:
     """421 at the first command of a kept connection: one new connection, and a second 421 is the answer."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting(), Observed()
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port, "kept"), ACCOUNT, observer, LIMIT_S)
+    handler, observer = Accepting(), Observed()
+    async with way.aiosmtpd(handler) as (port, _):
+        submission = way.submission(endpoint(port, "kept"), ACCOUNT, observer, LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        handler.refuse["user1@sim.test"] = "421 4.7.0 too many messages on this connection"
+        with pytest.raises(ServerRefused) as refusal:
             await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            handler.refuse["user1@sim.test"] = "421 4.7.0 too many messages on this connection"
-            with pytest.raises(ServerRefused) as refusal:
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            assert refusal.value.kind == "421 MAIL"
-            await submission.close()
-        assert handler.connections == 2
-        assert observer.names.count("CONNECT") == 2
-
-    asyncio.run(scenario())
+        assert refusal.value.kind == "421 MAIL"
+        await submission.close()
+    assert handler.connections == 2
+    assert observer.names.count("CONNECT") == 2
 
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("excluded", [[], ["PLAIN"]])
-def test_authentication_happens_where_it_is_offered(way: Way, excluded: list[str]) -> None:
+async def test_authentication_happens_where_it_is_offered(way: Way, excluded: list[str]) -> None:
     """A server that requires AUTH (PLAIN, or LOGIN when it has no other) takes the message."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting(), Observed()
-        options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
-        async with way.aiosmtpd(handler, auth_exclude_mechanism=excluded, **options) as (port, _):
-            submission = way.submission(endpoint(port), ACCOUNT, observer, LIMIT_S)
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert len(handler.delivered) == 1
-        assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
-
-    asyncio.run(scenario())
+    handler, observer = Accepting(), Observed()
+    options = {"authenticator": authenticator, "auth_required": True, "auth_require_tls": False}
+    async with way.aiosmtpd(handler, auth_exclude_mechanism=excluded, **options) as (port, _):
+        submission = way.submission(endpoint(port), ACCOUNT, observer, LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert len(handler.delivered) == 1
+    assert observer.names == ["CONNECT", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
 
 
-def test_without_auth_in_the_endpoint_none_is_tried(way: Way) -> None:
+async def test_without_auth_in_the_endpoint_none_is_tried(way: Way) -> None:
     """`auth: false` sends without authentication although it is offered."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting(), Observed()
-        async with way.aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
-            target = Endpoint("127.0.0.1", port, auth=False)
-            submission = way.submission(target, ACCOUNT, observer, LIMIT_S)
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert "AUTH" not in observer.names
-
-    asyncio.run(scenario())
+    handler, observer = Accepting(), Observed()
+    async with way.aiosmtpd(handler, authenticator=authenticator, auth_require_tls=False) as (port, _):
+        target = Endpoint("127.0.0.1", port, auth=False)
+        submission = way.submission(target, ACCOUNT, observer, LIMIT_S)
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert "AUTH" not in observer.names
 
 
 def test_a_password_that_the_server_echoes_is_masked(way: Way) -> None:
@@ -359,63 +329,54 @@ def test_a_password_that_the_server_echoes_is_masked(way: Way) -> None:
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
+async def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
     """STARTTLS and implicit TLS carry a message, with authentication inside."""
 
-    async def scenario() -> None:
-        handler, observer = Accepting(), Observed()
-        context = server_context(certificate)
-        options: dict[str, object] = {"authenticator": authenticator, "auth_required": True}
-        if tls == "starttls":
-            options |= {"tls_context": context, "require_starttls": True}
-        else:
-            options |= {"auth_require_tls": False}
-        async with way.aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
-            target = endpoint(port, tls=tls, ca_file=str(certificate))
-            submission = way.submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert [content for _, _, content in handler.delivered] == [MESSAGE]
-        secured = ["STARTTLS", "EHLO"] if tls == "starttls" else []
-        assert observer.names == ["CONNECT", "EHLO", *secured, "AUTH", "MAIL", "RCPT", "DATA"]
-
-    asyncio.run(scenario())
+    handler, observer = Accepting(), Observed()
+    context = server_context(certificate)
+    options: dict[str, object] = {"authenticator": authenticator, "auth_required": True}
+    if tls == "starttls":
+        options |= {"tls_context": context, "require_starttls": True}
+    else:
+        options |= {"auth_require_tls": False}
+    async with way.aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
+        target = endpoint(port, tls=tls, ca_file=str(certificate))
+        submission = way.submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
+        await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert [content for _, _, content in handler.delivered] == [MESSAGE]
+    secured = ["STARTTLS", "EHLO"] if tls == "starttls" else []
+    assert observer.names == ["CONNECT", "EHLO", *secured, "AUTH", "MAIL", "RCPT", "DATA"]
     gc.collect()
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-def test_a_certificate_that_nobody_vouches_for_is_not_accepted(way: Way, certificate: Path, tls: str) -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(way: Way, certificate: Path, tls: str) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""
 
-    async def scenario() -> None:
-        handler = Accepting()
-        context = server_context(certificate)
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # aiosmtpd complains of the alert
-        implicit = context if tls == "implicit" else None
-        starttls = {} if implicit else {"tls_context": context}
-        async with way.aiosmtpd(handler, implicit, **starttls) as (port, _):
-            submission = way.submission(endpoint(port, tls=tls), ACCOUNT, Observed(), LIMIT_S)
-            with pytest.raises(ServerLost, match="TLS certificate: self-signed certificate"):
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert not handler.delivered
-
-    asyncio.run(scenario())
+    handler = Accepting()
+    context = server_context(certificate)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # aiosmtpd complains of the alert
+    implicit = context if tls == "implicit" else None
+    starttls = {} if implicit else {"tls_context": context}
+    async with way.aiosmtpd(handler, implicit, **starttls) as (port, _):
+        submission = way.submission(endpoint(port, tls=tls), ACCOUNT, Observed(), LIMIT_S)
+        with pytest.raises(ServerLost, match="TLS certificate: self-signed certificate"):
+            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert not handler.delivered
 
 
-def test_starttls_that_is_not_offered_is_refused(way: Way) -> None:
+async def test_starttls_that_is_not_offered_is_refused(way: Way) -> None:
     """Where TLS is asked for and not to be had, nothing goes in the clear."""
 
-    async def scenario() -> None:
-        handler = Accepting()
-        async with way.aiosmtpd(handler) as (port, _):
-            submission = way.submission(endpoint(port, tls="starttls"), ACCOUNT, Observed(), LIMIT_S)
-            with pytest.raises(ServerRefused, match="no STARTTLS"):
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-            await submission.close()
-        assert not handler.delivered
-
-    asyncio.run(scenario())
+    handler = Accepting()
+    async with way.aiosmtpd(handler) as (port, _):
+        submission = way.submission(endpoint(port, tls="starttls"), ACCOUNT, Observed(), LIMIT_S)
+        with pytest.raises(ServerRefused, match="no STARTTLS"):
+            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+        await submission.close()
+    assert not handler.delivered
 
 
 def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
