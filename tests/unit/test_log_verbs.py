@@ -124,7 +124,6 @@ def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest
     ],
 )
 def test_bad_weights_are_one_line(tmp_path: Path, content: str, says: str) -> None:
-    """File, key, expected, found."""
     write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     (tmp_path / "w.yaml").write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
@@ -298,7 +297,6 @@ def test_truncate_writes_a_log_of_the_window(tmp_path: Path) -> None:
 
 
 def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None:
-    """For truncate and for answer."""
     log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
     with pytest.raises(LogError, match="expected a begin before its end, found 7200 s to 3600 s"):
         run_log("truncate", log, "2:00", "1:00", "-o", tmp_path / "out.tlog")
@@ -424,7 +422,6 @@ def test_check_finds_every_flipped_bit_and_every_cut(
 
 
 def write_two_engines(directory: Path) -> Path:
-    """Two engines with records of all kinds."""
     command = {
         "command": "IMAP NOOP", "user": 3, "started_ns": START_NS, "ended_ns": START_NS + 7_000, "outcome": "ok",
         "sent_bytes": 9, "received_bytes": 8,

@@ -236,7 +236,6 @@ def test_a_plan_reports_its_progress(tmp_path: Path, cache: Path, monkeypatch: p
 
 
 def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
-    """And starts no process."""
     virtual(tmp_path)
     assert said([], load_scenario(str(tmp_path / "scenario.yaml"), ["run.mode=stress"])) is None
     assert not cache.exists()

@@ -217,7 +217,6 @@ def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Pat
 
 @pytest.mark.parametrize("rate", [{}, {"per_day": -1}, {"per_day": 1, "per_week": 1}, 5, None])
 def test_a_rate_that_is_none_is_one_line(rate: object, tmp_path: Path) -> None:
-    """The key is the task's."""
     file = tmp_path / "p.yaml"
     file.write_text(yaml.safe_dump({"name": "p", **quiet(), "tasks": {"LOOK AROUND": rate}}))
     with pytest.raises(ConfigError, match=r"p\.yaml: tasks.LOOK AROUND"):
@@ -235,7 +234,6 @@ def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: py
 
 
 def test_it_is_listed_with_its_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the words of its docstring."""
     install()
     assert main(["show", "tasks"]) == 0
     assert "LOOK AROUND      Looks into a folder (other 1)" in capsys.readouterr().out

@@ -464,7 +464,6 @@ KIND = "one of the message kinds ups1K, ups2K, ups4K, "
     ],
 )
 def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) -> None:
-    """One line names file, key, what was expected and what was found."""
     file = tmp_path / "own.yaml"
     named = "" if override.startswith("name") else "name: own\n"
     file.write_text(f"{named}from: loadsim-5.5/medium\n{override}\n")
@@ -515,7 +514,6 @@ def test_refused_files(tmp_path: Path, text: str, line: str) -> None:
 
 
 def test_a_circle_of_profiles_is_refused(tmp_path: Path) -> None:
-    """The file that closes the circle is named."""
     (tmp_path / "a.yaml").write_text("name: a\nfrom: b.yaml\n")
     (tmp_path / "b.yaml").write_text("name: b\nfrom: a.yaml\n")
     with pytest.raises(ConfigError, match=r"/b\.yaml: from: expected .* found 'a.yaml'$"):

@@ -91,7 +91,6 @@ def test_a_slice_is_read_and_written(text: str, number: int, weights: tuple[int,
     "text", ["", "3", "0/3", "4/3", "1/0", "-1/3", "1/2/3", "3/2,1", "1/2,0", "1/2,", "1/99999", "a/b", "1/٣"]
 )
 def test_what_is_no_slice_is_refused(text: str) -> None:
-    """There is no such part."""
     with pytest.raises(ValueError) as refusal:
         Slice.parse(text)
     assert str(refusal.value) == text
@@ -408,7 +407,6 @@ def test_slices_that_are_not_one_run_are_refused(tmp_path: Path) -> None:
 
 
 def read_one(place: Path) -> Any:
-    """The one log of a run directory."""
     (path,) = place.glob("logs/*.tlog")
     return read_log(path)
 

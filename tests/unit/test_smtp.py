@@ -91,7 +91,6 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1 with its key, in one PEM file."""
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 

@@ -218,7 +218,6 @@ def replies(said: bytes) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1, and a server's context with it."""
     return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
 
 
@@ -333,7 +332,6 @@ async def failure_of(
 
 @pytest.fixture(params=[LibrarySubmission, PipeliningSubmission])
 def kind(request: pytest.FixtureRequest) -> Any:
-    """Each driver."""
     return request.param
 
 

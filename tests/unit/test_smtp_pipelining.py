@@ -43,7 +43,6 @@ def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def submission(target: Endpoint, observer: Observed | None = None) -> PipeliningSubmission:
-    """The driver, for the one account."""
     return PipeliningSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target))
 
 
@@ -53,7 +52,6 @@ async def expect(peer: Peer, packet: bytes) -> None:
 
 
 async def hello(peer: Peer, *offered: bytes) -> None:
-    """Greeting and EHLO."""
     peer.say(b"220 mail.sim.test ESMTP")
     await expect(peer, b"EHLO [127.0.0.1]\r\n")
     peer.say(*(offered or OFFERED))
@@ -106,7 +104,7 @@ def test_a_message_takes_two_packets(loop: str) -> None:
     )
 
 
-def test_the_times_of_a_packet_count_from_its_write() -> None:
+async def test_the_times_of_a_packet_count_from_its_write() -> None:
     """MAIL, RCPT and DATA began at the same instant, after EHLO was answered."""
     begun: dict[str, int] = {}
 
@@ -119,13 +117,10 @@ def test_the_times_of_a_packet_count_from_its_write() -> None:
         await hello(peer)
         await message(peer, b"QUIT\r\n")
 
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(endpoint, Timed())
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    async with playing(script) as endpoint:
+        driver = submission(endpoint, Timed())
+        await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
     assert begun["SMTP CONNECT"] < begun["SMTP EHLO"] < begun["SMTP MAIL"]
     assert begun["SMTP MAIL"] == begun["SMTP RCPT"] == begun["SMTP DATA"]
 
@@ -143,7 +138,7 @@ def test_the_times_of_a_packet_count_from_its_write() -> None:
         ((b"451 later", b"503 no", b"503 no", b"354 go on"), "451 MAIL"),
     ],
 )
-def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
+async def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
     replies: tuple[bytes, ...], kind: str, connection: str
 ) -> None:
     """Not even an empty one (RFC 2920 section 3.1 would deliver it to the accepted): the connection ends instead."""
@@ -161,18 +156,15 @@ def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
         if connection == "kept":
             await expect(peer, b"QUIT\r\n")
 
-    async def scenario() -> None:
-        observer = Observed()
-        async with playing(script, next_one) as endpoint:
-            driver = submission(replace(endpoint, connection=connection), observer)
-            with pytest.raises(ServerRefused) as refusal:
-                await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
-            assert refusal.value.kind == kind
-            assert observer.commands[-1][:2] == ("SMTP DATA", "refused")
-            await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    observer = Observed()
+    async with playing(script, next_one) as endpoint:
+        driver = submission(replace(endpoint, connection=connection), observer)
+        with pytest.raises(ServerRefused) as refusal:
+            await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
+        assert refusal.value.kind == kind
+        assert observer.commands[-1][:2] == ("SMTP DATA", "refused")
+        await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
     assert left == [b""]
 
 
@@ -185,7 +177,7 @@ def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
         ((b"250 sender", b"250 first", b"250 second", b"452 no room"), "452 DATA"),
     ],
 )
-def test_a_transaction_that_was_refused_is_reset_or_left(
+async def test_a_transaction_that_was_refused_is_reset_or_left(
     replies: tuple[bytes, ...], kind: str, connection: str
 ) -> None:
     """The first refusal is told when all answers are there; a kept connection serves on after RSET."""
@@ -203,20 +195,17 @@ def test_a_transaction_that_was_refused_is_reset_or_left(
             await message(peer)
             await expect(peer, b"QUIT\r\n")
 
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(replace(endpoint, connection=connection))
-            with pytest.raises(ServerRefused) as refusal:
-                await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
-            assert refusal.value.kind == kind
-            if connection == "kept":
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    async with playing(script) as endpoint:
+        driver = submission(replace(endpoint, connection=connection))
+        with pytest.raises(ServerRefused) as refusal:
+            await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
+        assert refusal.value.kind == kind
+        if connection == "kept":
+            await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
 
 
-def test_a_refused_log_on_is_not_kept() -> None:
+async def test_a_refused_log_on_is_not_kept() -> None:
     """After a refused AUTH the connection is left; the next message meets a new one."""
 
     async def script(peer: Peer) -> None:
@@ -225,41 +214,35 @@ def test_a_refused_log_on_is_not_kept() -> None:
         peer.say(b"535 5.7.8 wrong")
         await expect(peer, b"QUIT\r\n")
 
-    async def scenario() -> None:
-        async with playing(script, script) as endpoint:
-            driver = submission(replace(endpoint, connection="kept"))
-            for _ in range(2):
-                with pytest.raises(ServerRefused, match="535 AUTH"):
-                    await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    async with playing(script, script) as endpoint:
+        driver = submission(replace(endpoint, connection="kept"))
+        for _ in range(2):
+            with pytest.raises(ServerRefused, match="535 AUTH"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
 
 
-def test_mechanisms_that_nobody_here_knows_are_refused() -> None:
+async def test_mechanisms_that_nobody_here_knows_are_refused() -> None:
     """Where AUTH is offered it is wanted: nothing goes out without it."""
 
     async def script(peer: Peer) -> None:
         await hello(peer, b"250-mail.sim.test", b"250 AUTH GSSAPI NTLM")
         await expect(peer, b"QUIT\r\n")
 
-    async def scenario() -> None:
-        async with playing(script) as endpoint:
-            driver = submission(endpoint)
-            with pytest.raises(
-                ServerRefused, match="no AUTH: expected a method for a password, the server offers GSSAPI, NTLM"
-            ):
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    async with playing(script) as endpoint:
+        driver = submission(endpoint)
+        with pytest.raises(
+            ServerRefused, match="no AUTH: expected a method for a password, the server offers GSSAPI, NTLM"
+        ):
+            await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
 
 
 # --- ends of connections ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answered", range(4))
-def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
+async def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
     """After any number of answers to a packet: the loss is told at once, and each command still out is counted lost."""
     replies = (b"250 sender", b"250 recipient", b"354 go on")
     observer = Observed()
@@ -271,14 +254,11 @@ def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
         if answered == len(replies):
             await peer.packet()
 
-    async def scenario() -> None:
-        async with playing(script) as endpoint, asyncio.timeout(PATIENCE_S):
-            driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0, None)
-            with pytest.raises(ServerLost, match=f"lost at {('MAIL', 'RCPT', 'DATA', 'DATA')[answered]}"):
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-
-    run("asyncio", scenario)
+    async with playing(script) as endpoint, asyncio.timeout(PATIENCE_S):
+        driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0, None)
+        with pytest.raises(ServerLost, match=f"lost at {('MAIL', 'RCPT', 'DATA', 'DATA')[answered]}"):
+            await driver.send(SENDER, [FIRST], MESSAGE)
+        await driver.close()
     done = min(answered, 2)
     assert [outcome for _, outcome, _, _ in observer.commands[2:]] == ["ok"] * done + ["lost"] * (3 - done)
 
@@ -351,13 +331,10 @@ def test_no_answer_to_auth_shows_the_password(answer: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A certificate for 127.0.0.1, and a server's context with it."""
     return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
 
 
 def to_starttls(then: Script) -> Script:
-    """A server's script up to STARTTLS."""
-
     async def script(peer: Peer) -> None:
         await hello(peer, b"250-mail.sim.test", b"250-AUTH PLAIN", b"250 STARTTLS")
         await expect(peer, b"STARTTLS\r\n")

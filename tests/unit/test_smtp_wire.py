@@ -36,7 +36,6 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def fed(wire: Wire, arriving: list[bytes]) -> list[Reply]:
-    """All replies in what arrives."""
     return [reply for piece in arriving for reply in wire.feed(piece)]
 
 
@@ -107,7 +106,6 @@ def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
 
 
 def offers(*lines: bytes) -> dict[str, str]:
-    """What an EHLO reply of these lines offers."""
     return dict(commands.extensions((b"mail.sim.test Hello", *lines)))
 
 

@@ -68,7 +68,6 @@ def workload(groups: Mapping[str, int], *overrides: str) -> Workload:
 
 
 def all_three(users: int, *overrides: str) -> Workload:
-    """So many users of each profile of LoadSim 5.0."""
     return workload({f"loadsim-5.0/{name}": users for name in PER_DAY}, *overrides)
 
 
@@ -267,7 +266,6 @@ def test_another_profile_of_others_changes_nothing_of_a_user() -> None:
 
 
 def test_users_differ() -> None:
-    """No two of a thousand plans are alike."""
     load = workload({"loadsim-5.0/light": 1000})
     assert len({load.user_digest(user) for user in range(1, 1001)}) == 1000
 
@@ -398,7 +396,6 @@ def test_two_users_write_to_each_other() -> None:
 
 
 def test_one_user_is_refused() -> None:
-    """Mail needs two: one line of bad input."""
     with pytest.raises(ConfigError, match=r"^quickstart: topology: expected at least 2 users .*, found 1$"):
         workload({"loadsim-5.0/medium": 1})
 
@@ -433,7 +430,6 @@ def test_what_follows_depends_on_message_and_reader_only() -> None:
 
 
 def test_an_attachment_is_loaded_with_its_chance() -> None:
-    """A quarter of 20,000."""
     load = all_three(5)
     loaded = sum(load.chance(1, "load", f"n1.{k}", 0.25) for k in range(20_000))
     assert strays([loaded, 20_000 - loaded], [5_000, 15_000]) < LIMIT
