@@ -233,6 +233,20 @@ def test_a_continuation_does_not_extend_the_limit() -> None:
     assert isinstance(failure, ServerSilent)
 
 
+def test_a_command_behind_an_answered_one_has_a_limit_of_its_own() -> None:
+    """The one timer is set again when the first command's limit is over."""
+
+    async def main() -> None:
+        connection, _, _ = connected(lambda data: [(0, b"TAG OK\r\n")] if b"NOOP" in data else [])
+        await connection.send("NOOP")
+        await asyncio.sleep(LIMIT_S / 2)
+        failure, took_s = await ending(connection.send("CHECK"))
+        assert isinstance(failure, ServerSilent)
+        assert took_s == LIMIT_S
+
+    run(main)
+
+
 def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
     """While idling as well as between commands."""
 
