@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import least_bytes
@@ -27,6 +28,11 @@ class _Folder:
     lost: int = 0  # recorded as missing, and no longer held
     put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
     recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
+
+
+@lru_cache(maxsize=4)  # a task moves many messages into one folder
+def _initial_ids(user: int, folder: str, count: int) -> Mapping[str, None]:
+    return dict.fromkeys(initial_id(user, folder, at) for at in range(count))
 
 
 class StoredMail:
@@ -188,9 +194,9 @@ class StoredMail:
         is_old = header is not None and header.evidence is not None and header.evidence.run == INITIAL_RUN
         return self._folder(name).put[message_id] + (is_old and message_id in self._initial(name))
 
-    def _initial(self, name: str) -> list[str]:
-        """Return the ids of a folder's start state."""
-        return [initial_id(self._number, name, at) for at in range(self._at_start(name))]
+    def _initial(self, name: str) -> Mapping[str, None]:
+        """Return the ids of a folder's start state, as keys."""
+        return _initial_ids(self._number, name, self._at_start(name))
 
     def _at_start(self, name: str) -> int:
         return 0 if self._start is None else self._start(self._number).get(name, 0)

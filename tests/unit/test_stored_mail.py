@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -327,3 +328,21 @@ def test_mail_that_is_moved_and_copied_to_and_fro_is_not_missed(data: st.DataObj
         with pytest.raises(ServerRefused) if gone else nullcontext():
             mail.look(folder, left, None, len(left))
     assert faults == lost
+
+
+def test_moves_into_a_large_folder_compute_its_start_state_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop, where other users wait."""
+    computed = 0
+
+    def counted(*place: Any) -> str:
+        nonlocal computed
+        computed += 1
+        return initial_id(*place)
+
+    monkeypatch.setattr("loadsim.users.stored_mail.initial_id", counted)
+    mail = StoredMail(USER + 1, lambda _: {INBOX: 50, FOLDER: 1000}, lambda *_: None)
+    moved = [initial_id(USER + 1, INBOX, at) for at in range(50)]
+    mail.leaves(map(header, moved))
+    for each in moved:
+        mail.put(FOLDER, each, header(each))
+    assert computed == 1000
