@@ -166,7 +166,10 @@ def _not_covered(host: Series, resources: Sequence[Resource], window_s: Window) 
         found.append("disks: the probe sampled none")
     if "network" not in sampled:
         found.append(_network_without_speed(host, window_s))
-    return found
+    return [
+        *found,
+        "disk reads of mailboxes that more users would no longer have in memory; locks, limits of processes",
+    ]
 
 
 def _network_without_speed(host: Series, window_s: Window) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -412,3 +413,16 @@ def test_other_load_on_the_server_is_a_doubt(tmp_path: Path, capsys: pytest.Capt
     add_probe(busy_run(tmp_path), "postfix", queued_per_s=50.0)
     _, found = sized(tmp_path, capsys)
     assert any(each.startswith("postfix counted 50.0 messages per second, loadsim made 5.") for each in found["doubts"])
+
+
+def test_the_page_has_the_keys(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And no others; those of a part stand in its row."""
+    _, found = sized(plain, capsys)
+    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+    section = page.read_text(encoding="utf-8").partition("## `size`")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in section.splitlines() if row.startswith("| `")]
+    assert {key for keys, _ in rows for key in re.findall(r"`(\w+)`", keys)} == found.keys()
+    meaning = {keys.strip(" `"): text for keys, text in rows}
+    parts = {"resources": found["resources"][0], "demands": found["demands"][0], "disk": found["disk"]}
+    for part, content in parts.items():
+        assert [key for key in content if f"`{key}`" not in meaning[part]] == [], part
