@@ -493,6 +493,9 @@ CRIMES: Sequence[Crime] = (
     Crime("a message of each tenth user gone before its MOVE", mailbox_type=_LosingBeforeMove),
     Crime("APPEND without effect", mailbox_type=_Appending),
     Crime("APPEND to Sent Items without effect, SELECT refused", mailbox_type=_HidingSent),
+    Crime(
+        "silent from the end of the day on", takes_s=lambda at_s, service_s: math.inf if at_s >= DAY_S else service_s
+    ),
     Crime("half of the own folders lost, half doubled", strikes=_double),
     Crime("APPEND to the calendar without effect", mailbox_type=_AppendingMail),
     Crime("APPEND stores twice", mailbox_type=_Doubling),

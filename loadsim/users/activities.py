@@ -113,7 +113,10 @@ def browse(user: UserMail, index: int) -> Steps:
     shown = yield Step(tasks.BROWSE, index)
     if shown is not None:
         header, structure = shown
-        yield from _after_reading(user, header, structure, f"after browsing {index}", user.profile.after_browsing)
+        try:
+            yield from _after_reading(user, header, structure, f"after browsing {index}", user.profile.after_browsing)
+        finally:
+            user.stored.release(header)
 
 
 def _after_reading(user: UserMail, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:

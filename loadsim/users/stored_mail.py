@@ -54,7 +54,7 @@ class StoredMail:
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
         self._unlisted: set[str] = set()
-        self._place: dict[MessageRef, str | None] = {}  # of messages outside of the Inbox; None: a task removed it
+        self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
 
     @property
     def is_known(self) -> bool:
@@ -76,21 +76,25 @@ class StoredMail:
             into.put[message_id] += 1
             into.recent[message_id] = flags_among([*(of.flags if of else ()), Flag.SEEN])
 
-    def chosen(self, header: Header, folder: str) -> None:
-        """Note the folder of a message that the user may remove."""
-        self._place[header.ref] = folder
+    def choose(self, headers: Iterable[Header], folder: str) -> Header | None:
+        """Return the first of the folder's messages that no other activity may still remove, until `release`."""
+        header = next((each for each in headers if each.ref not in self._place), None)
+        if header is not None:
+            self._place[header.ref] = folder
+        return header
+
+    def release(self, header: Header) -> None:
+        """Note that the activity which has chosen a message is over."""
+        self._place.pop(header.ref, None)
 
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers if self._start is not None else ():
             place, evidence = self._place.get(header.ref, INBOX), header.evidence
-            if place is None:
-                continue
             key = (place, evidence.id if evidence else "")
             copies = 1 if place == INBOX else self._copies(*key, header)
             self._folder(place).held -= copies == 1 and ("missing", *key) not in self._recorded
             if place != INBOX:
-                self._place[header.ref] = None
                 self._folder(place).put[key[1]] -= copies > 0
             if place != INBOX or (evidence and evidence.run == INITIAL_RUN):
                 self._gone.add(key)
@@ -160,19 +164,18 @@ class StoredMail:
                 raise ServerRefused(kind, f"{count} messages in {name}")
 
     def unseen(self) -> None:
-        """Record the messages that were put into folders, and that the server has refused or failed to list since."""
+        """Record the messages that were put into folders, and that the server has not listed since."""
         for name in self.unlooked:
             for each in self._folders[name].recent:
                 self.lacks(name, each)
 
     @contextmanager
     def must_be_whole(self, header: Header) -> Iterator[None]:
-        """Record a listed message if `MailMissing` is raised, unless the user has removed it."""
+        """Record a listed message if `MailMissing` is raised."""
         try:
             yield
         except MailMissing:
-            if (place := self._place.get(header.ref, INBOX)) is not None:
-                self.lacks(place, header.evidence.id if header.evidence else "unknown")
+            self.lacks(self._place.get(header.ref, INBOX), header.evidence.id if header.evidence else "unknown")
             raise
 
     def lacks(self, name: str, message_id: str) -> bool:

@@ -293,8 +293,8 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
 async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     """Open a random folder, list its newest screenful, read one message of it, and open the Inbox again.
 
-    Return None for a folder that has never had a message. Source: BORES 4.0: "select one folder at random and read one
-    message".
+    Return None for a folder without a message that no other activity has chosen. Source: BORES 4.0: "select one folder
+    at random and read one message".
     """
     if not user.folders:
         raise ServerRefused("no folder to browse")
@@ -302,15 +302,20 @@ async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
     shown = await user.mailbox.headers(folder, SCREENFUL)
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
-    header = next(filter(user.inbox.knows, candidates), None)  # skips foreign mail
+    own = list(filter(user.inbox.knows, candidates))  # skips foreign mail
     user.stored.look(folder, shown, SCREENFUL, user.mailbox.messages)
-    if header is None and len(shown) < SCREENFUL and user.stored.holds(folder):
+    if not own and len(shown) < SCREENFUL and user.stored.holds(folder):
         raise MailMissing("no message to browse", folder)
+    header = user.stored.choose(own, folder)
+    structure = None
     if header is not None:
-        user.stored.chosen(header, folder)
-    read_one = None if header is None else (header, await _show(user, header))
+        try:
+            structure = await _show(user, header)
+        except BaseException:
+            user.stored.release(header)
+            raise
     await _back(user)
-    return read_one
+    return (header, structure) if header is not None and structure is not None else None
 
 
 def make_schedule(user: UserMail, index: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
-from loadsim.model.records import FAILURES, GENERATOR, NO_SESSION
+from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX
@@ -189,8 +189,6 @@ class User:
             if self.is_on:
                 async with self.host.log_off_slots:
                     await self._perform(self.now(), Step(tasks.LOGOFF, None))
-                if self._ended.outcome in FAILURES:
-                    self.mail.stored.unseen()
                 self._off()
         except Exception as error:  # noqa: BLE001 - it ends only this user
             self.give_up(error)
@@ -269,6 +267,11 @@ class User:
             self._sync_due_ns = self.now()
             self.wake()
         return self.listing_unannounced
+
+    def miss_unlisted(self) -> None:
+        """Record the stored mail that no list has shown since, whether the server refused, was silent, or was away."""
+        if not self.given_up:
+            self.mail.stored.unseen()
 
     def close(self) -> None:
         self._closing = True

@@ -22,7 +22,7 @@ from virtual_runs import EVERYTHING, LISTS, Lived, Tape, assert_one_at_a_time, c
 from bench.misdeeds import EVERY, Hiding, every_tenth, hide
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl
-from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
+from loadsim.engine.engine import LOG_OFF_LIMIT_S, LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
@@ -537,6 +537,15 @@ def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
         left[empty] = len(box.folder("Deleted Items").messages)
         assert len(lived.mails("expunged", user=1)) == (1 if empty else 0)
     assert left == {True: 1, False: 2}
+
+
+def test_slow_log_offs_are_waited_for(tmp_path: Path) -> None:
+    """As long as one more ends."""
+    lived = live(day_of(tmp_path, (quiet(), 200), day="10s", ramp_up="100ms"), tmp_path, service_s=4.0)
+    log_offs = lived.tasks("LOGOFF")
+    assert [task["outcome"] for task in log_offs] == ["ok"] * 200
+    first, *_, last = sorted(task["ended_ns"] for task in log_offs)
+    assert last - first > LOG_OFF_LIMIT_S * S
 
 
 def stopping(at_s: float, times: int = 1) -> Any:
