@@ -21,7 +21,10 @@ LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start
 """Header keys that depend on the seed, in words: they must agree, or occur equally often on both sides."""
 
 NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
-"""Keys of a scenario that do not change its load."""
+"""Keys of a scenario that do not change its load, but for `OF_SERVER`."""
+
+OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
+"""Keys of the server that change the commands of users."""
 
 OF_WINDOW = ("run.warm_up", "run.window")
 """Keys of a scenario that state the window."""
@@ -115,9 +118,8 @@ def _following(runs: Sides) -> list[str]:
 def _keys_of_load(one: Mapping[str, Any], another: Mapping[str, Any]) -> list[str]:
     """Return the keys that change the load and differ between two scenarios."""
     first, second = ({**scenario, "run": scenario.get("run") or {}} for scenario in (one, another))
-    return [
-        name for name, *_ in differences(first, second, sorted({*one, *another, "run"}.difference(NOT_LOAD), key=str))
-    ]
+    names = [name for name, *_ in differences(first, second, sorted({*one, *another, "run"}, key=str))]
+    return [name for name in names if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD]
 
 
 def _header(key: str) -> Callable[[Run], Any]:

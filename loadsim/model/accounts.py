@@ -378,7 +378,8 @@ def _source_of(section: AccountsSection) -> str:
 def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[str, ...]:
     """Return a warning for each password that other users of this machine may read."""
     found = []
-    if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
+    whole = ("accounts",) in origin.overridden and section is not None and section.password is not None
+    if ("accounts", "password") in origin.overridden or whole:
         others = ", ".join(PASSWORDS[1:])
         found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
     for key in ("password_file", "csv", "token_file"):

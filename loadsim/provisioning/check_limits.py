@@ -45,7 +45,7 @@ def offers(services: Services, places: Sequence[Place], smtp_offer: ServerOffer 
         Finding("IMAP TLS", imap.tls),
         Finding("IMAP log-on", place.offer.method or "none (PREAUTH)"),
         Finding("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
-        Finding("IMAP lacks", " ".join(lacks) or "none", Severity.NOTE if lacks else Severity.OK),
+        Finding("IMAP does without", " ".join(lacks) or "none", Severity.NOTE if lacks else Severity.OK),
         Finding("new mail", "IDLE" if "IDLE" in offered else "NOOP every 30 s"),
         Finding("folder names", f"prefix {prefix}, separator {separator}"),
         Finding("folders", "; ".join(mapped)),

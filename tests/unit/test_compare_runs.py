@@ -700,15 +700,16 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
 
 
 def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
-    """The seed changes the plan; the server's address and a probe do not."""
+    """The seed and ignored capabilities change the plan; the server's address and a probe do not."""
     runs = []
     for name, seed, probes in (("base", 1, "{}"), ("new", 2, "{host: {}}")):
         runs.append(write_run(tmp_path, name, scenario_digest=f"s{seed}", plan_digest=f"p{seed}"))
         scenario = (
-            f"server: {{imap: {{host: {name}}}}}\nprobes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
+            f"server: {{imap: {{host: {name}, ignore_capabilities: [{seed}]}}}}\n"
+            f"probes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
         )
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
-    assert "or each equally often in base and in new; the scenarios differ in run.seed;" in refused(runs[:1], runs[1:])
+    assert "the scenarios differ in run.seed, server.imap.ignore_capabilities;" in refused(runs[:1], runs[1:])
 
 
 def test_one_set_may_have_more_runs(tmp_path: Path) -> None:

@@ -192,6 +192,9 @@ def test_a_password_on_the_command_line() -> None:
     assert password(scenario) == "hunter2-1"
     (warning,) = scenario.exposed
     assert "--set accounts.password: other users can see it" in warning and "hunter2" not in warning
+    Path("users.csv").write_text("user,password\na,x\nb,x\n", encoding="utf-8")
+    Path("users.csv").chmod(0o600)
+    assert not load_scenario(written({"user": "u{index}", "password": "x"}), ["accounts={csv: users.csv}"]).exposed
 
 
 REMOTE = {
