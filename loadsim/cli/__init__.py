@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from loadsim.cli.stderr_lines import print_line
@@ -156,6 +157,7 @@ def _run(given: Sequence[str]) -> int:
     try:
         with machine_failures(ConfigError):
             args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
+            Path.cwd()  # raises before any work if it was removed
             status = args.run(args)
             sys.stdout.flush()
     except LoadSimError as error:

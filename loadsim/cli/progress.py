@@ -20,7 +20,10 @@ WORTH_TELLING_S = 10.0
 """The time left is told in phases that take longer."""
 
 SILENT_S = 2.0
-"""The progress of a share is shown after this time."""
+"""The progress of a share is shown on a terminal after this time."""
+
+SILENT_ELSEWHERE_S = 30.0
+"""The same elsewhere, so that what a script reads depends on no machine's speed."""
 
 
 def watched_terminal() -> Console | None:
@@ -59,14 +62,14 @@ def shown_progress() -> Iterator[ShowProgress]:
 
 @contextmanager
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Yield a function that shows the finished share of some work on standard error, if the work takes `SILENT_S`.
+    """Yield a function that shows the finished share of some work on standard error, if the work takes long.
 
     A terminal shows before the first share that the block is at work, and nothing after the whole: nothing else may be
     printed between. Elsewhere, there is a line at each tenth.
     """
     console = watched_terminal()
     if console is None:
-        tenths = _Tenths(now_s, SILENT_S)
+        tenths = _Tenths(now_s, SILENT_ELSEWHERE_S)
         yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
         return
     from rich import progress as rich

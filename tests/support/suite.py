@@ -19,7 +19,6 @@ from mailservers import dovecot_postfix, embedded_server, server_directory
 from provisioning import lab, make_lab
 
 from bench.nullserver import compiler
-from loadsim.cli import progress
 from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
@@ -37,8 +36,6 @@ for number in SIGNALS:
 
 # Every process that a test starts would compile all of loadsim anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-progress.SILENT_S = 3600.0  # on a busy machine, what a command prints depended on its speed
 
 LONG_FIRST = ("tests/cluster", "bench/tests", "tests/servers", "tests/hostile", "tests/fuzz")
 """Directories whose files take minutes, in the order in which they are begun."""
