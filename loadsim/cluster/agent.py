@@ -7,7 +7,6 @@ agent on the same machine, with the same directory for runs, finds the worker th
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 import subprocess
 import time
@@ -26,7 +25,7 @@ from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
-from loadsim.cluster.worker_directory import connect, digest_of, in_use, left_files, start_worker
+from loadsim.cluster.worker_directory import connect, in_use, left_files, start_worker
 from loadsim.control_groups import usable_cores
 from loadsim.errors import ConfigError
 
@@ -35,7 +34,6 @@ DESCRIBE = "loadsim_describe"
 READ_CLOCK = "loadsim_read_clock"
 LIST_FILES = "loadsim_list_files"
 READ_FILE = "loadsim_read_file"
-DIGEST_FILE = "loadsim_digest_file"
 DISCARD_RUN = "loadsim_discard_run"
 """The requests of a controller, in addition to those of Dask's own protocol."""
 
@@ -68,7 +66,6 @@ class Agent(WorkerPlugin):
                 READ_CLOCK: self.read_clock,
                 LIST_FILES: self.list_files,
                 READ_FILE: self.read_file,
-                DIGEST_FILE: self.digest_file,
                 DISCARD_RUN: self.discard_run,
             }
         )
@@ -141,19 +138,14 @@ class Agent(WorkerPlugin):
             return None
         return await asyncio.to_thread(lambda: {"files": left_files(directory), "in_use": in_use(directory)})
 
-    async def read_file(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
-        """Return a piece of a file, with its SHA-256."""
+    async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
+        """Return a piece of a file."""
         return await asyncio.to_thread(self._read, run, file, offset, length)
 
-    def _read(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
+    def _read(self, run: str, file: str, offset: int, length: int) -> bytes:
         with self._file(run, file).open("rb") as opened:
             opened.seek(offset)
-            piece = opened.read(length)
-        return {"piece": piece, "sha256": hashlib.sha256(piece).hexdigest()}
-
-    async def digest_file(self, run: str, file: str, length: int) -> str:
-        """Return the SHA-256 of a file's first `length` bytes."""
-        return await asyncio.to_thread(lambda: digest_of(self._file(run, file), length))
+            return opened.read(length)
 
     async def discard_run(self, run: str, collected: dict[str, int]) -> None:
         """Remove a run's directory, as the controller has these files of these lengths.

@@ -1,4 +1,4 @@
-"""Collect the files of a worker: piece by piece, each with a checksum, resuming where an earlier attempt ended.
+"""Collect the files of a worker, piece by piece.
 
 A client keeps its files until the controller has all of them, and has confirmed it. An incomplete file has a name of
 its own, so that only complete files have their final names.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -19,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadsim.cluster.agent import DIGEST_FILE, DISCARD_RUN, LIST_FILES, READ_FILE
-from loadsim.cluster.controller import ANSWER_LIMIT_S, AgentSession, Cluster, retried
+from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, READ_FILE
+from loadsim.cluster.controller import AgentSession, Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S
-from loadsim.cluster.worker_directory import LOGS_NAME, digest_of
+from loadsim.cluster.worker_directory import LOGS_NAME
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.timinglog.container import read_head
 
@@ -31,21 +30,14 @@ Persist = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 PIECE_BYTES = 4 * 1024 * 1024
 
-READ_BYTES_A_SECOND = 20_000_000
-"""The least speed at which a client reads its own files for a digest."""
-
 ATTEMPTS = 5
-"""Attempts at each request: a client may be unreachable for a moment, or a piece may be damaged."""
+"""Attempts at each request: a client may be unreachable for a moment."""
 
 CLIENTS_NAME = "clients"
 """The directory, in a run directory, of files that are not timing logs: a directory for each client."""
 
 PARTIAL = ".coming"
 """The suffix of incomplete files."""
-
-
-class Damaged(OSError):
-    """A piece does not match its checksum."""
 
 
 async def collect(
@@ -59,7 +51,7 @@ async def collect(
     - it lists files that are not a worker's;
     - `out` has no room, or logs of another run (`check_run`), or another process collects into it.
 
-    Raises `RunInvalid` if the client is unreachable, or nothing can be written here. A later call resumes.
+    Raises `RunInvalid` if the client is unreachable, or nothing can be written here. A later call copies the rest.
 
     Waits up to `end_limit_s` for the processes of the run to exit: a worker exits a moment after its last message was
     acknowledged, on a busy machine some seconds. A request without an answer is repeated after `retry_s`.
@@ -78,9 +70,8 @@ async def collect(
         paths = _paths(name, run, listed, out)
         try:
             for file, path in paths.items():
-                size = listed["files"][file]
-                if _length(path) != size or not await _same(agent, persist, run, file, path, size):
-                    await _copy(agent, persist, run, file, size, path)
+                if _length(path) != listed["files"][file]:
+                    await _copy(partial(agent.ask, READ_FILE, run=run, file=file), persist, listed["files"][file], path)
             await asyncio.to_thread(_sync_names, {parent for path in paths.values() for parent in path.parents}, out)
         except OSError as failure:
             raise RunInvalid(_kept(name, failure)) from None
@@ -151,55 +142,29 @@ def _run_of(path: Path) -> str | None:
     return None
 
 
-async def _same(agent: AgentSession, persist: Persist, run: str, file: str, path: Path, length: int) -> bool:
-    """Return True if the first `length` bytes of a file here are those of the client's file."""
-    limit_s = ANSWER_LIMIT_S + length / READ_BYTES_A_SECOND
-    ask = partial(agent.ask, DIGEST_FILE, limit_s=limit_s, run=run, file=file, length=length)
-    there = await persist(ask)
-    return bool(await asyncio.to_thread(digest_of, path, length) == there)
-
-
-def _partial_of(path: Path) -> Path:
-    """Return the path of the incomplete file. A complete one that has since grown at the client becomes incomplete."""
-    incomplete = path.with_name(path.name + PARTIAL)
-    if path.exists():
-        path.rename(incomplete)
-    return incomplete
-
-
-async def _copy(agent: AgentSession, persist: Persist, run: str, file: str, size: int, path: Path) -> None:
-    """Copy one file. Resumes after the bytes that are here, if they match the client's.
+async def _copy(read: Callable[..., Awaitable[bytes]], persist: Persist, size: int, path: Path) -> None:
+    """Copy one file, of which `read` returns a piece. A complete one has grown since: it is copied again.
 
     Raises `ConfigError` if another process copies it, and `OSError` if it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    incomplete = _partial_of(path)
-    with incomplete.open("a+b") as written:
+    incomplete = path.with_name(path.name + PARTIAL)
+    with incomplete.open("ab") as written:
         try:
             fcntl.flock(written, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(f"{incomplete}: expected to be its only writer, found another process") from None
-        here = min(written.tell(), size)
-        if here and not await _same(agent, persist, run, file, incomplete, here):
-            here = 0
-        written.truncate(here)
+        written.truncate(0)
+        here = 0
         while here < size:
-            piece = await persist(partial(_piece, agent, run, file, here, size))
+            piece = bytes(await persist(partial(read, offset=here, length=min(PIECE_BYTES, size - here))))
+            if not piece:
+                raise OSError(f"{path.name}: expected {size} bytes, found {here}")
             await asyncio.to_thread(written.write, piece)
             here += len(piece)
         written.flush()
         await asyncio.to_thread(os.fsync, written.fileno())
     incomplete.rename(path)
-
-
-async def _piece(agent: AgentSession, run: str, file: str, offset: int, size: int) -> bytes:
-    """Return at most `PIECE_BYTES` of a file from `offset` on. Raises `Damaged`, and as `AgentSession.ask`."""
-    length = min(PIECE_BYTES, size - offset)
-    answer = await agent.ask(READ_FILE, run=run, file=file, offset=offset, length=length)
-    piece = bytes(answer["piece"])
-    if len(piece) != length or hashlib.sha256(piece).hexdigest() != answer["sha256"]:
-        raise Damaged(f"{file} is damaged at byte {offset}")
-    return piece
 
 
 async def _retried(name: str, retry_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:

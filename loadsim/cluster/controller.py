@@ -195,12 +195,12 @@ class AgentSession:
         self._name = name
         self._comm: Comm | None = None
 
-    async def ask(self, request: str, limit_s: float = ANSWER_LIMIT_S, **about: Any) -> Any:
+    async def ask(self, request: str, **about: Any) -> Any:
         """Send a request (`Cluster.ask`). Raises `OSError` or `TimeoutError`, and the agent's own errors."""
         try:
             if self._comm is None:
                 self._comm = await self._cluster.connect(self._name)
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(ANSWER_LIMIT_S):
                 return await send_recv(self._comm, op=request, **about)
         except BaseException:  # a late answer would be taken for that to the next request
             self.close()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import os
 import socket
 import stat
@@ -32,9 +31,6 @@ EVENTS_NAME = "events.jsonl"
 LOGS_NAME = "logs"
 
 WORKER = (sys.executable, "-P", "-m", "loadsim.cluster.worker")
-
-DIGEST_BYTES = 1 << 20
-"""Bytes read at a time for a digest."""
 
 Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 """Called with each new connection."""
@@ -153,13 +149,3 @@ def left_files(directory: Path) -> dict[str, int]:
     """Return the lengths of the files in a worker's directory, by relative path."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
     return {str(path.relative_to(directory)): path.stat().st_size for path in files}
-
-
-def digest_of(path: Path, length: int) -> str:
-    """Return the SHA-256 of a file's first `length` bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while length > 0 and (piece := file.read(min(DIGEST_BYTES, length))):
-            digest.update(piece)
-            length -= len(piece)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Collecting what machine processes have left: whole, once, from where it was left off, and nothing but that."""
+"""Collecting what machine processes have left: whole, once, and nothing but that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dask
 import pytest
@@ -41,27 +40,22 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Telling(Agent):
-    """An agent that notes which pieces it was asked for, and may fail in the middle."""
+    """An agent that notes which pieces it was asked for, and may cut the connection in the middle."""
 
     def __init__(self, runs: Path) -> None:
         super().__init__(runs)
         self.asked: list[tuple[str, int]] = []
-        self.cuts: set[int] = set()  # at which questions for a piece it cuts the connection
-        self.damages: set[int] = set()  # at which it sends something else
+        self.cuts: set[int] = set()  # at which questions for a piece
 
     def setup(self, worker: Worker) -> None:
         super().setup(worker)
         worker.handlers[READ_FILE] = self.read_and_tell
 
-    async def read_and_tell(self, comm: Comm, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
-        """As an agent does, unless it fails."""
+    async def read_and_tell(self, comm: Comm, run: str, file: str, offset: int, length: int) -> bytes:
         self.asked.append((file, offset))
         if len(self.asked) in self.cuts:
             comm.abort()
-        said = await self.read_file(run, file, offset, length)
-        if len(self.asked) in self.damages:
-            said["piece"] = bytes(len(said["piece"]))
-        return said
+        return await self.read_file(run, file, offset, length)
 
 
 @asynccontextmanager
@@ -93,15 +87,6 @@ FILES = {
 }
 
 
-def left_by_a_run(runs: Path) -> Path:
-    """What a machine process has left of a run."""
-    for file, content in FILES.items():
-        path = runs / RUN / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return runs / RUN
-
-
 def assert_collected(out: Path, files: list[Path]) -> None:
     """All of it is in the run directory, each byte as it was, and nothing else."""
     there = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -111,146 +96,99 @@ def assert_collected(out: Path, files: list[Path]) -> None:
     assert {str(path.relative_to(out)) for path in files} == set(there)
 
 
-def places(tmp_path: Path) -> tuple[Path, Path]:
-    """For a client's runs, and for the station's run directory."""
-    runs, out = tmp_path / "runs", tmp_path / "out"
-    runs.mkdir()
-    out.mkdir()
-    return runs, out
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A client's directory for runs, with the files of one."""
+    for file, content in FILES.items():
+        path = tmp_path / "runs" / RUN / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return tmp_path / "runs"
 
 
-@pytest.mark.slow
-def test_all_is_collected_and_then_the_client_has_it_no_more(tmp_path: Path) -> None:
-    """Files of several pieces, of one, and of none."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-
-    async def work() -> list[Path]:
-        async with a_client(Agent(runs)) as cluster:
-            return await collect(cluster, "one", RUN, out)
-
-    assert_collected(out, asyncio.run(work()))
-    assert not left.exists()
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The run directory of the station."""
+    (tmp_path / "out" / "logs").mkdir(parents=True)
+    return tmp_path / "out"
 
 
-def test_a_broken_connection_and_a_damaged_piece_cost_one_piece_each(tmp_path: Path) -> None:
-    """What did not come, or not as it was, is asked for once more, and nothing else is."""
-    runs, out = places(tmp_path)
-    left_by_a_run(runs)
-    agent = Telling(runs)
-    agent.cuts, agent.damages = {3}, {6}
-
+def collected_by(agent: Agent, out: Path) -> list[Path]:
     async def work() -> list[Path]:
         async with a_client(agent) as cluster:
             return await collect(cluster, "one", RUN, out)
 
-    assert_collected(out, asyncio.run(work()))
-    pieces = sum(-(-len(content) // PIECE_BYTES) for content in FILES.values())
-    assert len(agent.asked) == pieces + 2
-    assert [agent.asked[at] == agent.asked[at + 1] for at in (2, 5)] == [True, True]
+    return asyncio.run(work())
 
 
-def test_it_goes_on_where_it_was_left_off(tmp_path: Path) -> None:
-    """A client that is out of reach keeps everything; the next time only what is missing is asked for."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
+def assert_kept(runs: Path) -> None:
+    assert {file: (runs / RUN / file).read_bytes() for file in FILES} == FILES
+
+
+def test_a_broken_connection_costs_one_piece(runs: Path, out: Path) -> None:
+    """What did not come is asked for once more, and nothing else is; then the client has nothing any more."""
+    agent = Telling(runs)
+    agent.cuts = {3}
+    assert_collected(out, collected_by(agent, out))
+    assert len(agent.asked) == sum(-(-len(content) // PIECE_BYTES) for content in FILES.values()) + 1
+    assert agent.asked[2] == agent.asked[3]
+    assert not (runs / RUN).exists()
+
+
+def test_a_client_out_of_reach_keeps_everything(runs: Path, out: Path) -> None:
+    """The next time only the files that are missing come."""
     agent = Telling(runs)
     agent.cuts = set(range(6, 20))
-
-    async def work() -> list[Path]:
-        async with a_client(agent) as cluster:
-            with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: "):
-                await collect(cluster, "one", RUN, out)
-            assert {file: (left / file).read_bytes() for file in FILES} == FILES
-            assert not list(out.rglob("*.tlog"))
-            agent.cuts.clear()
-            del agent.asked[:]
-            return await collect(cluster, "one", RUN, out)
-
-    assert_collected(out, asyncio.run(work()))
-    offsets = [offset for file, offset in agent.asked if file == "logs/one.1.tlog"]
-    assert offsets == list(range(4 * PIECE_BYTES, 10 * PIECE_BYTES, PIECE_BYTES))  # the first piece was events.jsonl
+    with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: "):
+        collected_by(agent, out)
+    assert_kept(runs)
+    assert not list(out.rglob("*.tlog"))
+    agent.cuts.clear()
+    del agent.asked[:]
+    assert_collected(out, collected_by(agent, out))
+    assert "events.jsonl" not in {file for file, _ in agent.asked}
 
 
-def test_what_had_come_is_checked_before_it_is_gone_on_with(tmp_path: Path) -> None:
-    """If it is not what the client has, or longer, the file comes from its beginning."""
-    runs, out = places(tmp_path)
-    left_by_a_run(runs)
-    (out / "logs").mkdir()
-    (out / f"logs/one.1.tlog{PARTIAL}").write_bytes(os.urandom(2 * PIECE_BYTES))
-    (out / f"logs/one.machine.tlog{PARTIAL}").write_bytes(FILES["logs/one.machine.tlog"] + b"more")
-    agent = Telling(runs)
-
-    async def work() -> list[Path]:
-        async with a_client(agent) as cluster:
-            return await collect(cluster, "one", RUN, out)
-
-    assert_collected(out, asyncio.run(work()))
-    assert ("logs/one.1.tlog", 0) in agent.asked
-    assert "logs/one.machine.tlog" not in {file for file, _ in agent.asked}
-
-
-def test_a_disk_here_that_takes_no_more(tmp_path: Path) -> None:
-    """The client keeps everything, and what has come need not come again when there is room."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-    agent = Telling(runs)
+def test_a_disk_here_that_takes_no_more(runs: Path, out: Path) -> None:
+    """The client keeps everything."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    async def work() -> list[Path]:
-        async with a_client(agent) as cluster:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
-            try:
-                with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, .*File too large"):
-                    await collect(cluster, "one", RUN, out)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            assert {file: (left / file).read_bytes() for file in FILES} == FILES
-            del agent.asked[:]
-            return await collect(cluster, "one", RUN, out)
-
-    assert_collected(out, asyncio.run(work()))
-    assert min(offset for file, offset in agent.asked if file == "logs/one.1.tlog") == 5 * PIECE_BYTES
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
+    try:
+        with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, .*File too large"):
+            collected_by(Agent(runs), out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_kept(runs)
 
 
-def test_what_is_still_written_is_not_lost(tmp_path: Path) -> None:
+def test_what_is_still_written_is_not_lost(runs: Path, out: Path) -> None:
     """A log that grows meanwhile, by an engine whose machine process was killed, is kept and comes later."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-    log = left / "logs/one.1.tlog"
+    log = runs / RUN / "logs/one.1.tlog"
     more = os.urandom(PIECE_BYTES + 1)
 
-    class Growing(Telling):
-        async def read_and_tell(self, comm: Comm, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
-            if not self.asked:
+    class Growing(Agent):
+        async def read_file(self, run: str, file: str, offset: int, length: int) -> bytes:
+            if log.stat().st_size == len(FILES["logs/one.1.tlog"]):
                 with log.open("ab") as written:
                     written.write(more)
-            return await super().read_and_tell(comm, run, file, offset, length)
+            return await super().read_file(run, file, offset, length)
 
-    agent = Growing(runs)
-
-    async def work() -> None:
-        async with a_client(agent) as cluster:
-            with pytest.raises(ConfigError, match=r"^run run-1: expected that its files are complete, found"):
-                await collect(cluster, "one", RUN, out)
-            assert log.read_bytes() == FILES["logs/one.1.tlog"] + more
-            del agent.asked[1:]
-            await collect(cluster, "one", RUN, out)
-
-    asyncio.run(work())
+    with pytest.raises(ConfigError, match=r"^run run-1: expected that its files are complete, found"):
+        collected_by(Growing(runs), out)
+    collected_by(Growing(runs), out)
     assert (out / "logs/one.1.tlog").read_bytes() == FILES["logs/one.1.tlog"] + more
-    assert [offset for _, offset in agent.asked[1:]] == [10 * PIECE_BYTES, 11 * PIECE_BYTES]
-    assert not left.exists()
+    assert not (runs / RUN).exists()
 
 
 @pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
-    runs, out = places(tmp_path)
-    process = start_worker(runs / RUN)
-    (runs / "run-2" / "logs").mkdir(parents=True)
+    runs, out = tmp_path / "runs", tmp_path / "out"
     stranger = runs / "run-2" / "logs" / "other.1.tlog"
+    stranger.parent.mkdir(parents=True)
     stranger.write_bytes(b"x")
+    out.mkdir()
+    process = start_worker(runs / RUN)
 
     async def refused(cluster: Cluster, run: str) -> str:
         with pytest.raises(ConfigError) as refusal:
@@ -260,17 +198,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with a_client(Agent(runs)) as cluster:
             assert await refused(cluster, "run-9") == "client one: expected run run-9, found none"
-            assert await refused(cluster, RUN) == (
-                f"client one: expected that run {RUN} has ended, found processes of it at work there"
-            )
+            assert (await refused(cluster, RUN)).startswith(f"client one: expected that run {RUN} has ended")
             about = await cluster.ask("one", LIST_FILES, run=RUN)
             with pytest.raises(ConfigError, match=r"^run run-1: expected that it has ended, found "):
                 await cluster.ask("one", DISCARD_RUN, run=RUN, collected=about["files"])
             assert (runs / RUN).exists()
-            assert await refused(cluster, "../runs") == "run: expected letters, digits and hyphens, found '../runs'"
-            assert await refused(cluster, "run-2") == (
-                "client one: expected files of a worker, found 'logs/other.1.tlog'"
-            )
+            assert (await refused(cluster, "../runs")).endswith("found '../runs'")
+            assert (await refused(cluster, "run-2")).endswith("found 'logs/other.1.tlog'")
             for file in ("../run-2/logs/other.1.tlog", "/etc/passwd", "logs"):
                 with pytest.raises(ConfigError, match="expected a file that is listed"):
                     await cluster.ask("one", READ_FILE, run="run-2", file=file, offset=0, length=1)
@@ -284,56 +218,35 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert not list(out.rglob("*"))
 
 
-async def collected_by(agent: Agent, out: Path) -> list[Path]:
-    """What comes of one client."""
-    async with a_client(agent) as cluster:
-        return await collect(cluster, "one", RUN, out)
-
-
 @pytest.mark.parametrize("name", ["one.1.tlog", "two.1.tlog"])
-def test_nothing_comes_among_the_logs_of_another_run(tmp_path: Path, name: str) -> None:
+def test_nothing_comes_among_the_logs_of_another_run(runs: Path, out: Path, name: str) -> None:
     """They have the names of ours, and would be gone; or they have not, and would be answered with ours as one run."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-    (out / "logs").mkdir()
     theirs = out / "logs" / name
     write_sample(theirs, header={"run": "run-0"})
     before = theirs.read_bytes()
     with pytest.raises(ConfigError, match=rf"{name}: expected a log of run run-1, found one of run run-0$"):
-        asyncio.run(collected_by(Agent(runs), out))
+        collected_by(Agent(runs), out)
     assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} == {f"logs/{name}": before}
-    assert {file: (left / file).read_bytes() for file in FILES} == FILES
+    assert_kept(runs)
 
 
-def test_a_file_that_is_there_is_held_against_the_clients(tmp_path: Path) -> None:
-    """As long as it is, but not the same, it comes again."""
-    runs, out = places(tmp_path)
-    left_by_a_run(runs)
-    (out / "logs").mkdir()
-    (out / "logs/one.1.tlog").write_bytes(os.urandom(len(FILES["logs/one.1.tlog"])))
-    assert_collected(out, asyncio.run(collected_by(Agent(runs), out)))
-
-
-def test_two_that_collect_into_one_place_do_not_mix(tmp_path: Path) -> None:
+def test_two_that_collect_into_one_place_do_not_mix(runs: Path, out: Path) -> None:
     """Who comes second is refused; the client keeps what it has."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-    (out / "logs").mkdir()
     with (out / f"logs/one.1.tlog{PARTIAL}").open("ab") as theirs:
+        theirs.write(b"half")
+        theirs.flush()
         fcntl.flock(theirs, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match=r"expected to be its only writer, found another process$"):
-            asyncio.run(collected_by(Agent(runs), out))
-        assert not theirs.tell()
-    assert {file: (left / file).read_bytes() for file in FILES} == FILES
-    assert_collected(out, asyncio.run(collected_by(Agent(runs), out)))
+            collected_by(Agent(runs), out)
+        assert Path(theirs.name).read_bytes() == b"half"
+    assert_kept(runs)
+    assert_collected(out, collected_by(Agent(runs), out))
 
 
 def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files, and the directories in which their names are: after a power cut, neither would be there."""
-    runs, out = places(tmp_path)
-    left_by_a_run(runs)
     written: list[Path] = []
     at_discard: list[Path] = []
     really = os.fsync
@@ -348,17 +261,7 @@ def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
             await super().discard_run(run, collected)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    files = asyncio.run(collected_by(Asked(runs), out))
+    files = collected_by(Asked(runs), out)
     assert {f"{path}{PARTIAL}" for path in files} <= set(map(str, at_discard))
     last = max(index for index, path in enumerate(at_discard) if path.name.endswith(PARTIAL))
     assert set(at_discard[last:]) >= {tmp_path, out, out / "logs", out / CLIENTS_NAME, out / CLIENTS_NAME / "one"}
-
-
-def test_a_station_that_cannot_write_loses_nothing(tmp_path: Path) -> None:
-    """It says so in one line."""
-    runs, out = places(tmp_path)
-    left = left_by_a_run(runs)
-    (out / f"logs/one.1.tlog{PARTIAL}").mkdir(parents=True)
-    with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: .*directory"):
-        asyncio.run(collected_by(Agent(runs), out))
-    assert {file: (left / file).read_bytes() for file in FILES} == FILES
