@@ -39,9 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mailbox-path", metavar="PATH", help=f"with maildir: each account's Maildir in DIR; default: {PATTERN}"
     )
     exporting.add_argument("--owner", metavar="USER[:GROUP]", help="with maildir: owner of all files")
-    exporting.add_argument(
-        "--processes", type=int, metavar="N", help="with maildir: number of processes; default: one for each core"
-    )
     exporting.set_defaults(run=run_export)
 
 
@@ -51,7 +48,7 @@ def run_export(args: argparse.Namespace) -> int:
         if args.force:
             raise ConfigError(f"--force: expected with tables only, found --format {MAILDIR}")
         return _export_maildir(args, scenario)
-    for option in ("mailbox_path", "owner", "processes"):
+    for option in ("mailbox_path", "owner"):
         if getattr(args, option) is not None:
             raise ConfigError(f"--{option.replace('_', '-')}: expected with --format {MAILDIR} only, found it without")
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
@@ -66,21 +63,18 @@ def run_export(args: argparse.Namespace) -> int:
 
 
 def _export_maildir(args: argparse.Namespace, scenario: Scenario) -> int:
-    if args.processes is not None and args.processes < 1:
-        raise ConfigError(f"--processes: expected a number of at least 1, found {args.processes}")
     target = Target(args.out, args.mailbox_path or PATTERN, _owner(args.owner), scenario.folders.paths)
     began_s = time.monotonic()
     with shown_progress() as progress:
-        done = export_maildir(scenario, target, progress, args.processes)
+        done = export_maildir(scenario, target, progress)
     print_line(_describe(done, time.monotonic() - began_s), sys.stdout)
     return 0
 
 
 def _describe(done: Exported, took_s: float) -> str:
-    there = f" {done.there} were there already." if done.there else ""
     return (
         f"Wrote {done.messages} messages ({done.message_bytes / 1e6:.1f} MB) of {done.accounts} accounts in"
-        f" {took_s:.1f} s: {done.messages / took_s:.0f} messages/s.{there}"
+        f" {took_s:.1f} s: {done.messages / took_s:.0f} messages/s."
     )
 
 

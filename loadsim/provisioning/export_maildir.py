@@ -1,20 +1,18 @@
 """The start state of all mailboxes as Maildir trees, for servers that would take hours to receive it over IMAP.
 
 The layout is Maildir++, as Dovecot and Courier have it: a folder is a directory with a dot before its name, and dots
-between levels. Each tree is built under another name, and renamed when it is whole; so an interrupted export goes on.
+between levels.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
@@ -38,10 +36,6 @@ PATTERN = "{login}/Maildir"
 FIELDS = ("login", "user", "domain")
 """Fields of a pattern: the log-on name, and the parts of the address."""
 
-RECORD = "loadsim-maildir.json"
-"""The file in the export's directory that names the start state, so that another export of it can go on."""
-
-_PART = ".loadsim-part"
 _ACCOUNT_MESSAGES = 2000
 """Processes take as many accounts at a time as have about this number of messages."""
 
@@ -102,17 +96,15 @@ def _is_inside(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Counts of an export. `there` accounts were whole already, from an earlier one that was interrupted."""
+    """Counts of an export."""
 
     accounts: int = 0
-    there: int = 0
     messages: int = 0
     message_bytes: int = 0
 
     def __add__(self, other: Exported) -> Exported:
         return Exported(
             self.accounts + other.accounts,
-            self.there + other.there,
             self.messages + other.messages,
             self.message_bytes + other.message_bytes,
         )
@@ -121,10 +113,8 @@ class Exported:
 def export_maildir(scenario: Scenario, target: Target, progress: Progress, processes: int | None = None) -> Exported:
     """Write the start state of all accounts on the server, in `processes` (None: one for each core).
 
-    An export that was interrupted goes on with the accounts that are missing. Raises `ConfigError`, before it writes
-    anything, if a Maildir exists that is not of an earlier export of this start state.
+    Raises `ConfigError`, before it writes anything, if one of the Maildirs exists.
     """
-    workload = Workload(scenario)
     accounts = accounts_on_server(scenario)
     if not accounts:
         return Exported()
@@ -132,46 +122,20 @@ def export_maildir(scenario: Scenario, target: Target, progress: Progress, proce
         target.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(error, target.directory) from None
-    with locked(target.directory, "--out", "export"):  # which would remove the trees that we write
-        _claim(workload, target, accounts)
-        per_account = sum(StartState(workload).folders(accounts[0].number).values())
-        size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
-        numbers = [account.number for account in accounts]
-        chunks = (numbers[at : at + size] for at in range(0, len(numbers), size))
-        done = Exported()
-        processes = processes or usable_cores()
-        progress(EXPORT, 0, len(accounts))
-        for exported in _in_processes(scenario, target, chunks, min(processes, -(-len(numbers) // size))):
-            done += exported
-            progress(EXPORT, done.accounts + done.there, len(accounts))
-    return done
-
-
-def _claim(workload: Workload, target: Target, accounts: Sequence[Account]) -> None:
-    """Record the start state in the target's directory, or check that it is the recorded one. Raises `ConfigError`."""
-    record = target.directory / RECORD
-    wanted = {
-        "start_state": workload.start_state_digest(),
-        "messages": StartState(workload).digest(accounts[0].number),  # also of addresses, and of loadsim's version
-        "mailbox_path": target.pattern,
-        "paths": {**target.paths},
-    }
-    try:
-        if record.exists():
-            try:
-                found = json.loads(record.read_text(encoding="utf-8"))
-            except ValueError:
-                found = None
-            if found != wanted:
-                expected = "an empty directory, or the same start state and --mailbox-path as before"
-                raise ConfigError(f"{record}: expected {expected}, found another export")
-            return
+    with locked(target.directory, "--out", "export"):
         for account in accounts:
             if os.path.lexists(target.maildir(account)):
                 raise ConfigError(f"{target.maildir(account)}: expected nothing there, found a mailbox")
-        record.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(error, target.directory) from None
+        per_account = sum(StartState(Workload(scenario)).folders(accounts[0].number).values())
+        size = max(1, _ACCOUNT_MESSAGES // max(1, per_account))
+        numbers = [account.number for account in accounts]
+        chunks = [numbers[at : at + size] for at in range(0, len(numbers), size)]
+        done = Exported()
+        progress(EXPORT, 0, len(accounts))
+        for exported in _in_processes(scenario, target, chunks, min(processes or usable_cores(), len(chunks))):
+            done += exported
+            progress(EXPORT, done.accounts, len(accounts))
+    return done
 
 
 def _unwritable(error: OSError, place: Path) -> ConfigError:
@@ -182,27 +146,18 @@ def _unwritable(error: OSError, place: Path) -> ConfigError:
 
 
 def _in_processes(
-    scenario: Scenario, target: Target, chunks: Iterator[list[int]], processes: int
+    scenario: Scenario, target: Target, chunks: Sequence[Sequence[int]], processes: int
 ) -> Iterator[Exported]:
     """Yield the counts of each chunk of accounts, as they are written."""
     if processes == 1:
-        writer = _Writer(scenario, target)
-        for chunk in chunks:
-            yield writer.write(chunk)
+        yield from map(_Writer(scenario, target).write, chunks)
         return
     # Spawned, not forked: a copy of a process with threads may stop in a lock that another thread had.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (scenario, target))
-    try:
-        waiting: set[Future[Exported]] = {pool.submit(_write, chunk) for chunk in islice(chunks, 2 * processes)}
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                yield future.result()
-            waiting |= {pool.submit(_write, chunk) for chunk in islice(chunks, len(finished))}
-    except BrokenProcessPool:
-        raise ConfigError("export: a process was killed; the same command continues the export") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (scenario, target)) as pool:
+        try:
+            yield from pool.map(_write, chunks)
+        except BrokenProcessPool:
+            raise ConfigError("export: expected processes that end by themselves, found a killed one") from None
 
 
 _writer: list[_Writer] = []
@@ -212,7 +167,7 @@ def _begin(scenario: Scenario, target: Target) -> None:
     _writer[:] = [_Writer(scenario, target)]
 
 
-def _write(users: list[int]) -> Exported:
+def _write(users: Sequence[int]) -> Exported:
     return _writer[0].write(users)
 
 
@@ -233,26 +188,18 @@ class _Writer:
 
     def _account(self, account: Account) -> Exported:
         maildir = self._target.maildir(account)
-        if os.path.lexists(maildir):
-            return Exported(there=1)
-        part = maildir.with_name(maildir.name + _PART)
         try:
             self._make_parents(maildir.parent)
-            shutil.rmtree(part, ignore_errors=True)  # of an export that was interrupted
-            counts = self._tree(account, str(part))
-            part.rename(maildir)
+            return self._tree(account, str(maildir))
         except OSError as error:
             raise _unwritable(error, maildir) from None
-        return counts
 
     def _make_parents(self, parent: Path) -> None:
         """Create the directories below the target's that are missing."""
-        missing = []
-        while parent != self._target.directory and not parent.is_dir():
-            missing.append(parent)
-            parent = parent.parent
-        for directory in reversed(missing):
-            self._directory(str(directory))
+        if parent != self._target.directory and not parent.is_dir():
+            self._make_parents(parent.parent)
+            with suppress(FileExistsError):  # another process has just made it
+                self._directory(str(parent))
 
     def _tree(self, account: Account, root: str) -> Exported:
         self._directory(root)
@@ -267,7 +214,7 @@ class _Writer:
         evidence, message = manifest.compose(account, created)
         place = self._maildir(root, self._target.folder(manifest.FOLDER))
         self._message(place, Wanted(message, (Flag.SEEN,), evidence), _START_S)
-        return Exported(1, 0, messages, size_bytes)
+        return Exported(1, messages, size_bytes)
 
     def _maildir(self, root: str, folder: str) -> str:
         """Create a folder. Return its directory of messages."""

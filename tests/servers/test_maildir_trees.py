@@ -33,7 +33,7 @@ def test_dovecot_has_the_start_state(
     accounts = numbered_accounts(USERS)
     server = dovecot_postfix(accounts)
     lab = lab_maker(server, accounts, tmp_path)().with_settings(setting)
-    arguments = ["topology", "export", str(lab.path), "--set", setting, "--format", "maildir", "--processes", "2"]
+    arguments = ["topology", "export", str(lab.path), "--set", setting, "--format", "maildir"]
     assert main([*arguments, "--out", str(server.layout.mail), "--owner", "dovecot"]) == 0
     start = StartState(lab.workload)
     messages = sum(sum(start.folders(user).values()) for user in range(1, USERS + 1))

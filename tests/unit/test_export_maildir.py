@@ -1,4 +1,4 @@
-"""The start state as Maildir trees: files, names, what is refused, and what goes on after an interruption."""
+"""The start state as Maildir trees: files, names, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.provisioning import export_maildir as module
 from loadsim.provisioning import manifest
-from loadsim.provisioning.export_maildir import RECORD, Exported, Target, export_maildir
+from loadsim.provisioning.export_maildir import Target, export_maildir
 from loadsim.provisioning.initialise import StartState
 
 SCENARIO = """\
@@ -62,36 +61,7 @@ def test_a_tree_has_every_folder_and_message(tmp_path: Path, scenario: Scenario)
             assert file.stat().st_mode & 0o777 == 0o600
         assert (root / directory).stat().st_mode & 0o777 == 0o700
         assert (root / directory / "maildirfolder").exists() == bool(directory)
-    messages = 5 * sum(start.folders(1).values())
-    assert (done.accounts, done.there, done.messages) == (5, 0, messages)
-
-
-def test_an_interrupted_export_goes_on(tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was whole stays as it was; half a tree is made again; the result is that of one export."""
-    target = Target(tmp_path / "out")
-    compose = module.manifest.compose
-
-    def interrupted(account: Account, *arguments: object) -> object:
-        if account.number == 3:
-            raise KeyboardInterrupt
-        return compose(account, *arguments)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module.manifest, "compose", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            export_maildir(scenario, target, quiet, 1)
-    assert {path.name for path in (tmp_path / "out" / "u3").iterdir()} == {"Maildir.loadsim-part"}
-    done = export_maildir(scenario, target, quiet, 2)
-    assert (done.accounts, done.there) == (3, 2)
-    whole = Target(tmp_path / "whole")
-    export_maildir(scenario, whole, quiet, 1)
-    assert _files(target.directory) == _files(whole.directory)
-    again = export_maildir(scenario, target, quiet)
-    assert again == Exported(there=5)
-
-
-def _files(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert (done.accounts, done.messages) == (5, 5 * sum(start.folders(1).values()))
 
 
 def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path, scenario: Scenario) -> None:
@@ -100,12 +70,6 @@ def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path
     with pytest.raises(ConfigError, match=r"u4/Maildir: expected nothing there, found a mailbox"):
         export_maildir(scenario, Target(tmp_path / "out"), quiet, 1)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["u4"]
-    foreign.rmdir()
-    export_maildir(scenario, Target(tmp_path / "out"), quiet, 1)
-    for setting in ("run.seed=2", "domain=elsewhere.test", "mailbox.inbox=4"):
-        other = load_scenario(str(tmp_path / "five.yaml"), [setting])
-        with pytest.raises(ConfigError, match=rf"{RECORD}: expected an empty directory, or the same start state"):
-            export_maildir(other, Target(tmp_path / "out"), quiet, 1)
 
 
 @pytest.mark.parametrize(
@@ -124,12 +88,11 @@ def test_names_do_not_lead_out_of_the_directory(login: str) -> None:
 
 def test_other_places(tmp_path: Path, scenario: Scenario, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["topology", "export", str(tmp_path / "five.yaml"), "--out", str(tmp_path / "out")]
-    assert main([*arguments, "--format", "maildir", "--mailbox-path", "{domain}/{user}", "--processes", "1"]) == 0
+    assert main([*arguments, "--format", "maildir", "--mailbox-path", "{domain}/{user}"]) == 0
     assert (tmp_path / "out" / "loadsim.test" / "u5" / "cur").is_dir()
     assert "of 5 accounts in" in capsys.readouterr().out
     for refused, expected in (
         (["--format", "csv", "--owner", "root"], "--owner: expected with --format maildir only"),
-        (["--format", "maildir", "--processes", "0"], "--processes: expected a number of at least 1, found 0"),
         (["--format", "maildir", "--owner", "no-such-user"], "--owner: expected a user, or user:group"),
     ):
         assert main([*arguments, *refused]) == 2
@@ -140,7 +103,7 @@ def test_the_names_of_the_scenario_s_folders(tmp_path: Path, scenario: Scenario)
     """The section `folders` names them, in the trees and in the manifest."""
     settings = ["folders={sent: Mail/Sent}"]
     arguments = ["topology", "export", str(tmp_path / "five.yaml"), "--set", *settings, "--out", str(tmp_path)]
-    assert main([*arguments, "--format", "maildir", "--processes", "1"]) == 0
+    assert main([*arguments, "--format", "maildir"]) == 0
     maildir = tmp_path / "u2" / "Maildir"
     assert (maildir / ".Mail.Sent" / "cur").is_dir()
     assert not (maildir / ".Sent Items").exists()
