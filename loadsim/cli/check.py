@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole(1, 3600),
         default=int(WAIT_S),
         metavar="SECONDS",
-        help="longest wait for an answer, a message, or a delay of greylisting (default: %(default)s)",
+        help="longest wait for an answer or a message (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run_check)

@@ -548,10 +548,6 @@ class Provisioning(Mailbox, Protocol):
         """Return the limits of the Inbox's quota; none if the server states none."""
         ...
 
-    async def received_us(self, ref: MessageRef) -> int | None:
-        """Return a message's internal date in microseconds since 1970, to the second; None if it is not readable."""
-        ...
-
     async def status(self) -> Mapping[str, FolderStatus | None]:
         """Close the open folder, and return the status of all folders; None for one that the server does not state."""
         ...

@@ -1,25 +1,31 @@
-"""The mail of a check: to users, to an unknown address, to a list; and the server's clock."""
+"""A check of a server under way: what it has found so far, and its mail to users and lists."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
 
-from loadsim.errors import ConfigError, ServerRefused, TaskFailed
-from loadsim.model.ports import INBOX, Account, Provisioning
+from loadsim.errors import TaskFailed
+from loadsim.model.ports import INBOX, Account, Probing, Provisioning, ServerOffer, Services
+from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.check_folders import Place
 from loadsim.provisioning.check_limits import sends_to_lists
-from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
-from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival
+from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
 from loadsim.provisioning.findings import NO_LIST, Finding, Severity, lacking, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
+NEWEST = 200
+"""The newest messages of a folder among which those of the check are looked for."""
+
+POLL_S = 0.25
+"""The interval in which the Inbox is listed for a message that has been accepted."""
+
 MOST_LISTS = 50
 """The most other lists that are named as recipients, from the first to the last."""
-
-LARGEST_CLOCK_GAP_S = 5.0
 
 LEFT_OUT_S = 3.0
 """The wait for the sender's own copy of a message to a list, once all other members have theirs."""
@@ -30,8 +36,50 @@ LATE_NEWS = (
 )
 
 
+@dataclass(slots=True)
+class Check:
+    """A check under way. `server` and `mail` grow with findings."""
+
+    workload: Workload
+    services: Services
+    users: Sequence[int]
+    wait_s: float
+    host: CheckHost
+    post: Post
+    places: list[Place] = field(default_factory=list)
+    server: list[Finding] = field(default_factory=list)
+    mail: list[Finding] = field(default_factory=list)
+    tasks: list[TaskCheck] = field(default_factory=list)
+    touched: set[int] = field(default_factory=set)
+    smtp: ServerOffer | None = None
+    overdue: set[str] = field(default_factory=set)
+    """The ids of messages that were waited for, and did not arrive."""
+
+    @property
+    def accounts(self) -> list[Account]:
+        return accounts_on_server(self.workload.scenario, self.users)
+
+
+def probe(services: Services, account: Account) -> Probing:
+    """Return a submission service of this account that can be asked."""
+    session = open_driver(DRIVER, replace(services, submission="pipelining")).session(account, NullObserver())
+    return cast(Probing, session.submission)
+
+
+async def expunge(check: Check, mailbox: Provisioning, folder: str, only: str | None = None) -> set[str]:
+    """Expunge the messages of this check in a folder, or one of them. Return their ids."""
+    found = {}
+    for header in await mailbox.headers(folder, NEWEST):
+        evidence = header.evidence
+        if evidence is not None and evidence.run == check.host.run_id and only in (None, evidence.id):
+            found[header.ref] = evidence.id
+    if found:
+        await mailbox.expunge([*found])
+    return set(found.values())
+
+
 async def check_mail(check: Check) -> None:
-    """Report arrivals, then send one message to the smallest list, and look at unknown addresses and the clock."""
+    """Report arrivals, then send one message to the smallest list."""
     arrivals = [arrival for task in check.tasks for arrival in task.arrivals]
     if arrivals:
         late = any(not arrival.announced for arrival in arrivals)
@@ -42,33 +90,13 @@ async def check_mail(check: Check) -> None:
         if not any(each.failure for each in task.findings):
             advice = f"find out why mail to {task.user.account.address} does not arrive within {check.wait_s:g} s"
             check.mail.append(Finding("to a user", "accepted, and not arrived", Severity.LACKS, advice))
-    if check.post.retried_s:
-        found = f"a message was refused, and accepted {max(check.post.retried_s):g} s later"
-        check.mail.append(Finding("greylisting", found, Severity.LACKS, "exempt this machine from greylisting"))
-    await _unknown(check)
     await _list(check)
-    await _clock(check)
 
 
 def _arrived(arrivals: Sequence[Arrival]) -> str:
     announced = sum(arrival.announced for arrival in arrivals)
     slowest = max(arrival.seconds for arrival in arrivals)
     return f"{len(arrivals)} arrived within {slowest:.2f} s, {announced} of them announced"
-
-
-async def _unknown(check: Check) -> None:
-    """Name an address that cannot exist, without sending to it."""
-    account = check.accounts[0]
-    nobody = f"loadsim-nobody-{secrets.token_hex(4)}@{check.workload.scenario.domain}"
-    try:
-        await probe(check.services, account).ask(account.address, nobody)
-    except ServerRefused:
-        check.mail.append(Finding("unknown address", "refused"))
-    except TaskFailed as failure:
-        check.mail.append(lacking("unknown address", failure, sender=account.address, recipient=nobody))
-    else:
-        note = "accepted (catch-all, or mailboxes made on demand): a missing list shows only by missing mail"
-        check.mail.append(Finding("unknown address", note, Severity.NOTE))
 
 
 async def _list(check: Check) -> None:
@@ -88,7 +116,7 @@ async def _list(check: Check) -> None:
     outgoing = check.post.compose(sender, dict.fromkeys(members, address))
     submission = open_driver(DRIVER, check.services).session(sender, NullObserver()).submission
     try:
-        await check.post.patiently(lambda: submission.send(sender.address, [address], outgoing.message))
+        await submission.send(sender.address, [address], outgoing.message)
     except TaskFailed as failure:
         check.mail.append(lacking("to a list", failure, sender=sender.address, recipient=address, to_list=True))
         return
@@ -148,29 +176,3 @@ async def _other_lists(check: Check, sender: Account, known: int) -> None:
     if named:
         of = "" if len(named) == len(others) else f" of {len(others)}"
         check.mail.append(Finding("other lists", f"{len(named)}{of} named as recipients, none refused"))
-
-
-async def _clock(check: Check) -> None:
-    """Compare the internal date of a message, appended now, with this machine's clock."""
-    if not check.places:  # a finding says why
-        return
-    place = check.places[0]
-
-    async def read(account: Account, mailbox: Provisioning) -> float | None:
-        outgoing = check.post.compose(account, {account.number: account.address})
-        now_s = time.time()
-        ref = await mailbox.append(place.folder, outgoing.message)
-        if ref is None:
-            refs = [header.ref for header in await mailbox.headers(place.folder, 1)]
-            ref = refs[0] if refs else None
-        received_us = None if ref is None else await mailbox.received_us(ref)
-        return None if received_us is None else received_us / 1e6 - now_s
-
-    (gap,) = await visit([place.account], check.services, read, lambda *_: None)
-    if isinstance(gap, ConfigError) or gap is None:
-        check.mail.append(Finding("clock", "no internal date to compare", Severity.NOTE))
-    elif -1 - LARGEST_CLOCK_GAP_S <= gap <= LARGEST_CLOCK_GAP_S:  # to the second, rounded down
-        check.mail.append(Finding("clock", f"within {LARGEST_CLOCK_GAP_S:g} s of this machine's"))
-    else:
-        found = f"{abs(gap):.0f} s {'ahead of' if gap > 0 else 'behind'} this machine's"
-        check.mail.append(Finding("clock", found, Severity.NOTE, "synchronise the clocks (NTP)"))

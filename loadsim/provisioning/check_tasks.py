@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from loadsim.errors import GeneratorFailed, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Answered, Attachment, Contents
 from loadsim.model.content.templates import KINDS
 from loadsim.model.criteria import planned_tasks
@@ -18,7 +18,7 @@ from loadsim.model.records import MailFields, TaskFields
 from loadsim.model.workload import Workload
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.error_mapping import internal
-from loadsim.provisioning.findings import TaskFinding, delay_s, greylisting, lacking
+from loadsim.provisioning.findings import TaskFinding, lacking
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.mail import UserMail
 from loadsim.users.stored_mail import StoredMail
@@ -140,11 +140,8 @@ class Post:
     """The mail of a check: ids of its messages, and those that were accepted for each user."""
 
     host: CheckHost
-    wait_s: float
     accepted: dict[int, set[str]] = field(default_factory=dict)
     arrived: dict[int, set[str]] = field(default_factory=dict)
-    retried_s: list[float] = field(default_factory=list)
-    """The delays after which a refused message was accepted."""
     _last: int = 0
 
     def compose(
@@ -183,19 +180,6 @@ class Post:
         for user in outgoing.reached:
             self.accepted.setdefault(user, set()).add(outgoing.id)
 
-    async def patiently(self, send: Callable[[], Any]) -> Any:
-        """Send; if the server greylists, send again once, after the delay that it names or `wait_s`."""
-        try:
-            return await send()
-        except ServerRefused as failure:
-            pause_s = delay_s(failure.line) or self.wait_s / 2
-            if not greylisting(failure) or pause_s > self.wait_s:
-                raise
-        await asyncio.sleep(pause_s)
-        done = await send()
-        self.retried_s.append(pause_s)
-        return done
-
 
 @dataclass(slots=True)
 class Arrival:
@@ -208,11 +192,19 @@ class Arrival:
 class TaskCheck:
     """Does the planned tasks of one user with one driver, whose name with its mail program is `module`.
 
-    `folder` is the check's own; `findings` grow.
+    `folder` is the check's own. A message may take `wait_s`. `findings` grow.
     """
 
     def __init__(
-        self, host: CheckHost, post: Post, module: str, driver: Driver, user: int, partner: int, folder: str
+        self,
+        host: CheckHost,
+        post: Post,
+        module: str,
+        driver: Driver,
+        user: int,
+        partner: int,
+        folder: str,
+        wait_s: float,
     ) -> None:
         scenario = host.workload.scenario
         self.observer = CheckObserver()
@@ -222,6 +214,7 @@ class TaskCheck:
         self.partner = scenario.account(partner)
         self.user = UserMail(host, scenario.account(user), driver, self.observer, lambda _: None)
         self.folder = folder
+        self.wait_s = wait_s
         self.mail = OwnMail(self.user.mailbox, host.run_id)
         self.user.mailbox = cast(Mailbox, self.mail)
         self.user.stored = StoredMail(user, None, lambda *_: None)  # a mailbox need not be in its start state
@@ -279,8 +272,7 @@ class TaskCheck:
             for kind in kinds:
                 outgoing = self.post.compose(self.partner, to, kind)
                 self.observer.news.clear()
-                send = partial(submission.send, self.partner.address, outgoing.addresses, outgoing.message)
-                await self.post.patiently(send)
+                await submission.send(self.partner.address, outgoing.addresses, outgoing.message)
                 self.post.sent(outgoing)
                 ids.append(outgoing.id)
                 if not await self._listed(outgoing.id):
@@ -305,7 +297,7 @@ class TaskCheck:
             self.observer.news.clear()
             if not await self._do("SYNC", False, again=True):
                 return False
-            if time.monotonic() - since > self.post.wait_s:
+            if time.monotonic() - since > self.wait_s:
                 break
         if message in self.mail.seen:
             self.arrivals.append(Arrival(time.monotonic() - since, announced))
@@ -337,7 +329,7 @@ class TaskCheck:
     async def _submit(self, task: str, outgoing: Outgoing) -> None:
         """Submit a message, and save it once."""
         act = TASKS[task].act
-        if await self._timed(task, lambda: self.post.patiently(lambda: act(self.user, outgoing))) is None:
+        if await self._timed(task, lambda: act(self.user, outgoing)) is None:
             return
         self.post.sent(outgoing)
         if not any(each.task == "SAVE SENT" for each in self.findings):

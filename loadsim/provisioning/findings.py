@@ -11,8 +11,6 @@ from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 
 CAN_RUN = "This scenario can run on this server."
 
-_DELAY = re.compile(r"(\d{1,5}) ?(s|sec|seconds?|min|minutes?)\b", re.IGNORECASE)
-
 
 class Severity(StrEnum):
     """The weight of a finding: `LACKS` keeps the scenario from running, `NOTE` is worth knowing."""
@@ -82,22 +80,9 @@ class ServerReport:
         return f"This scenario cannot run on this server: {first.advice}{others}."
 
 
-def greylisting(failure: TaskFailed) -> bool:
-    """Return whether a refusal may be greylisting: 450 or 451 (RFC 6647 section 4)."""
-    return isinstance(failure, ServerRefused) and failure.kind.startswith(("450 ", "451 "))
-
-
 def refused_recipient(failure: TaskFailed) -> bool:
     """Return whether a server refused a recipient for good: 550 to 559 after RCPT."""
     return isinstance(failure, ServerRefused) and failure.kind.startswith("55") and failure.kind.endswith(" RCPT")
-
-
-def delay_s(line: str) -> float | None:
-    """Return the delay that a server's line names, in seconds; None if it names none."""
-    found = _DELAY.search(line)
-    if found is None:
-        return None
-    return int(found[1]) * (60.0 if found[2].lower().startswith("m") else 1.0)
 
 
 def lacking(

@@ -18,7 +18,7 @@ from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
-from loadsim.provisioning.check_state import probe
+from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.findings import Severity, advice_on, refused_recipient
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_submission
 from loadsim.provisioning.user_connections import user_connections

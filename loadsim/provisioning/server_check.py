@@ -30,8 +30,7 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
-from loadsim.provisioning.check_mail import check_mail
-from loadsim.provisioning.check_state import POLL_S, Check, expunge, probe
+from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
 from loadsim.provisioning.check_tasks import CheckHost, Post, TaskCheck
 from loadsim.provisioning.findings import (
     Finding,
@@ -55,7 +54,7 @@ from loadsim.provisioning.user_connections import log_off, user_connections
 from loadsim.users.plugin_tasks import load_tasks
 
 WAIT_S = 20.0
-"""The longest wait for an answer, for a message, and for a delay that greylisting asks for."""
+"""The longest wait for an answer and for a message."""
 
 MOST_SESSIONS = 32
 """The most sessions at once that are tried. A run needs one for each user, or more."""
@@ -95,7 +94,7 @@ async def check_server(
     limited = replace(services, command_limit_s=min(services.command_limit_s, max(wait_s, 1.0)))
     host = CheckHost(workload, Contents(workload.seed), f"check-{secrets.token_hex(6)}")
     host.plugin_tasks = load_tasks(workload.scenario)
-    check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host, wait_s))
+    check = Check(workload, limited, checked_users(workload), wait_s, host, Post(host))
     leftovers: list[str] = []
     try:
         progress("log on")
@@ -109,6 +108,7 @@ async def check_server(
         await _do_tasks(check)
         progress("mail")
         await check_mail(check)
+        await asyncio.sleep(0)  # a cancellation under way ends the check here, and not the removal
     finally:
         progress("remove")
         leftovers = await _remove(check)
@@ -217,7 +217,7 @@ async def _do_tasks(check: Check) -> None:
         group = groups[user]
         for name in (group.module,) if group.protocol == DRIVER else (DRIVER, group.module):
             folder = folders.get(user, INBOX)
-            task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder)
+            task = TaskCheck(check.host, check.post, name, drivers[name], user, partner, folder, check.wait_s)
             check.tasks.append(task)
             await task.run()
 

@@ -77,7 +77,7 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"* 23 FETCH (FLAGS (\\Seen) UID 4827313 RFC822.SIZE 44827)", Fetched(23, 4827313, frozenset({"\\Seen"}), 44827, None, None, {})),
     (b"* 1 FETCH (FLAGS ())", Fetched(1, None, frozenset(), None, None, None, {})),
     (b"* 1 FETCH ()", Fetched(1, None, None, None, None, None, {})),
-    (b'* 2 FETCH (INTERNALDATE "17-Jul-1996 02:44:25 -0700" MODSEQ (624140003) X (a ("b" {1}\r\n)) NIL) UID 9)', Fetched(2, 9, None, None, None, None, {}, "17-Jul-1996 02:44:25 -0700")),
+    (b'* 2 FETCH (INTERNALDATE "17-Jul-1996 02:44:25 -0700" MODSEQ (624140003) X (a ("b" {1}\r\n)) NIL) UID 9)', Fetched(2, 9, None, None, None, None, {})),
     (b"* 2 FETCH (BODY[1] {12}\r\n* 9 EXISTS\r\n BODY[2.1] NIL body[Text]<0> \"a\\\\b\" UID 3)",
         Fetched(2, 3, None, None, None, None, {"1": b"* 9 EXISTS\r\n", "2.1": None, "TEXT": b"a\\b"})),
     (b"* 2 FETCH (BODY[HEADER.FIELDS (X-LOADSIM)] {2}\r\n\r\n)", Fetched(2, None, None, None, None, None, {"HEADER.FIELDS (X-LOADSIM)": b"\r\n"})),

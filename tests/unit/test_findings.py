@@ -1,19 +1,14 @@
-"""Findings of `loadsim check`: refusals by what they are, limits, dates and quotas of servers."""
+"""Findings of `loadsim check`: refusals by what they are, limits and quotas of servers."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loadsim.cli.check import described
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import ServerOffer
-from loadsim.protocols.imap.commands import date_time, instant_us
 from loadsim.protocols.imap.grammar import parse
-from loadsim.protocols.imap.responses import Fetched, QuotaLimits
+from loadsim.protocols.imap.responses import QuotaLimits
 from loadsim.provisioning.check_limits import size_finding
 from loadsim.provisioning.findings import (
     CAN_RUN,
@@ -21,8 +16,6 @@ from loadsim.provisioning.findings import (
     ServerReport,
     Severity,
     TaskFinding,
-    delay_s,
-    greylisting,
     lacking,
 )
 
@@ -77,28 +70,6 @@ def test_a_list_is_missing_if_the_code_names_an_unknown_address(code: str, of_a_
     ) is of_a_list
 
 
-@pytest.mark.parametrize(
-    ("line", "seconds"),
-    [
-        ("450 4.2.0 Greylisted, see http://postgrey.schweikert.ch/help/ (in 300 seconds)", 300.0),
-        ("451 try again in 5 min", 300.0),
-        ("451 4.7.1 please wait 1 s", 1.0),
-        ("451 4.7.1 later", None),
-        ("451 12 messages", None),
-    ],
-)
-def test_the_delay_of_greylisting_is_read(line: str, seconds: float | None) -> None:
-    """Seconds or minutes; other numbers are no delay."""
-    assert delay_s(line) == seconds
-
-
-def test_greylisting_is_temporary() -> None:
-    assert greylisting(ServerRefused("450 RCPT", "450 4.2.0 Greylisted"))
-    assert greylisting(ServerRefused("451 DATA", "451 later"))
-    assert not greylisting(ServerRefused("550 RCPT", "550 5.1.1 unknown"))
-    assert not greylisting(ServerLost("450 RCPT"))
-
-
 def test_a_limit_is_read_from_an_offer() -> None:
     """SIZE of SMTP has a blank, APPENDLIMIT of IMAP an equals sign; without a number there is no limit."""
     offer = ServerOffer(frozenset({"SIZE 1000", "APPENDLIMIT=77", "IDLE"}), "plain")
@@ -124,26 +95,6 @@ def test_the_verdict_is_one_sentence() -> None:
     assert report.verdict == ("This scenario cannot run on this server: create the list l@x (1 more to change, below).")
 
 
-@given(st.integers(min_value=0, max_value=4_000_000_000))
-def test_a_date_time_is_the_inverse_of_ours(at_s: int) -> None:
-    """INTERNALDATE has the date that APPEND sent."""
-    assert instant_us(date_time(at_s * 1_000_000).decode().strip('"')) == at_s * 1_000_000
-
-
-@given(st.datetimes(min_value=datetime(1980, 1, 1), max_value=datetime(2099, 1, 1)), st.integers(-12, 14))
-def test_a_date_time_has_a_zone(at: datetime, hours: int) -> None:
-    """A zone east of Greenwich is ahead of UTC."""
-    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    text = f"{at.day:2}-{months[at.month - 1]}-{at:%Y %H:%M:%S} {'-' if hours < 0 else '+'}{abs(hours):02}00"
-    expected = round(at.replace(tzinfo=UTC, microsecond=0).timestamp()) - hours * 3600
-    assert instant_us(text) == expected * 1_000_000
-
-
-@pytest.mark.parametrize("text", ["", "32-Jan-2026 00:00:00 +0000", "1-Foo-2026 00:00:00 +0000", "01-Jan-2026"])
-def test_a_malformed_date_time_is_none(text: str) -> None:
-    assert instant_us(text) is None
-
-
 def test_quotas_are_read() -> None:
     """RFC 9208 section 5.1; Courier leaves out an empty list."""
     assert parse(b'* QUOTA "" (STORAGE 10 512 message 3 9)') == QuotaLimits((("STORAGE", 10, 512), ("MESSAGE", 3, 9)))
@@ -151,13 +102,6 @@ def test_quotas_are_read() -> None:
     for raw in (b'* QUOTA "" (STORAGE 10)', b'* QUOTA "" (STORAGE x 5)', b'* QUOTA "" ((a) 1 2)', b'* QUOTA "" 5'):
         with pytest.raises(ProtocolError):
             parse(raw)
-
-
-def test_an_internal_date_is_kept() -> None:
-    """The driver asks for it by itself, in `check` only."""
-    fetched = parse(b'* 3 FETCH (UID 7 INTERNALDATE " 1-Nov-2025 10:00:00 +0100")')
-    assert isinstance(fetched, Fetched)
-    assert fetched.internal_date == " 1-Nov-2025 10:00:00 +0100"
 
 
 def test_each_remedy_is_printed_once() -> None:

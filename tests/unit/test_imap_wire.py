@@ -26,7 +26,6 @@ from loadsim.protocols.imap.commands import (
     astring,
     date_time,
     encode,
-    instant_us,
     mailbox,
     number_sets,
 )
@@ -475,10 +474,8 @@ def test_what_thousands_of_users_are_told_is_held_once() -> None:
 
 @given(at_s=st.integers(0, 4_000_000_000))
 def test_an_internal_date_is_what_imaplib_reads(at_s: int) -> None:
-    """To the second, in each month and year; and back."""
+    """To the second, in each month and year."""
     written = date_time(at_s * 1_000_000)
     told = imaplib.Internaldate2tuple(b"INTERNALDATE " + written)
     assert told is not None
     assert time.mktime(told) == at_s
-    assert instant_us(written.decode().strip('"')) == at_s * 1_000_000
-    assert instant_us("01-Nov-2025 01:30:00 +0130") == instant_us("01-Nov-2025 00:00:00 +0000")

@@ -54,24 +54,6 @@ def date_time(at_us: int) -> bytes:
     return f'"{at.day:2}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
 
 
-def instant_us(date_time: str) -> int | None:
-    """Return a date-time (RFC 9051 section 9) in microseconds since 1970; None if it is malformed."""
-    match = _DATE_TIME.fullmatch(date_time)
-    if match is None or match[2].title() not in _MONTHS:
-        return None
-    day, year, hour, minute, second, zone = (int(match[at]) for at in (1, 3, 4, 5, 6, 7))
-    try:
-        at = datetime(year, _MONTHS.index(match[2].title()) + 1, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:
-        return None
-    hours, minutes = divmod(abs(zone), 100)
-    offset_s = (hours * 3600 + minutes * 60) * (-1 if zone < 0 else 1)
-    return (round(at.timestamp()) - offset_s) * 1_000_000
-
-
-_DATE_TIME = re.compile(r" ?(\d{1,2})-([A-Za-z]{3})-(\d{4}) (\d\d):(\d\d):(\d\d) ([+-]\d{4})", re.ASCII)
-
-
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
     """Yield sets of these numbers, neighbours as ranges, each short enough for one command."""
     pieces: list[bytes] = []

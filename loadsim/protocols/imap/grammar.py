@@ -274,7 +274,7 @@ def _esearch(raw: bytes, at: int) -> Search:
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """Parse `* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
     _within(number, 1, LARGEST_NUMBER, "FETCH")
-    uid = size_bytes = flags = envelope = structure = internal_date = None
+    uid = size_bytes = flags = envelope = structure = None
     sections: dict[str, bytes | bytearray | None] = {}
     if raw[at : at + 1] != b"(":
         raise malformed("FETCH", "(", at)
@@ -307,12 +307,10 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
             value, at = _value(raw, at)
             structure = body_of(value, at)
         else:
-            value, at = _value(raw, at)
-            if name == b"INTERNALDATE" and isinstance(value, bytes):
-                internal_date = decoded(value)
+            _, at = _value(raw, at)
     if raw[at:] != b")" and raw[at:].lstrip(b" ") != b")":
         raise malformed("FETCH", "an item or )", at)
-    return Fetched(number, uid, flags, size_bytes, envelope, structure, sections, internal_date)
+    return Fetched(number, uid, flags, size_bytes, envelope, structure, sections)
 
 
 def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:

@@ -20,7 +20,7 @@ from loadsim.model.ports import (
     Stored,
     Structure,
 )
-from loadsim.protocols.imap.commands import Argument, Literal, date_time, instant_us, number_sets
+from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
 from loadsim.protocols.imap.connection_port import ImapConnection
 from loadsim.protocols.imap.folder_names import SEPARATOR
 from loadsim.protocols.imap.grammar import number_of, numbers_of
@@ -267,16 +267,6 @@ class ImapMailbox:
         with self.session as connection:
             answer = await connection.send("GETQUOTAROOT", self.session.argument(INBOX))
         return [Quota(*limit) for each in answer.data if isinstance(each, QuotaLimits) for limit in each.limits]
-
-    async def received_us(self, ref: Hashable) -> int | None:
-        """UID FETCH of INTERNALDATE (RFC 9051 section 6.4.5)."""
-        with self.session as connection:
-            _, uids = await self._opened_for(connection, (ref,))
-            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(INTERNALDATE)")
-        for fetched in answer.data:
-            if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.internal_date is not None:
-                return instant_us(fetched.internal_date)
-        return None
 
     async def status(self) -> dict[str, FolderStatus | None]:
         """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.

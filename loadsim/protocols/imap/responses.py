@@ -198,7 +198,6 @@ class Fetched(NamedTuple):
     envelope: Envelope | None
     structure: Leaf | Multipart | None
     sections: Mapping[str, bytes | bytearray | None]
-    internal_date: str | None = None
 
     def joined(self, later: Fetched) -> Fetched:
         """Return the data of both, which are of one message; a value of `later` replaces that of this one."""
