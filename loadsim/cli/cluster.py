@@ -7,7 +7,6 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
     _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
     _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
-    _add_certs(verbs.add_parser("certs", help="make, add or show the certificates of the machines"))
+    _add_certs(verbs.add_parser("certs", help="make or add the certificates of the machines"))
 
 
 def _add_up(up: argparse.ArgumentParser) -> None:
@@ -151,17 +150,6 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
     _add_members(adding, station_required=False)
     adding.set_defaults(run=run_add)
 
-    showing = verbs.add_parser("show", help="list owners, hosts and validity of certificates")
-    showing.add_argument("directory", type=Path, metavar="DIR", help="directory of all certificates, or one bundle")
-    showing.add_argument(
-        "--within",
-        type=whole(1, MOST_DAYS),
-        default=0,
-        metavar="N",
-        help="exit with status 1 if one expires within N days; default: 0",
-    )
-    showing.set_defaults(run=run_show)
-
 
 def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the certificates")
@@ -216,22 +204,3 @@ def _print_bundles(directory: Path, members: Sequence[Member]) -> None:
     for member in members:
         use = "for the controller" if member.role == "station" else f"copy to {member.name} only"
         print(f"{directory / member.directory}: {use}; hosts: {', '.join(member.hosts)}")
-
-
-def run_show(args: argparse.Namespace) -> int:
-    """List certificates. Return 0 if all can be used, 1 if not."""
-    from loadsim.cluster.bundle import certificates_in
-
-    shown = certificates_in(args.directory)
-    now = datetime.now(UTC)
-    rows = [("Who", "Valid until (UTC)", "Days left", "Serial", "Hosts")]
-    for each in shown:
-        left = (each.expires - now).days
-        rows.append((each.who, f"{each.expires:%Y-%m-%d %H:%M}", str(left), f"{each.serial:x}", ", ".join(each.hosts)))
-    for line in table(rows):
-        print(line)
-    for each in shown:
-        if each.fault:
-            print(each.fault)
-    soon = any(each.expires - now <= timedelta(days=args.within) for each in shown)
-    return 1 if soon or any(each.fault for each in shown) else 0

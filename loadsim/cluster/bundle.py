@@ -9,7 +9,6 @@ The directory of a cluster, as `certs` makes it:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,12 +45,12 @@ class Bundle:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return hosts_of(self.certificate)
-
-    @property
-    def expires(self) -> datetime:
-        """The end of its validity, in UTC."""
-        return self.certificate.not_valid_after_utc
+        """The names and addresses for which it is valid; empty if it has none."""
+        try:
+            names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return ()
+        return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +65,20 @@ def load_bundle(directory: Path) -> Bundle:
     Raises `ConfigError` if a file is missing or damaged, or if the three files do not match. It also does if others may
     read the key, or if a certificate is not valid now.
     """
-    authority = read_certificate(directory / CA_FILE)
-    bundle = Bundle(directory, read_certificate(directory / CERT_FILE))
+    authority = _certificate(directory / CA_FILE)
+    bundle = Bundle(directory, _certificate(directory / CERT_FILE))
     _check_key(directory / KEY_FILE, bundle.certificate)
     _check_issued(directory / CERT_FILE, bundle.certificate, authority)
     for path, certificate in ((directory / CA_FILE, authority), (directory / CERT_FILE, bundle.certificate)):
-        check_time(path, certificate)
+        _check_time(path, certificate)
     return bundle
 
 
 def read_authority(directory: Path) -> Authority:
     """Read and check an authority. Raises `ConfigError`, as for a bundle."""
-    certificate = read_certificate(directory / CA_FILE)
+    certificate = _certificate(directory / CA_FILE)
     key = _check_key(directory / CA_KEY_FILE, certificate)
-    check_time(directory / CA_FILE, certificate)
+    _check_time(directory / CA_FILE, certificate)
     return Authority(certificate, key)
 
 
@@ -90,8 +89,8 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: expected a file of the cluster's certificates, found: {failure.strerror}") from None
 
 
-def read_certificate(path: Path) -> x509.Certificate:
-    """Read a certificate without further checks. Raises `ConfigError` if the file is missing or damaged."""
+def _certificate(path: Path) -> x509.Certificate:
+    """Read a certificate. Raises `ConfigError` if the file is missing or damaged."""
     try:
         return x509.load_pem_x509_certificate(_read(path))
     except ValueError:
@@ -122,7 +121,7 @@ def _check_issued(path: Path, certificate: x509.Certificate, authority: x509.Cer
         ) from None
 
 
-def check_time(path: Path, certificate: x509.Certificate) -> None:
+def _check_time(path: Path, certificate: x509.Certificate) -> None:
     """Check that a certificate is valid now. Raises `ConfigError`."""
     now = datetime.now(UTC)
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -131,60 +130,3 @@ def check_time(path: Path, certificate: x509.Certificate) -> None:
             f"{path}: expected a certificate that is valid now, {now:%Y-%m-%d %H:%M} UTC by this machine's clock, "
             f"found one from {begin:%Y-%m-%d} to {end:%Y-%m-%d}"
         )
-
-
-def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """Return the names and addresses for which a certificate is valid; empty if it has none."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateStatus:
-    """A certificate as `loadsim cluster certs show` prints it; `fault` is its or its key's error, or ''."""
-
-    who: str
-    hosts: tuple[str, ...]
-    expires: datetime
-    serial: int
-    fault: str
-
-
-def certificates_in(directory: Path) -> list[CertificateStatus]:
-    """Return the certificates in a cluster's directory, the authority first, or the one in a bundle.
-
-    Raises `ConfigError` if there are none, or one cannot be read at all.
-    """
-    authority = directory / AUTHORITY
-    try:
-        whole = authority.is_dir()
-    except OSError:  # such as a name that is too long; reading the bundle tells the reason
-        whole = False
-    if not whole:
-        return [_bundle_status(directory)]
-    certificate = read_certificate(authority / CA_FILE)
-    fault = _fault(read_authority, authority)
-    bundles = [each for each in (directory / STATION,) if each.is_dir()]
-    if (directory / CLIENTS).is_dir():
-        bundles += sorted(each for each in (directory / CLIENTS).iterdir() if not each.name.startswith("."))
-    return [
-        CertificateStatus("authority", (), certificate.not_valid_after_utc, certificate.serial_number, fault),
-        *map(_bundle_status, bundles),
-    ]
-
-
-def _bundle_status(directory: Path) -> CertificateStatus:
-    bundle = Bundle(directory, read_certificate(directory / CERT_FILE))
-    fault = _fault(load_bundle, directory)
-    return CertificateStatus(bundle.name, bundle.hosts, bundle.expires, bundle.certificate.serial_number, fault)
-
-
-def _fault(load: Callable[[Path], object], directory: Path) -> str:
-    try:
-        load(directory)
-    except ConfigError as wrong:
-        return str(wrong)
-    return ""

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.error import HTTPError
@@ -34,50 +34,39 @@ from patience import PATIENCE_S
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
-from loadsim.cluster.address import PLAIN_WORD, ControlAddress, check_transport, control_address
+from loadsim.cluster.address import PLAIN_WORD, check_transport, control_address
 from loadsim.cluster.agent import serve
 from loadsim.cluster.bundle import CA_FILE, load_bundle
 from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, access_to, mutual_tls
 from loadsim.errors import ConfigError
 
-Capture = pytest.CaptureFixture[str]
-
-
 AT_THE_DOOR_S = 1.5
 """How long somebody is left to try, over and over again, what must not succeed."""
 
-
-@contextmanager
-def mask(bits: int) -> Iterator[None]:
-    """With this umask."""
-    before = os.umask(bits)
-    try:
-        yield
-    finally:
-        os.umask(before)
+HOSTS = {
+    "station": ["10.9.8.1", "station.example.test", "localhost", "127.0.0.1", "::1"],
+    "clients/first": ["first"],
+    "clients/second": ["second", "10.9.8.7", "second.example.test", "fd00::7"],
+}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cluster with two clients; tests that change anything make one of their own."""
-    directory = tmp_path_factory.mktemp("certs") / "cluster"
-    made(directory, "first", "second=10.9.8.7,second.example.test,fd00::7")
-    return directory
+    return made(tmp_path_factory.mktemp("certs") / "cluster", "first", "second=10.9.8.7,second.example.test,fd00::7")
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cluster of the same names and another authority."""
-    directory = tmp_path_factory.mktemp("other") / "cluster"
-    made(directory, "first")
-    return directory
+    return made(tmp_path_factory.mktemp("other") / "cluster", "first")
 
 
-def made(directory: Path, *clients: str, days: int = 90) -> Path:
+def made(directory: Path, *clients: str) -> Path:
     """Make a cluster whose station is reached at 10.9.8.1 and station.example.test."""
     members = [certs.station(["10.9.8.1", "Station.example.test"]), *map(certs.client, clients)]
-    certs.make(directory, members, days, 1000)
+    certs.make(directory, members, 90, 1000)
     return directory
 
 
@@ -99,33 +88,16 @@ def files(directory: Path) -> dict[str, bytes]:
 # --- what openssl says ---
 
 
-@pytest.mark.parametrize("member", ["station", "clients/first", "clients/second"])
-@pytest.mark.parametrize("purpose", ["sslserver", "sslclient"])
-def test_openssl_takes_every_member_as_server_and_as_client(place: Path, member: str, purpose: str) -> None:
-    """Members connect and are connected to; the authority itself is neither."""
-    assert verified(place / "authority/ca.pem", place / member / "cert.pem", "-purpose", purpose)
-
-
-@pytest.mark.parametrize(
-    ("member", "hosts"),
-    [
-        ("station", ["10.9.8.1", "station.example.test", "localhost", "127.0.0.1", "::1"]),
-        ("clients/first", ["first"]),
-        ("clients/second", ["second", "10.9.8.7", "second.example.test", "fd00::7"]),
-    ],
-)
-def test_openssl_finds_the_hosts_that_were_named_and_no_others(place: Path, member: str, hosts: list[str]) -> None:
-    """Names and addresses are what OpenSSL compares them with: names as names, addresses as addresses."""
-    for host in [*hosts, "10.9.8.8", "example.test"]:
+@pytest.mark.parametrize("member", HOSTS)
+def test_openssl_takes_every_member_at_its_hosts(place: Path, other: Path, member: str) -> None:
+    """As server and as client, at the hosts that were named and no others; of another authority, never."""
+    authority, certificate = place / "authority/ca.pem", place / member / "cert.pem"
+    for purpose in ("sslserver", "sslclient"):
+        assert verified(authority, certificate, "-purpose", purpose)
+    for host in [*HOSTS[member], "10.9.8.8", "example.test"]:
         option = "-verify_ip" if ":" in host or host[0].isdigit() else "-verify_hostname"
-        taken = verified(place / "authority/ca.pem", place / member / "cert.pem", option, host)
-        assert taken is (host in hosts), host
-
-
-def test_openssl_refuses_certificates_of_another_authority(place: Path, other: Path) -> None:
-    """The same names, made by the same command elsewhere, are strangers."""
-    assert not verified(place / "authority/ca.pem", other / "clients/first/cert.pem")
-    assert verified(other / "authority/ca.pem", other / "clients/first/cert.pem")
+        assert verified(authority, certificate, option, host) is (host in HOSTS[member]), host
+    assert not verified(other / "authority/ca.pem", certificate)
 
 
 def test_members_cannot_make_members(place: Path, tmp_path: Path) -> None:
@@ -143,8 +115,8 @@ def test_members_cannot_make_members(place: Path, tmp_path: Path) -> None:
     assert "invalid CA certificate" in refused.stderr
 
 
-def test_keys_are_p256_and_serials_are_of_their_own(place: Path) -> None:
-    """By OpenSSL's reading: curve, signature, and numbers that nobody can guess."""
+def test_keys_serials_and_validity(place: Path) -> None:
+    """P-256, numbers that nobody can guess, valid for 90 days (the authority 1,000) and not for longer."""
     serials = set()
     for certificate in place.rglob("cert.pem"):
         text = openssl("x509", "-in", certificate, "-noout", "-text").stdout
@@ -153,10 +125,6 @@ def test_keys_are_p256_and_serials_are_of_their_own(place: Path) -> None:
         serials.add(openssl("x509", "-in", certificate, "-noout", "-serial").stdout)
     assert len(serials) == 3
     assert all(len(serial) > 30 for serial in serials)
-
-
-def test_validity_is_as_asked_for(place: Path) -> None:
-    """OpenSSL finds them valid for 90 days (the authority 1,000), and not for longer."""
     for certificate, days in ((place / "station/cert.pem", 90), (place / "authority/ca.pem", 1000)):
         ends = [
             openssl("x509", "-in", certificate, "-noout", "-checkend", str((days + more) * 86400)) for more in (-1, 1)
@@ -167,35 +135,34 @@ def test_validity_is_as_asked_for(place: Path) -> None:
 # --- files ---
 
 
-@pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
-def test_nobody_else_can_read_anything(tmp_path: Path, umask: int) -> None:
+def test_nobody_else_can_read_anything(tmp_path: Path) -> None:
     """Files are 0600 and directories 0700, whatever the umask."""
-    with mask(umask):
+    before = os.umask(0)
+    try:
         directory = made(tmp_path / "cluster", "first")
         certs.add(directory, [certs.client("second")], 10)
+    finally:
+        os.umask(before)
     everything = [directory, *directory.rglob("*")]
     assert len(everything) == 5 + 2 + 3 * 3 + 1
     for path in everything:
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
-@pytest.mark.parametrize("kind", ["cluster", "empty", "file", "dangling"])
-def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """Whatever stands where the directory would be made stays as it is, and nothing is left beside it."""
     directory = tmp_path / "cluster"
-    match kind:
-        case "cluster":
-            made(directory, "first")
-        case "empty":
-            directory.mkdir()
-        case "file":
-            directory.write_text("mine")
-        case "dangling":
-            directory.symlink_to(tmp_path / "nowhere")
-    before = files(tmp_path)
+    directory.symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"cluster: expected a directory that does not exist yet"):
         made(directory, "first")
-    assert files(tmp_path) == before
+    directory.unlink()
+    made(directory, "first")
+    before = files(directory)
+    with pytest.raises(ConfigError, match=r"cluster: expected a directory that does not exist yet"):
+        made(directory, "first")
+    with pytest.raises(ConfigError, match="clients/first: expected a directory that does not exist yet"):
+        certs.add(directory, [certs.client("late"), certs.client("first")], 30)
+    assert files(directory) == before
     assert list(tmp_path.iterdir()) == [directory]
 
 
@@ -207,17 +174,8 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_directory_can_be_made(tmp_path: Path) -> None:
-    """One line, when the place is below a file."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        ConfigError, match=r"file/cluster: expected to make a new directory, found: (Not a|File exists)"
-    ):
-        made(tmp_path / "file" / "cluster")
-
-
 def test_a_client_is_added_by_the_same_authority(tmp_path: Path) -> None:
-    """Its bundle is one of the cluster's, and the others are as they were."""
+    """Its bundle is one of the cluster's, and the others are as they were. None outlives the authority."""
     directory = made(tmp_path / "cluster", "first")
     before = files(directory)
     certs.add(directory, [certs.client("late=10.9.8.9")], 30)
@@ -225,36 +183,20 @@ def test_a_client_is_added_by_the_same_authority(tmp_path: Path) -> None:
     after = files(directory)
     assert {name: after[name] for name in before} == before
     assert after.keys() - before.keys() == {f"clients/late/{name}" for name in ("ca.pem", "cert.pem", "key.pem")}
-
-
-def test_all_are_added_or_none(tmp_path: Path) -> None:
-    """One of two bundles is there: the other is not made either."""
-    directory = made(tmp_path / "cluster", "first")
-    before = files(directory)
-    with pytest.raises(ConfigError, match="clients/first: expected a directory that does not exist yet"):
-        certs.add(directory, [certs.client("late"), certs.client("first")], 30)
-    assert files(directory) == before
-
-
-def test_nothing_outlives_its_authority(tmp_path: Path) -> None:
-    """Such a certificate would be refused sooner than it says."""
-    directory = made(tmp_path / "cluster")
-    with pytest.raises(ConfigError, match="--days 1001: expected at most 1000, the days that the authority is valid"):
+    with pytest.raises(ConfigError, match="--days 1001: expected at most 1000"):
         certs.make(tmp_path / "longer", [certs.station(["10.9.8.1"])], 1001, 1000)
     with pytest.raises(ConfigError, match="--days 2000: expected at most 999"):
-        certs.add(directory, [certs.client("late")], 2000)
+        certs.add(directory, [certs.client("later")], 2000)
 
 
-@pytest.mark.parametrize("text", ["", "a/b", "..", ".", "-first", "first-", "f_1", "x" * 64, "ä", "=10.0.0.1"])
+@pytest.mark.parametrize("text", ["", "a/b", "..", "-first", "first-", "f_1", "x" * 64, "ä", "=10.0.0.1"])
 def test_what_no_client_is_called(text: str) -> None:
     """A name becomes a directory and a part of file names."""
     with pytest.raises(ConfigError, match="expected letters, digits and hyphens"):
         certs.client(text)
 
 
-@pytest.mark.parametrize(
-    "host", ["", "10.0.0.256", "10.0.0", "*.example.test", "a..b", "fe80::1%eth0x/", "a b", "x" * 254]
-)
+@pytest.mark.parametrize("host", ["", "10.0.0.256", "10.0.0", "*.example.test", "a..b", "fe80::1%eth0x/", "x" * 254])
 def test_what_no_host_is(host: str) -> None:
     """Neither a name nor an address; wildcards are none that a cluster needs."""
     for refused in (lambda: certs.station([host]), lambda: certs.client(f"first={host}")):
@@ -290,36 +232,32 @@ def lose_authority(bundle: Path) -> None:
 
 def swap_authority(bundle: Path) -> None:
     """One with the same name, which is what a certificate names its issuer by, and another key."""
-    old = x509.load_pem_x509_certificate((bundle / "ca.pem").read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
-    (bundle / "ca.pem").write_bytes(resigned(old, key, key, timedelta(days=10)))
+    resign(bundle / "ca.pem", key, key, timedelta(days=10))
 
 
 def expire(bundle: Path) -> None:
-    old = x509.load_pem_x509_certificate((bundle / "cert.pem").read_bytes())
-    authority = load_pem_private_key((bundle.parent.parent / "authority/ca-key.pem").read_bytes(), None)
-    assert isinstance(authority, ec.EllipticCurvePrivateKey)
-    key = load_pem_private_key((bundle / "key.pem").read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    (bundle / "cert.pem").write_bytes(resigned(old, key, authority, timedelta(seconds=-1)))
+    keys = [
+        load_pem_private_key(path.read_bytes(), None)
+        for path in (bundle / "key.pem", bundle.parent.parent / "authority/ca-key.pem")
+    ]
+    resign(bundle / "cert.pem", *keys, timedelta(seconds=-1))
 
 
-def resigned(
-    old: x509.Certificate, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, left: timedelta
-) -> bytes:
-    """The certificate for another key, or with another end, in PEM."""
-    now = datetime.now(UTC)
+def resign(path: Path, key, by, left: timedelta) -> None:
+    """Replace a certificate by one for another key, or with another end."""
+    old, now = x509.load_pem_x509_certificate(path.read_bytes()), datetime.now(UTC)
     builder = x509.CertificateBuilder(old.issuer, old.subject, key.public_key(), 1, now - timedelta(days=2), now + left)
     for extension in old.extensions:
         builder = builder.add_extension(extension.value, extension.critical)
-    return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
+    path.write_bytes(builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (break_mode, r"key\.pem: expected a key that only its owner can read, found mode 0640; chmod 600 it"),
-        (break_certificate, r"cert\.pem: expected a certificate in PEM, found something else"),
+        (break_mode, r"key\.pem: expected a key that only its owner can read, found mode 0640"),
+        (break_certificate, r"cert\.pem: expected a certificate in PEM"),
         (break_key, r"key\.pem: expected the key to the certificate in this directory, found another"),
         (encrypt_key, r"key\.pem: expected an unencrypted private key in PEM"),
         (lose_authority, r"ca\.pem: expected a file of the cluster's certificates, found: No such file"),
@@ -327,30 +265,32 @@ def resigned(
         (expire, r"cert\.pem: expected a certificate that is valid now"),
     ],
 )
-def test_a_bundle_with_a_fault_is_refused(tmp_path: Path, damage, said: str, capsys: Capture) -> None:
-    """In one line that names the file, before anybody connects; `show` says so, too."""
-    directory = made(tmp_path / "cluster", "first")
-    bundle = directory / "clients/first"
+def test_a_bundle_with_a_fault_is_refused(tmp_path: Path, damage, said: str) -> None:
+    """In one line that names the file, before anybody connects."""
+    bundle = made(tmp_path / "cluster", "first") / "clients/first"
     assert load_bundle(bundle).hosts == ("first",)
     damage(bundle)
     with pytest.raises(ConfigError, match=said):
         load_bundle(bundle)
-    assert main(["cluster", "certs", "show", str(directory)]) in (1, BAD_INPUT)
-    printed = capsys.readouterr()
-    assert "\n" not in (printed.out + printed.err).splitlines()[-1]
 
 
 # --- who gets in ---
 
 
 @asynccontextmanager
-async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
-    """Dask's scheduler on loopback with the station's bundle."""
-    security = mutual_tls(load_bundle(directory / "station"))
+async def scheduler(bundle: Path) -> AsyncIterator[Scheduler]:
+    """Dask's scheduler on loopback with this bundle."""
     with dask.config.set(NO_PAGES):
-        async with Scheduler(
-            protocol="tls", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS, security=security
-        ) as running:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Scheduler(
+                protocol="tls",
+                host="127.0.0.1",
+                port=0,
+                dashboard_address=PAGES_ADDRESS,
+                security=mutual_tls(load_bundle(bundle)),
+            ) as running,
+        ):
             yield running
 
 
@@ -374,7 +314,7 @@ def test_members_get_in(place: Path) -> None:
 
     async def work() -> None:
         security = mutual_tls(load_bundle(place / "clients/first"))
-        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+        async with scheduler(place / "station") as station:
             assert station.address.startswith("tls://")
             async with (
                 worker(station.address, security),
@@ -430,44 +370,21 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_strangers_do_not_get_in(place: Path, other: Path) -> None:
-    """As a worker or as a controlling client, with the certificate of another authority: nobody is there afterwards.
+@pytest.mark.parametrize("who", ["a stranger", "a stranger who trusts the station", "a member, with an impostor"])
+def test_nobody_else_gets_in(place: Path, other: Path, who: str) -> None:
+    """Neither as a worker, which tries again and again and is told nothing, nor as a controlling client.
 
-    A worker tries again and again; it is told nothing, and the scheduler never hears of it.
+    The station refuses a stranger who has its authority's certificate, which is no secret. Members do not go in where
+    a scheduler has a client's bundle, at an address that is not in it.
     """
+    security = mutual_tls(load_bundle((place if "impostor" in who else other) / "clients/first"))
+    if "trusts" in who:
+        security.tls_ca_file = str(place / "station" / CA_FILE)
+    bundle = place / ("clients/second" if "impostor" in who else "station")
 
     async def work() -> None:
-        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
-            stranger = mutual_tls(load_bundle(other / "clients/first"))
-            with pytest.raises(OSError, match="certificate does not match"):
-                async with Client(station.address, security=stranger, asynchronous=True, timeout=AT_THE_DOOR_S):
-                    pass
-            outside = worker(station.address, stranger)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(AT_THE_DOOR_S), outside:
-                    pass
-            await outside.close()
-            assert not station.workers
-            assert list(station.clients) == ["fire-and-forget"]
-
-    asyncio.run(work())
-
-
-def forged(place: Path, key_of: Path) -> Security:
-    """What a stranger would use who trusts the cluster's authority, but has a bundle of another."""
-    station, stranger = load_bundle(place / "station"), load_bundle(key_of)
-    security = mutual_tls(stranger)
-    security.tls_ca_file = str(station.directory / CA_FILE)
-    return security
-
-
-def test_a_stranger_who_trusts_the_station_does_not_get_in(place: Path, other: Path) -> None:
-    """It is the station that refuses: the stranger has its authority's certificate, which is no secret."""
-
-    async def work() -> None:
-        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
-            security = forged(place, other / "clients/first")
-            with pytest.raises(OSError):
+        async with scheduler(bundle) as station:
+            with pytest.raises(OSError, match=None if "trusts" in who else "certificate does not match"):
                 async with Client(station.address, security=security, asynchronous=True, timeout=AT_THE_DOOR_S):
                     pass
             outside = worker(station.address, security)
@@ -477,31 +394,6 @@ def test_a_stranger_who_trusts_the_station_does_not_get_in(place: Path, other: P
             await outside.close()
             assert not station.workers
             assert list(station.clients) == ["fire-and-forget"]
-
-    asyncio.run(work())
-
-
-def test_another_member_is_not_taken_for_the_station(place: Path) -> None:
-    """A scheduler with a client's bundle, at an address that is not in it: members of the cluster do not go in."""
-
-    async def work() -> None:
-        security = mutual_tls(load_bundle(place / "clients/first"))
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            Scheduler(
-                protocol="tls", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS, security=security
-            ) as impostor,
-        ):
-            second = mutual_tls(load_bundle(place / "clients/second"))
-            with pytest.raises(OSError, match="certificate does not match"):
-                async with Client(impostor.address, security=second, asynchronous=True, timeout=AT_THE_DOOR_S):
-                    pass
-            outside = worker(impostor.address, second)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(AT_THE_DOOR_S), outside:
-                    pass
-            await outside.close()
-            assert not impostor.workers
 
     asyncio.run(work())
 
@@ -541,21 +433,18 @@ def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -
                 return b""
 
     async def work() -> None:
-        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+        async with scheduler(place / "station") as station:
             address = station.address.removeprefix("tls://")
             await asyncio.to_thread(member, address)
-            without = await asyncio.to_thread(asked, address)
             stranger = other / "clients/first"
-            wrong = await asyncio.to_thread(
-                asked, address, "-cert", stranger / "cert.pem", "-key", stranger / "key.pem"
-            )
-            old = await asyncio.to_thread(asked, address, "-tls1_2")
-            for said, sent in (without, wrong, old):
-                assert "alert" in said
+            for options, alert in (
+                ((), "certificate required"),
+                (("-cert", stranger / "cert.pem", "-key", stranger / "key.pem"), "unknown ca"),
+                (("-tls1_2",), "protocol version"),
+            ):
+                said, sent = await asyncio.to_thread(asked, address, *options)
+                assert alert in said
                 assert sent == b""
-            assert "certificate required" in without[0]
-            assert "unknown ca" in wrong[0]
-            assert "protocol version" in old[0]
             assert await asyncio.to_thread(plain, address) in (b"", b"\x15")  # nothing, or a TLS alert
             assert not station.workers
 
@@ -566,32 +455,17 @@ def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("tls://10.9.8.1:8786", ControlAddress(True, "10.9.8.1", 8786)),
-        ("tcp://localhost:8786", ControlAddress(False, "localhost", 8786)),
-        ("tls://[fd00::1]:8786", ControlAddress(True, "fd00::1", 8786)),
-        ("tls://station.example.test:1", ControlAddress(True, "station.example.test", 1)),
-    ],
-)
-def test_addresses_are_read_and_written(text: str, address: ControlAddress) -> None:
-    """As Dask writes them."""
-    assert control_address(text) == address
-    assert str(address) == text
-
-
-@pytest.mark.parametrize(
     ("text", "written"),
     [
         ("10.9.8.1:1", "10.9.8.1:1"),
         ("station", "station:8786"),
-        ("tls://station", "station:8786"),
+        ("tls://station.example.test:1", "station.example.test:1"),
         ("tcp://station", "station:8786"),
         ("[fd00::1]", "[fd00::1]:8786"),
     ],
 )
 def test_scheme_and_port_have_defaults(text: str, written: str) -> None:
-    """TLS is for those with certificates, unless the address says otherwise."""
+    """TLS is for those with certificates, unless the address says otherwise. It is written as Dask writes it."""
     for secured in (False, True):
         scheme = text.partition("://")[0] if "://" in text else ("tls" if secured else "tcp")
         assert str(control_address(text, secured=secured)) == f"{scheme}://{written}"
@@ -608,28 +482,21 @@ def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
             control_address(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "tls://", "http://a:1", "a:0", "tls://a:0", "tls://a:65536", "tls://a:x", "tls://:1", "tls://u@a:1", "a:1:2",
-     "tls://a:1/x", "tls://a:1?x", "tls://[::1:1", "tls://a:1#x", "a b", "a:-1", "a:\u0661", "::1", "tls://tls://a"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["", "http://a:1", "a:0", "tls://a:x", "tls://:1", "tls://u@a:1", "tls://tls://a"])
 def test_what_no_address_is(text: str) -> None:
     """One line, with what was expected."""
     with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], also after tls:// or tcp://, found "):
         control_address(text)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
-def test_plain_tcp_is_for_loopback(host: str) -> None:
-    """What does not leave the machine needs no word."""
-    check_transport(control_address(f"tcp://{host}:8786"))
-
-
-@pytest.mark.parametrize("host", ["10.9.8.1", "0.0.0.0", "[::]", "station.example.test", "127.0.0.1.example.test"])
-def test_plain_tcp_elsewhere_needs_a_word(host: str) -> None:
-    """Refused, with the reason and the word; with the word, taken; over TLS, no question."""
+@pytest.mark.parametrize("host", ["127.9.9.9", "[::1]", "localhost", "10.9.8.1", "0.0.0.0", "127.0.0.1.example.test"])
+def test_plain_tcp_beyond_loopback_needs_a_word(host: str) -> None:
+    """Refused, with the word; with the word, taken; over TLS, no question."""
     plain = control_address(f"tcp://{host}:8786")
-    with pytest.raises(ConfigError, match=rf"can run code on every machine, found plain TCP; {PLAIN_WORD} permits it"):
+    if host not in ("127.9.9.9", "[::1]", "localhost"):
+        with pytest.raises(ConfigError, match=rf"found plain TCP; {PLAIN_WORD} permits it"):
+            check_transport(plain)
+    else:
         check_transport(plain)
     check_transport(plain, insecure_plain_tcp=True)
     check_transport(control_address(f"tls://{host}:8786"))
@@ -638,30 +505,16 @@ def test_plain_tcp_elsewhere_needs_a_word(host: str) -> None:
 # --- the command ---
 
 
-def test_the_command_makes_adds_and_shows(tmp_path: Path, capsys: Capture) -> None:
-    """What it prints is where things are, whose, for which hosts and for how long; no keys."""
+def test_the_command_makes_and_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it prints is where things are, whose, and for which hosts; no keys."""
     directory = tmp_path / "cluster"
     made = ["cluster", "certs", "make", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
-    assert main([*made, "--client", "second", "--days", "30"]) == 0
+    assert main([*made, "--days", "30"]) == 0
     assert f"{directory}/clients/first: copy to first only; hosts: first, 10.9.8.2" in capsys.readouterr().out
     assert main(made) == BAD_INPUT
-    assert "it was not changed" in capsys.readouterr().err
     assert main(["cluster", "certs", "add", str(directory)]) == BAD_INPUT
     assert main(["cluster", "certs", "add", str(directory), "--client", "late", "--days", "60"]) == 0
-    capsys.readouterr()
-    assert main(["cluster", "certs", "show", str(directory)]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown] == ["Who", "authority", "station", "first", "late", "second"]
-    assert "10.9.8.2" in shown[3]
-    assert [line.split()[3] for line in shown[1:]] == ["3649", "29", "29", "59", "29"]
-    assert main(["cluster", "certs", "show", str(directory), "--within", "29"]) == 0
-    assert main(["cluster", "certs", "show", str(directory), "--within", "31"]) == 1
-    assert main(["cluster", "certs", "show", str(directory / "clients/late"), "--within", "31"]) == 0
-
-
-def test_a_directory_that_cannot_be_read_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cluster", "certs", "show", "a" * 300]) == BAD_INPUT
-    assert "File name too long" in capsys.readouterr().err
+    assert load_bundle(directory / "clients/late").name == "late"
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
