@@ -35,7 +35,7 @@ CLOSE_LIMIT_S = 10.0
 
 @asynccontextmanager
 async def worker_channels(
-    cluster: Cluster, run: str, clock_every_s: float = CLOCK_EVERY_S
+    cluster: Cluster, run: str
 ) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
     """Yield a function that opens channels to the workers of a run (`Coordinator`'s `open_channel`), by client name.
 
@@ -53,7 +53,7 @@ async def worker_channels(
                 channels[name].set_clock(clock)
                 return channels[name]
             channel = channels[name] = WorkerChannel(clock)
-            attended.append(group.create_task(_keep_attached(cluster, name, run, channel, clock_every_s)))
+            attended.append(group.create_task(_keep_attached(cluster, name, run, channel)))
             return channel
 
         try:
@@ -88,15 +88,15 @@ async def _read_clock(cluster: Cluster, name: str) -> Reading:
         return await read_clock(ask)
 
 
-async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel, every_s: float) -> None:
+async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> None:
     """Read the client's clock periodically, while the client is connected, to record its drift in the client's log."""
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(CLOCK_EVERY_S)
         with suppress(OSError, TimeoutError):
             channel.send_clock(await _read_clock(cluster, name))
 
 
-async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel, clock_every_s: float) -> None:
+async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel) -> None:
     """Connect a channel to its worker, again after each loss, until the channel has ended."""
     comms: list[Comm] = []  # the open connection
 
@@ -108,7 +108,7 @@ async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerC
                 for comm in comms:
                     comm.abort()
 
-    async with background_tasks(beat(), _follow_clock(cluster, name, channel, clock_every_s)):
+    async with background_tasks(beat(), _follow_clock(cluster, name, channel)):
         while channel.ended is None:
             with suppress(OSError, TimeoutError):
                 async with cluster.connected(name) as comm:

@@ -1,4 +1,4 @@
-"""Agents and a station over Dask: runs of real machine processes, whose agents are killed, frozen, and replaced."""
+"""Agents and a station over Dask: who is there, a network that is cut, one run at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,92 +20,16 @@ from patience import PATIENCE_S
 from workers import wait_for_end
 
 from bench.hosts import Host, hosts
-from loadsim.analysis.clock_correction import controller_clock
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.cluster.worker_directory import start_worker
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.workload import Workload
-from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log
 
 __all__ = ["quiet_dask"]
 
 pytestmark = [pytest.mark.usefixtures("quiet_dask"), pytest.mark.nightly(part="hosts")]
-
-
-def parent(process: int) -> int:
-    """The process that it descends from (proc_pid_stat(5))."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
-    """Its successor, a process of the same name, goes on with it: no user is lost, and there is one start for all.
-
-    What was measured is collected into one run directory, and is the run that was planned.
-    """
-    clients = shared(tmp_path, "one", "two")
-    killed: list[str] = []
-
-    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
-        if snapshot.at_s is not None and snapshot.at_s > 2 and not killed:
-            killed.append("two")
-            agents.signal("two", signal.SIGKILL)
-            agents.start("two")
-
-    out = tmp_path / "out"
-    out.mkdir()
-    events = conduct(tmp_path, clients, watch, spare=["two"], out=out)
-    assert killed
-    assert not [event for event in events if event["event"].endswith("lost")]
-    assert not any(client.place.exists() for client in clients)
-    log = read_logs([out])
-    assert Counter((source.client, source.facts["ended"]) for source in log.sources) == {
-        ("one", "completed"): 2,
-        ("two", "completed"): 2,
-    }
-    starts_ns = [source.facts["start_ns"] for source in log.sources]
-    errors_ns = [clock.there(0).error_ns for clock in controller_clock(log).machines.values()]
-    assert max(starts_ns) - min(starts_ns) <= sum(errors_ns)  # one clock, read over a network
-    assert len(errors_ns) == 2
-    workload = Workload(clients[0].share.scenario)
-    due = Counter((user, activity.due_us) for user in range(1, 5) for activity in workload.activities(user))
-    browsed = log.tasks[log.tasks["task"] == log.strings.index("BROWSE")]
-    assert Counter(zip(browsed["user"].tolist(), browsed["scheduled_us"].tolist(), strict=True)) == due
-    assert due
-    assert [path.read_text() for path in out.rglob("complaints")] == ["", ""]
-
-
-def test_a_frozen_agent_and_a_killed_machine_process(tmp_path: Path) -> None:
-    """Both clients are lost, and the third one ends the run; why is told.
-
-    Of the killed process the agent says that it is gone; its engine ends with it, and what was written can be read. The
-    frozen agent's is given up after some seconds, and goes on to its end.
-    """
-    clients = shared(tmp_path, "fine", "frozen", "killed")
-    engines: list[int] = []
-
-    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
-        if snapshot.at_s is not None and snapshot.at_s > 1 and not engines:
-            agents.signal("frozen", signal.SIGSTOP)
-            (engine,) = clients[2].events("engine ready")
-            engines.append(engine["pid"])
-            os.kill(parent(engine["pid"]), signal.SIGKILL)
-
-    events = conduct(tmp_path, clients, watch)
-    lost = {event["client"]: event for event in events if event["event"] == "client lost"}
-    assert set(lost) == {"frozen", "killed"}
-    assert lost["killed"]["why"].startswith("no worker process: ")
-    assert lost["frozen"]["why"].startswith("sent nothing for ")
-    assert lost["killed"]["at_s"] < lost["frozen"]["at_s"]
-    (process,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "frozen"]
-    for pid in (process, *engines):
-        wait_for_end(pid)
-    fine, frozen, killed = (client.logs for client in clients)
-    assert [logs["1"].sources[0].facts["ended"] for logs in (fine, frozen)] == ["completed"] * 2
-    assert not killed["machine"].sources[0].ended
-    assert killed["1"].sources[0].started
 
 
 def test_who_is_there(tmp_path: Path) -> None:

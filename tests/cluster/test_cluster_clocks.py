@@ -24,29 +24,6 @@ VAGUE_NS = 20e9
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
-@pytest.mark.nightly(part="hosts")
-def test_a_runs_logs_know_the_stations_clock(tmp_path: Path) -> None:
-    """Each machine's log has the first reading and later ones; here all have one clock, and they are seen to.
-
-    The agents and machines are processes of their own; what they are told comes from round trips over sockets.
-    """
-    conduct(tmp_path, shared(tmp_path, "one", "two"), clock_every_s=0.5)
-    log = read_logs(sorted(tmp_path.rglob("*.tlog")))
-    clock = controller_clock(log)
-    assert clock.compared
-    assert sorted(client for _, client in clock.machines) == ["one", "two"]
-    read = [sample for sample in log.health if "station_clock" in sample]
-    for other in clock.machines.values():
-        told = other.there(0)
-        assert abs(told.ahead_ns) <= 2 * told.error_ns  # the start was told by a reading, and this is another one
-        assert told.error_ns < VAGUE_NS
-    assert len(read) > 2
-    for client in ("one", "two"):
-        mine = [sample["station_clock"] for sample in read if sample["client"] == client]
-        for each in mine:
-            assert abs(each["station_ns"] - each["at_ns"]) <= each["error_ns"]
-
-
 def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     """A clock that gains 50 millionths is 30 ms further after ten minutes in which users logged on."""
 

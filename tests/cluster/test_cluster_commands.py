@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -12,23 +11,16 @@ from pathlib import Path
 import pytest
 from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
 from mailservers import StartDovecotPostfix, StartEmbedded
-from patience import PATIENCE_S
 from small_runs import AT_WORK, loadsim, written
 from timing_samples import write_sample
 from workers import wait_for_end
 
 from loadsim.cli import BAD_INPUT, INVALID, main
 from loadsim.cluster import certs
-from loadsim.cluster import controller as stations
-from loadsim.cluster.address import control_address
-from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.placement import log_bytes
-from loadsim.cluster.security import Access, access_to
-from loadsim.errors import ConfigError
 from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
-from loadsim.runs.cluster import forget
 from loadsim.timinglog.merge import read_logs
 
 Capture = pytest.CaptureFixture[str]
@@ -55,29 +47,6 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
             back.until("client one has joined$")
             assert one.end() == 0
             back.until("client one is gone$")
-
-
-@pytest.mark.nightly(part="hosts")
-def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers, and is frozen before it lets us in."""
-
-    async def use(address: str, pid: int) -> None:
-        reach = stations.reach
-
-        async def reach_and_freeze(access: Access, name: str | None = None) -> str:
-            host = await reach(access, name)
-            os.kill(pid, signal.SIGSTOP)
-            return host
-
-        monkeypatch.setattr(stations, "reach", reach_and_freeze)
-        async with cluster_at(access_to(control_address(address), None), enter_limit_s=0.5):
-            pass
-
-    with (
-        station(tmp_path) as (address, up),
-        pytest.raises(ConfigError, match="expected a controller there, found one that stopped answering"),
-    ):
-        asyncio.run(asyncio.wait_for(use(address, up.process.pid), PATIENCE_S))
 
 
 @pytest.mark.nightly(part="hosts")
@@ -187,22 +156,6 @@ def test_a_cluster_makes_the_run_of_one_machine(dovecot_postfix: StartDovecotPos
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
     assert sorted(event["client"] for event in events if event["event"] == "client ready") == ["one", "two"]
     assert [file for file in tmp_path.rglob("*") if file.is_file() and b"secret-" in file.read_bytes()] == [path]
-
-
-@pytest.mark.nightly(part="hosts")
-def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
-    """When a client refuses, what the others have of the run goes; a client that is not there is no obstacle."""
-    for file in ("run-1/logs/one.1.tlog", "run-1/complaints", "run-2/logs/one.1.tlog"):
-        (tmp_path / "one" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "one" / file).write_bytes(b"begun")
-
-    async def work(address: str) -> None:
-        async with cluster_at(access_to(control_address(address), None)) as cluster:
-            await forget(cluster, "run-1", ["nobody", "one"])
-
-    with station(tmp_path) as (address, _), client(tmp_path, address, "one"):
-        asyncio.run(work(address))
-    assert [place.name for place in (tmp_path / "one").iterdir()] == ["run-2"]
 
 
 @pytest.mark.nightly(part="hosts")

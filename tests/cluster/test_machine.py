@@ -244,15 +244,3 @@ def test_nothing_of_dask_is_where_load_is_made() -> None:
     said = subprocess.check_output([sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"], text=True)
     assert "loadsim.cluster.worker" in said.split()
     assert not {"dask", "distributed", "tornado"} & set(said.split())
-
-
-def test_whether_a_frozen_machine_lives_is_known_at_once(tmp_path: Path) -> None:
-    """It takes no connection any more, however many ask; nor does its end need any."""
-    process = start_worker(tmp_path / "run-1")
-    try:
-        process.send_signal(signal.SIGSTOP)
-        assert [in_use(tmp_path / "run-1") for _ in range(200)] == [True] * 200
-    finally:
-        process.kill()
-        process.wait()
-    assert not in_use(tmp_path / "run-1")

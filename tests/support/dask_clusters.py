@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ from workers import Agreed, Client, on_fake
 
 from bench.hosts import Host
 from loadsim.cluster.agent import DASK_SETTINGS
-from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.worker_channels import CLOCK_EVERY_S, worker_channels
+from loadsim.cluster.worker_channels import worker_channels
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator
@@ -43,7 +41,6 @@ from pathlib import Path
 from distributed.security import Security
 from loadsim.cluster.agent import serve
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
-sys.stdin.readline()
 asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), sys.argv[4]))
 """
 
@@ -60,24 +57,16 @@ class Agents:
         self._place = place
         self._lab = lab
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._spare: dict[str, subprocess.Popen[bytes]] = {}
 
-    def prepare(self, *names: str) -> None:
-        """A process for each name, that waits to become an agent."""
+    def start(self, *names: str) -> None:
+        """Start an agent of each name."""
         for name in names:
             runs = self._place / name
             runs.mkdir(exist_ok=True)
             host = self._lab.get(name)
             address = host.address if host else "127.0.0.1"
             command = [sys.executable, "-c", AGENT, self._scheduler.address, name, str(runs), address]
-            self._spare[name] = subprocess.Popen(host.command(command) if host else command, stdin=subprocess.PIPE)
-
-    def start(self, *names: str) -> None:
-        """Let what was prepared become agents."""
-        for name in names:
-            self._processes[name] = process = self._spare.pop(name)
-            assert process.stdin is not None
-            process.stdin.close()
+            self._processes[name] = subprocess.Popen(host.command(command) if host else command)
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """As somebody at that machine would send it."""
@@ -87,7 +76,6 @@ class Agents:
 
     def end(self) -> None:
         """All of them."""
-        self.start(*self._spare)
         for process in self._processes.values():
             process.kill()
             process.wait()
@@ -117,7 +105,6 @@ async def cluster(
         ):
             agents = Agents(scheduler, place, lab)
             try:
-                agents.prepare(*names)
                 agents.start(*names)
                 await control.wait_for_workers(len(names))
                 yield Cluster(control, security), agents
@@ -129,35 +116,28 @@ def conduct(
     place: Path,
     clients: Sequence[Client],
     watch: Callable[[LiveSnapshot, Agents], None] = lambda *_: None,
-    spare: Sequence[str] = (),
-    out: Path | None = None,
     address: str = "127.0.0.1",
     lab: Mapping[str, Host] = NO_LAB,
-    clock_every_s: float = CLOCK_EVERY_S,
 ) -> list[dict[str, Any]]:
-    """A whole run of these over a cluster of their agents, collected into `out`; the station's events."""
+    """A whole run of these over a cluster of their agents; the station's events."""
     told = io.StringIO()
 
     async def main() -> None:
         names = [client.share.name for client in clients]
         shares = [client.share for client in clients]
         async with cluster(place, *names, address=address, lab=lab) as (station, agents):
-            agents.prepare(*spare)
-            shown = partial(watch_with, watch, agents)
-            async with worker_channels(station, RUN, clock_every_s) as open_channel:
+            async with worker_channels(station, RUN) as open_channel:
                 await Coordinator(
-                    shares, Events(told), shown, StandaloneControl(MonotonicClock(), 0.5), open_channel, MISSES
+                    shares,
+                    Events(told),
+                    lambda snapshot: watch(snapshot, agents),
+                    StandaloneControl(MonotonicClock(), 0.5),
+                    open_channel,
+                    MISSES,
                 ).run()
-            if out is not None:
-                await asyncio.gather(*(collect(station, name, RUN, out, PATIENCE_S) for name in names))
 
     asyncio.run(main())
     return [json.loads(line) for line in told.getvalue().splitlines()]
-
-
-def watch_with(watch: Callable[[LiveSnapshot, Agents], None], agents: Agents, snapshot: LiveSnapshot) -> None:
-    """Show a snapshot to somebody who may do something to agents."""
-    watch(snapshot, agents)
 
 
 def shared(place: Path, *names: str, seconds: int = 6) -> list[Client]:

@@ -107,9 +107,9 @@ PARSED_ONLY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/run-a-suite.md": {"loadsim suite suite.yaml --out": "30 long runs: tests/servers/test_suite_run.py"},
     "docs/how-to/several-machines-by-hand.md": {"loadsim run": "waits until 14:00: tests/unit/test_slices.py"},
     "docs/how-to/two-machines.md": {
-        "loadsim cluster up": "has no end: tests/cluster/test_cluster_tls.py",
-        "loadsim client": "has no end: tests/cluster/test_cluster_tls.py",
-        "loadsim run": "needs that cluster: tests/cluster/test_cluster_tls.py",
+        "loadsim cluster up": "has no end: tests/cluster/test_cluster_commands.py",
+        "loadsim client": "has no end: tests/cluster/test_cluster_commands.py",
+        "loadsim run": "needs that cluster: tests/cluster/test_cluster_commands.py",
     },
     "docs/how-to/watch-the-server.md": {
         "loadsim monitor": "has no end, and needs Postfix: tests/servers/test_monitor_command.py",
