@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
-from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
 from loadsim.cluster.placement import (
@@ -199,7 +198,6 @@ class _ClusterRun:
 
         # An assignment for each client.
         losses = self.scenario.cluster
-        build, scenario_digest = build_fingerprint(), self.scenario.digest()
         plugins = plugins_fingerprint(self.scenario)
         assignments = []
         for name, own in users.items():
@@ -211,7 +209,7 @@ class _ClusterRun:
                     name,
                     own,
                     header,
-                    Fingerprints(build, plugins, scenario_digest, start_state, own_plan),
+                    Fingerprints(plugins, start_state, own_plan),
                     losses.on_control_loss,
                     losses.control_limit_s,
                 )

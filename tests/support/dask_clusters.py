@@ -125,16 +125,18 @@ def conduct(
     async def main() -> None:
         names = [client.share.name for client in clients]
         shares = [client.share for client in clients]
-        async with cluster(place, *names, address=address, lab=lab) as (station, agents):
-            async with worker_channels(station, RUN) as open_channel:
-                await Coordinator(
-                    shares,
-                    Events(told),
-                    lambda snapshot: watch(snapshot, agents),
-                    StandaloneControl(MonotonicClock(), 0.5),
-                    open_channel,
-                    MISSES,
-                ).run()
+        async with (
+            cluster(place, *names, address=address, lab=lab) as (station, agents),
+            worker_channels(station, RUN) as open_channel,
+        ):
+            await Coordinator(
+                shares,
+                Events(told),
+                lambda snapshot: watch(snapshot, agents),
+                StandaloneControl(MonotonicClock(), 0.5),
+                open_channel,
+                MISSES,
+            ).run()
 
     asyncio.run(main())
     return [json.loads(line) for line in told.getvalue().splitlines()]
