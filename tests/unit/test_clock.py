@@ -93,24 +93,6 @@ def test_timeouts_strike_at_their_instant() -> None:
     assert run_virtual(main) == (3 * 10**9, 5 * 10**9)
 
 
-def test_task_groups_share_the_time() -> None:
-    """Tasks of a group sleep side by side: the whole takes as long as the longest."""
-
-    async def main(clock: LoopClock) -> tuple[list[int], int]:
-        woken: list[int] = []
-
-        async def sleeper(seconds: int) -> None:
-            await asyncio.sleep(seconds)
-            woken.append(seconds)
-
-        async with asyncio.TaskGroup() as group:
-            for seconds in (7, 3, 5):
-                group.create_task(sleeper(seconds))
-        return woken, clock.now_ns()
-
-    assert run_virtual(main) == ([3, 5, 7], 7 * 10**9)
-
-
 def test_waiting_for_what_cannot_happen_is_an_error() -> None:
     """Without a timer nothing will ever wake anybody: that is said, instead of hanging."""
 

@@ -32,7 +32,6 @@ from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission, Mail
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
-from loadsim.users.user import User
 
 S = 10**9
 DAY_S = 120
@@ -285,18 +284,6 @@ def test_lists_that_leave_out_the_sender_are_not_waited_for(tmp_path: Path) -> N
     assert lived.engine.outstanding == len(lost) > 0
 
 
-def test_mail_seen_before_its_acceptance_is_known_is_not_under_way(tmp_path: Path) -> None:
-    """A server may show a message before its sender is told; seen twice, it makes up for no other."""
-    engine = live(day_of(tmp_path, (quiet(), 2), day="10s"), tmp_path).engine
-    engine.mail_seen("x", 1, sender=2)
-    engine.mail_seen("x", 1, sender=2)
-    engine.mail_accepted("x", 1)
-    assert engine.outstanding == 0
-    engine.mail_accepted("x", 2)
-    engine.mail_seen("x", 1, sender=2)
-    assert engine.outstanding == 1
-
-
 def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
     scenario = day_of(tmp_path, (SENDER, 2))
@@ -319,20 +306,6 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     assert first["outcome"] == again["outcome"] == "ok"
     assert [line["task"] for line in lived.said("failure")] == ["IDLE"]
     assert lived.engine.outstanding == 0
-
-
-def test_a_session_lost_before_the_common_start_is_made_anew_before_it(tmp_path: Path) -> None:
-    """A user does not wait for the others to notice that he is off."""
-
-    async def during(_: Engine, module: InMemoryDriver) -> None:
-        await asyncio.sleep(5)
-        module.mailboxes[1].break_off(ServerLost("BYE", "idle too long"))
-
-    lived = live(day_of(tmp_path, (quiet(), 3), day="10s", ramp_up="60s"), tmp_path, during=during)
-    log_ons = lived.tasks("LOGON", user=1)
-    assert len(log_ons) == 2
-    assert log_ons[1]["ended_ns"] < lived.engine.start_ns
-    assert lived.said("start")[0]["users_on"] == 3
 
 
 def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> None:
@@ -390,20 +363,6 @@ def test_a_slow_server_is_not_asked_to_log_on_more_users_at_once(tmp_path: Path)
     under_way = [bisect_right(begun, at_ns) - bisect_right(ended, at_ns) for at_ns in begun]
     assert max(under_way) == LOG_ONS_AT_ONCE
     assert max(task["late_generator_s"] for task in log_ons) < 0.1
-
-
-def test_a_server_that_ends_every_session_at_once_is_not_hammered(tmp_path: Path) -> None:
-    """Sessions that break as soon as they are made count like log-ons that fail: the pauses grow."""
-
-    async def during(engine: Engine, module: InMemoryDriver) -> None:
-        box = module.mailboxes[1]
-        while True:
-            await asyncio.sleep(0.2)
-            if engine.users[0].is_on:
-                box.break_off(ServerLost("BYE", "go away"))
-
-    lived = live(day_of(tmp_path, (quiet(), 2), day="300s"), tmp_path, during=during)
-    assert 5 <= len(lived.tasks("LOGON", user=1)) <= 15
 
 
 def test_a_refused_sync_is_tried_again(tmp_path: Path) -> None:
@@ -488,36 +447,6 @@ def test_the_drain_counts_from_everybodys_end(tmp_path: Path) -> None:
     (end,), (drained,) = lived.said("end"), lived.said("drained")
     assert 60 <= drained["at_s"] - end["at_s"] <= 71
     assert drained["undelivered"] > 0
-
-
-def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path) -> None:
-    """A server that announces nothing to one user has delivered his mail all the same: its time ends with his look."""
-
-    class Deaf(User):
-        """Hears nothing of new mail."""
-
-        __slots__ = ()
-
-        def arrived(self, messages: int) -> None:
-            pass
-
-    async def silence(engine: Engine, _: InMemoryDriver) -> None:
-        engine.users[0].__class__ = Deaf
-
-    lived = live(day_of(tmp_path, (SENDER, 2), limits={"drain": "20s"}), tmp_path, during=silence)
-    (drained,), (found,) = lived.said("drained"), lived.said("found unannounced")
-    assert drained["undelivered"] == 0
-    assert found["messages"] == len(lived.mails("found", user=1)) == len(lived.mails("accepted", user=1)) > 0
-    assert not lived.mails("seen", user=1)
-    assert not lived.mails("found", user=2)
-    waited_ns = lived.mails("found", user=1)[-1]["at_ns"] - lived.mails("accepted", user=1)[0]["at_ns"]
-    assert delivery(lived.log, Window(0, DAY_S)).took.max_ms == pytest.approx(waited_ns / 1e6, abs=0.002)
-
-
-def test_draining_ends_when_all_mail_has_arrived(tmp_path: Path) -> None:
-    """Without mail under way the run is over at once."""
-    lived = live(day_of(tmp_path, (SENDER, 2), limits={"drain": "1000s"}), tmp_path)
-    assert lived.said("drained")[0]["at_s"] < DAY_S + 15
 
 
 def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
@@ -693,20 +622,6 @@ def test_no_contents_and_no_passwords_are_told(tmp_path: Path) -> None:
         subjects = {box.header(inbox, uid).subject for uid in inbox.messages}
         assert subjects
         assert not any(subject in text for subject in subjects)
-
-
-def test_snapshots_are_cumulative(tmp_path: Path) -> None:
-    """Every second one; counts never fall, and the last one agrees with the records."""
-    lived = live(day_of(tmp_path, (SENDER, 2), ramp_up="4s"), tmp_path)
-    done = [snapshot.done for snapshot in lived.snapshots]
-    assert len(done) > DAY_S - 10
-    assert done == sorted(done)
-    last = lived.snapshots[-1]
-    hits = Counter(task["task"] for task in lived.tape.tasks)
-    assert last.tasks == {task: {"ok": count} for task, count in hits.items()}
-    assert (last.failed, last.skipped, last.users, last.users_on) == (0, 0, 2, 0)
-    phases = list(dict.fromkeys(snapshot.phase for snapshot in lived.snapshots))
-    assert phases[:2] == ["log-on", "work"]
 
 
 @pytest.mark.slow

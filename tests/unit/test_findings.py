@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadsim.cli.check import described
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.ports import ServerOffer
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
@@ -24,26 +24,15 @@ FORBIDDEN = "the server forbids it: let accounts send as their own addresses, an
 REFUSALS = [
     (ServerRefused("553 MAIL", "553 5.7.1 sender address rejected: not owned by user"), "the server forbids it: let"),
     (ServerRefused("553 MAIL", "553 not owned"), "let the account send as me@x"),
-    (ServerRefused("550 DATA", "550 5.7.60 SMTP; client does not have permission to send as this sender"), FORBIDDEN),
-    (ServerRefused("550 MAIL", "550 5.7.509 no"), FORBIDDEN),
     (ServerRefused("550 RCPT", "550 5.1.1 <you@x>: unknown user"), "the server must accept mail for you@x: create"),
-    (ServerRefused("550 RCPT", "550 5.1.1 sender's list unknown"), "the server must accept mail for you@x: create"),
     (ServerRefused("554 RCPT", "554 5.7.1 <you@x>: Relay access denied"), FORBIDDEN),
-    (ServerRefused("550 RCPT", "550 relay not permitted"), "the server must accept mail for you@x"),
     (ServerRefused("552 RCPT", "552 5.2.2 Mailbox full"), "a mailbox is full: raise its quota"),
     (ServerRefused("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] over quota"), "a mailbox is full: raise its quota"),
-    (ServerRefused("552 MAIL", "552 5.3.4 message size exceeds fixed limit"), "raise the largest message size"),
-    (ServerRefused("552 DATA", "552 quota"), "the server answered: 552 DATA: 552 quota"),
     (ServerRefused("450 RCPT", "450 4.2.0 see you in 5 min"), "exempt this machine's address"),
     (ServerRefused("451 RCPT", "451 4.7.1 later"), "exempt this machine's address"),
-    (ServerLost("BYE", "Maximum number of connections exceeded"), "the server answered: BYE: Maximum number of conn"),
     (ServerRefused("NO [NONEXISTENT] SELECT", "NO [NONEXISTENT] Mailbox does not exist"), "create the folder, or let"),
     (ServerRefused("530 MAIL", "530 5.7.0 Must issue a STARTTLS command first"), "the server requires TLS or a log-on"),
-    (ServerRefused("538 AUTH", "538 5.7.11 no"), "the server requires TLS: set server.smtp.tls"),
-    (ServerRefused("452 MAIL", "452 4.3.1 Insufficient system storage"), "free storage on the server, which is full"),
     (ServerRefused("421 RCPT", "421 4.3.2 Service shutting down"), "the server is not available: its log says why"),
-    (ServerRefused("421 RCPT", "421 closing"), "the server is not available: its log says why"),
-    (ServerRefused("451 RCPT", "451 4.3.0 Temporary failure {x}"), "the server answered: 451 RCPT: 451 4.3.0 Temp"),
     (ServerRefused("NO SELECT", "NO it does not work"), "the server answered: NO SELECT: NO it does not work"),
     (ServerRefused("NO [PRIVACYREQUIRED] LOGIN", "NO [PRIVACYREQUIRED] no"), "the server requires TLS: set server.im"),
     (ServerRefused("NO [NOPERM] CREATE", "NO [NOPERM] denied"), "let accounts create folders"),

@@ -233,23 +233,6 @@ def test_open_files_are_counted(tmp_path: Path) -> None:
         assert abs(open_files(one.fileno()) - listed()) <= 2
 
 
-def test_an_engine_writes_a_sample_each_second(tmp_path: Path) -> None:
-    """All figures but lags, which there are none of in virtual time."""
-    lived = live(scenario_of(tmp_path, (quiet(), 2), day="60s"), tmp_path)
-    samples = lived.log.health
-    assert 55 <= len(samples) <= 70
-    for sample in samples:
-        assert sample["lags_us"] == []
-        assert sample["cpu_share"] >= 0
-        assert sample["rss_bytes"] > 1_000_000
-        assert sample["open_files"] >= 3
-        assert sample["gc_max_ms"] <= sample["gc_ms"]
-    last = lived.snapshots[-1]
-    assert last.lag_p99_ms is None
-    assert last.cpu_share is not None and last.cpu_share >= 0
-    assert last.rss_bytes is not None and last.rss_bytes > 1_000_000
-
-
 def test_lateness_is_added_up_by_cause(tmp_path: Path) -> None:
     """The last sample and snapshot have what the records come to."""
     lived = live(scenario_of(tmp_path, (quiet(new_mail={"per_day": 100}), 2), day="120s"), tmp_path, service_s=1.0)

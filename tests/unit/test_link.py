@@ -85,19 +85,6 @@ def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]])
     assert all(end.all_acknowledged for end in both.ends)
 
 
-def test_what_comes_late_by_an_old_connection_is_heard_once() -> None:
-    """A line arrives after the new connection's greeting, which says that it has not: it comes a second time."""
-    both = Ends()
-    both.connect()
-    both.settle()
-    both.ends[1].send(b"a\n")
-    both.connect(late=(1, 0))
-    both.settle()
-    both.ends[1].send(b"b\n")
-    both.settle()
-    assert both.heard[0] == [b"a\n", b"b\n"]
-
-
 def test_of_passing_lines_the_newest_is_said() -> None:
     """Without a connection, of ten passing lines one waits, behind what was said before it; later all are said."""
     both = Ends()

@@ -172,20 +172,6 @@ def test_machines_begin_together(tmp_path: Path) -> None:
     assert ready == {("one", "1"), ("one", "2"), ("two", "1")}
 
 
-def test_mail_reaches_the_machine_and_engine_of_its_recipient(tmp_path: Path) -> None:
-    """Users 1 to 4 are of the first machine's two engines, 5 to 8 of the second's: each message goes one way only."""
-    sends = ON + "say(accepted=[['a', 8], ['c', 4], ['d', 7]]); "
-    sends += FINISHED + "snapshot('drain')" + DRAINED
-    sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)" + DRAINED
-    one = Machine(tmp_path, "one", 1, 8, [sends, sees])
-    two = Machine(tmp_path, "two", 5, 8, [GOOD, sees])
-    conduct(one, two)
-    assert dict(one.heard(2))["accepted"] == [["c", 4]]
-    assert dict(two.heard(2))["accepted"] == [["a", 8], ["d", 7]]
-    assert "accepted" not in dict(one.heard(1))
-    assert "accepted" not in dict(two.heard(1))
-
-
 def test_no_machine_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
     """A message on its way to an engine of another machine holds all, though every engine has said to have seen all."""
     gate = tmp_path / "gate"
@@ -205,41 +191,6 @@ def test_no_machine_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> Non
         events = conduct(Machine(tmp_path, "one", 1, 4, [sends]), Machine(tmp_path, "two", 3, 4, [slow]), watch=watch)
     order = [event["event"] for event in events]
     assert order.index("seen") < order.index("released")
-
-
-def test_no_machine_drains_while_another_may_send(tmp_path: Path) -> None:
-    """Whoever has finished waits for the last engine of the last machine."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    early = ON + "say(finished=True); " + f"open({str(gate)!r}, 'w').close(); hear('drain'); "
-    early += "say(event=dict(event='drains')); snapshot('drain')" + DRAINED
-    late = ON + f"open({str(gate)!r}).read(); say(event=dict(event='sends')); " + GOOD.removeprefix(ON)
-    events = conduct(Machine(tmp_path, "one", 1, 4, [early]), Machine(tmp_path, "two", 3, 4, [late]))
-    order = [event["event"] for event in events]
-    assert order.index("sends") < order.index("drains")
-
-
-@pytest.mark.parametrize("before", ["", READY + "hear('log on'); ", ON])
-def test_the_others_go_on_without_a_machine_that_fails(tmp_path: Path, before: str) -> None:
-    """All engines of one machine die, at any time: the other machine comes to its end, and waits for none of it."""
-    gone = ON + "say(accepted=[['a', 3]]); " + FINISHED + "snapshot('drain')" + DRAINED
-    one = Machine(tmp_path, "one", 1, 4, [gone])
-    two = Machine(tmp_path, "two", 3, 4, [before + "os._exit(1)"])
-    events = conduct(one, two)
-    assert [kind for kind, _ in one.heard(1)][-1] == "drained"
-    assert [event["client"] for event in events if event["event"] == "engine lost"] == ["two"]
-    assert one.lost is None
-    assert two.lost == (None if before else "no engine was ready to begin, so there was no load: exit status 1")
-
-
-def test_stop_reaches_the_engines_of_all_machines(tmp_path: Path) -> None:
-    """Told to stop, the station tells the machines, and they their engines; there is no common start."""
-    stopped = READY + "hear('stop'); say(over=True)"
-    machines = [Machine(tmp_path, "one", 1, 4, [stopped]), Machine(tmp_path, "two", 3, 4, [stopped])]
-    conduct(*machines, stop=True)
-    for machine in machines:
-        assert "start" not in dict(machine.heard(1))
-        assert (machine.lost, machine.early_end) == (None, None)
 
 
 def test_machines_are_told_what_ended_the_run(tmp_path: Path) -> None:
