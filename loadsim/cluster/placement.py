@@ -12,7 +12,6 @@ from loadsim.cluster.prepare import Change
 from loadsim.cluster.prepare_process import PrepareRequest
 from loadsim.engine.control import INSTANT, TO_A_MEMBER, Message, encode, message
 from loadsim.engine.coordinator import engines_for
-from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin, begins_of, packed, unpacked
 from loadsim.errors import ConfigError
@@ -20,26 +19,9 @@ from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import OnLoss
-from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 from loadsim.timinglog.json_checks import each_in, having, or_none, switch, whole
-
-BYTES_FOR_ACTIVITY = 3_500
-"""Log bytes for an activity of the plan and all that follows from it: three times the measured maximum.
-
-Measured are up to 1,200 for the profiles that come with loadsim (`python -m bench --full cluster_log_bytes`). It is
-more where lists have more members.
-"""
-
-BYTES_A_SECOND = 1_500
-"""Health bytes that an engine, or the log of a machine, writes each second: twice the measured value."""
-
-STRESS_BYTES_A_SECOND = 1_000_000
-"""Log bytes that an engine writes each second of a closed loop, where the number of tasks is unknown.
-
-It is more than twice what was measured on a core at 2.5 GHz with a server that answers at once; cores may be faster.
-"""
 
 MAILBOXES_OF_A_PROCESS = 25
 """With fewer mailboxes, another process to prepare them does not pay: it takes a second to start."""
@@ -104,18 +86,6 @@ def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, li
         if len(own):
             engines[client.name] = own.cut([1] * engines_for(len(own), client.cores))
     return engines
-
-
-def log_bytes(workload: Workload, engines: Sequence[Assignment]) -> int:
-    """Estimate the bytes of a client's logs, its engines' and its machine's: rather too many than too few."""
-    scenario = workload.scenario
-    before_s = scenario.run.ramp_up_s + LOG_ON_LIMIT_S
-    lasts_s = before_s + scenario.duration_s + scenario.limits.grace_s + scenario.limits.drain_s
-    health_bytes = (len(engines) + 1) * BYTES_A_SECOND * lasts_s
-    if scenario.run.mode == STRESS:
-        return round(health_bytes + len(engines) * STRESS_BYTES_A_SECOND * scenario.duration_s)
-    activities = sum(1 for engine in engines for user in engine for _ in workload.activities(user))
-    return round(health_bytes + activities * BYTES_FOR_ACTIVITY)
 
 
 def check_room(clients: Sequence[ConnectedClient], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:

@@ -22,7 +22,6 @@ from loadsim.cluster.placement import (
     assign_users,
     check_room,
     fit_clients,
-    log_bytes,
     plugins_fingerprint,
 )
 from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
@@ -43,6 +42,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.monitor.collector import collected
+from loadsim.monitor.machine_needs import LOG_BYTES_PER_TASK
 from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
@@ -144,9 +144,9 @@ class _ClusterRun:
         self.watcher.stage("join")
         clients = fit_clients(await self._wait_for_clients(cluster))
         users = assign_users(self.scenario.users, clients)
-        needed_bytes = {
-            name: await asyncio.to_thread(log_bytes, self.workload, of_client) for name, of_client in users.items()
-        }
+        tasks = 0 if self.load is None else sum(map(sum, self.load.tasks.values()))
+        for_user = tasks * LOG_BYTES_PER_TASK / self.scenario.users
+        needed_bytes = {name: round(for_user * sum(map(len, own))) for name, own in users.items()}
         check_room(clients, needed_bytes, f"--out {self.directory}", shutil.disk_usage(self.directory).free)
         for client in clients:
             own = users.get(client.name, ())
