@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loadsim.analysis.clock_correction import controller_clock_sample
@@ -22,31 +21,15 @@ ROUND_TRIPS = 20
 """Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrip:
-    """Asked at `asked_ns` of our clock, read at `there_ns` of the other, answered at `answered_ns` of ours."""
+def reading_of(asked_ns: int, there_ns: int, answered_ns: int) -> Reading:
+    """Return the other clock's reading by a round trip, with its error.
 
-    asked_ns: int
-    there_ns: int
-    answered_ns: int
-
-    @property
-    def took_ns(self) -> int:
-        return self.answered_ns - self.asked_ns
-
-    def reading(self) -> Reading:
-        """Return the other clock's reading, with its error.
-
-        The error allows for a difference in rate during the round trip. The middle may be half a nanosecond off, and
-        the other clock shows whole ones.
-        """
-        middle_ns = (self.asked_ns + self.answered_ns) // 2
-        return Reading(middle_ns, self.there_ns, math.ceil((self.took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
-
-
-def shortest(trips: Iterable[RoundTrip]) -> Reading:
-    """Return the reading of the shortest round trip. Raises `ValueError` for none."""
-    return min(trips, key=lambda trip: trip.took_ns).reading()
+    It was asked for at `asked_ns` of our clock, read at `there_ns` of the other, and answered at `answered_ns` of ours.
+    The error allows for a difference in rate during the round trip. The middle may be half a nanosecond off, and the
+    other clock shows whole ones.
+    """
+    took_ns = answered_ns - asked_ns
+    return Reading((asked_ns + answered_ns) // 2, there_ns, math.ceil((took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
 
 
 async def read_clock(
@@ -56,14 +39,14 @@ async def read_clock(
 ) -> Reading:
     """Read the other clock in this many round trips, one after the other; `ask` returns its nanoseconds.
 
-    The caller handles the errors of `ask`, and limits the time of all.
+    The reading of the shortest counts. The caller handles the errors of `ask`, and limits the time of all.
     """
     trips = []
     for _ in range(round_trips):
         asked_ns = clock_ns()
         there_ns = await ask()
-        trips.append(RoundTrip(asked_ns, there_ns, clock_ns()))
-    return shortest(trips)
+        trips.append((asked_ns, there_ns, clock_ns()))
+    return reading_of(*min(trips, key=lambda trip: trip[2] - trip[0]))
 
 
 class NewestReading:
