@@ -88,7 +88,7 @@ nightly-runs: $(VENV)/.installed-dev ## run real runs, searches and suites on Do
 	$(PYTEST) -m "nightly(part='runs')"
 
 nightly-tools: $(VENV)/.installed-dev ## open pages in a browser, and compare with tools such as iostat and slapadd
-	$(INSTALL) chromium mandoc groff man-db slapd sasl2-bin sysstat procps
+	$(INSTALL) chromium mandoc groff man-db sysstat procps
 	$(PYTEST) -m "nightly(part='tools')"
 
 nightly-hosts: $(VENV)/.installed-dev ## run clusters on several hosts, which are network namespaces

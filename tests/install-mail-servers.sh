@@ -76,12 +76,6 @@ case "$missing" in
     echo "postfix postfix/main_mailer_type select No configuration" | debconf-set-selections
     ;;
 esac
-case "$missing" in
-*slapd*)
-    command -v debconf-set-selections >/dev/null || apt-get -q -y -o DPkg::Lock::Timeout=120 install debconf
-    echo "slapd slapd/no_configuration boolean true" | debconf-set-selections
-    ;;
-esac
 # shellcheck disable=SC2086
 apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends --no-remove $missing
 
@@ -95,12 +89,6 @@ if command -v systemctl >/dev/null; then
     esac
     case "$missing" in
     *openssh-server*) systemctl -q disable ssh.service ssh.socket >/dev/null 2>&1 || true ;;
-    esac
-    case "$missing" in
-    *slapd*) systemctl -q disable slapd.service >/dev/null 2>&1 || true ;;
-    esac
-    case "$missing" in
-    *sasl2-bin*) systemctl -q disable saslauthd.service >/dev/null 2>&1 || true ;;
     esac
     case "$missing" in
     *sysstat*) systemctl -q disable sysstat.service >/dev/null 2>&1 || true ;;

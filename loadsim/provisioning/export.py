@@ -1,4 +1,4 @@
-"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, sasldb, James, LDIF, CSV."""
+"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, James, CSV."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 from loadsim.provisioning.export_james import james_script
-from loadsim.provisioning.export_ldif import ldif
 
 ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
 PUBLIC = 0o644
-PROGRAM = 0o755
 
-_SASLDB_SECRETS = "sasldb.secrets"
 _LINE_CHARACTERS = 900
 """The longest line of aliases that are folded: sendmail reads lines of at most 2,048."""
 
@@ -84,34 +81,6 @@ def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:
     return "".join(f"{address}: {', '.join(members)}\n" for address, members in lists.items() if members)
 
 
-def sasldb_secrets(accounts: Iterable[Account]) -> str:
-    """Return a line for each account: user, realm ("-" for none) and password, with tabs between. Keep it secret."""
-    rows = []
-    for account in accounts:
-        user, _, realm = account.login.partition("@")
-        rows.append(f"{user}\t{realm or '-'}\t{account.password}\n")
-    return "".join(rows)
-
-
-SASLDB_SCRIPT = f"""\
-#!/bin/sh
-# Puts the accounts of {_SASLDB_SECRETS}, in the same directory, into a database of Cyrus SASL.
-#
-#     sasldb.sh [FILE [REALM]]
-#
-# FILE is the database; default: /etc/sasldb2. REALM is that of log-on names without @; default: saslpasswd2's, the name
-# of the machine. Passwords go through pipes, and are in no arguments.
-set -eu
-secrets=$(dirname -- "$0")/{_SASLDB_SECRETS}
-file=${{1:-/etc/sasldb2}}
-tab=$(printf '\\t')
-while IFS="$tab" read -r user realm password; do
-    [ "$realm" != - ] || realm=${{2:-}}
-    printf '%s' "$password" | saslpasswd2 -p -c -f "$file" ${{realm:+-u "$realm"}} -- "$user"
-done < "$secrets"
-"""
-
-
 def csv_accounts(accounts: Iterable[Account]) -> str:
     """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. Keep it secret."""
     rows = ((account.login, account.password, account.address) for account in accounts)
@@ -151,11 +120,6 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
         "aliases": (aliases(lists), PUBLIC),
         "aliases.addresses": (address_aliases(lists), PUBLIC),
     },
-    "sasldb": lambda accounts, _: {
-        "sasldb.sh": (SASLDB_SCRIPT, PROGRAM),
-        _SASLDB_SECRETS: (sasldb_secrets(accounts), SECRET),
-    },
-    "ldif": lambda accounts, lists: {"loadsim.ldif": (ldif(accounts, lists), SECRET)},
     "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
 }
 

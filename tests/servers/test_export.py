@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export import csv_accounts, dovecot_passwords, export
-from loadsim.provisioning.export_ldif import ldif
 from loadsim.servers.command import run
 
 ACCOUNTS = numbered_accounts(4)
@@ -54,8 +52,6 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
         ("postfix", None, "virtual_aliases"),
         ("csv", "accounts.csv", "lists.csv"),
         ("aliases", None, "aliases.addresses"),
-        ("sasldb", "sasldb.secrets", "sasldb.sh"),
-        ("ldif", "loadsim.ldif", "loadsim.ldif"),
         ("james", "james.sh", "james.sh"),
     ],
 )
@@ -71,7 +67,7 @@ def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: s
         passwords += [b64encode(password.encode()).decode() for password in passwords]
         holds = any(password in path.read_text() for password in passwords)
         assert holds == (path.name == secret)
-        assert path.stat().st_mode & 0o777 == (0o600 if holds else 0o755 if path.suffix == ".sh" else 0o644)
+        assert path.stat().st_mode & 0o777 == (0o600 if holds else 0o644)
     assert (out / public).exists()
 
 
@@ -87,11 +83,11 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, ldif, james, found 'exim'"):
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, james, found 'exim'"):
         export(ACCOUNTS, LISTS, "exim", tmp_path)
 
 
-@pytest.mark.parametrize("layout", ["dovecot", "csv", "sasldb", "ldif", "james"])
+@pytest.mark.parametrize("layout", ["dovecot", "csv", "james"])
 def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> None:
     """A master user's password would open all mailboxes to each user; a token is no password."""
     master = replace(ACCOUNTS[0], authcid="admin", password="mighty")
@@ -189,86 +185,6 @@ def test_aliases_of_addresses_have_one_line_each(tmp_path: Path) -> None:
     assert {address: tuple(value.split(", ")) for address, value in found.items()} == {
         address: members for address, members in LISTS.items() if members
     }
-
-
-AWKWARD = ["plain", "co:lon", " lead and trail ", 'quo"te\\', "pässwörd", "$(date)", "%s", "-p", "<", "`id`", "'"]
-
-
-def test_sasldb_script_gives_passwords_to_pipes_only(tmp_path: Path) -> None:
-    """A program in place of saslpasswd2 notes its arguments and its input: each password as it is, with its user."""
-    accounts = [Account(i, f"u{i}@{DOMAIN}" if i % 2 else f"u{i}", "x", each) for i, each in enumerate(AWKWARD, 1)]
-    script, _ = export(accounts, {}, "sasldb", tmp_path / "a place")
-    tool = tmp_path / "saslpasswd2"
-    tool.write_text('#!/bin/sh\nprintf "%s\\037" "$@" >> "$0.log"\ncat >> "$0.log"\nprintf "\\036" >> "$0.log"\n')
-    tool.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    for realm in ((), ("realm.test",)):
-        subprocess.run([str(script), "db", *realm], env=environment, check=True)
-    noted = [call.split("\x1f") for call in (tmp_path / "saslpasswd2.log").read_text().split("\x1e")[:-1]]
-    expected = []
-    for default in ([], ["-u", "realm.test"]):
-        for account in accounts:
-            user, _, domain = account.login.partition("@")
-            realm = ["-u", domain] if domain else default
-            expected.append(["-p", "-c", "-f", "db", *realm, "--", user, account.password])
-    assert noted == expected
-
-
-@pytest.mark.nightly(part="tools")
-def test_sasldb_has_each_user(tmp_path: Path) -> None:
-    accounts = [Account(i, f"u{i}@{DOMAIN}", "x", each) for i, each in enumerate(AWKWARD, 1)]
-    script, _ = export(accounts, {}, "sasldb", tmp_path)
-    run(str(script), (str(tmp_path / "db"),))
-    found = run("sasldblistusers2", ("-f", str(tmp_path / "db")))
-    assert sorted(found.splitlines()) == sorted(f"{account.login}: userPassword" for account in accounts)
-
-
-def _entries(text: str) -> dict[str, dict[str, list[str]]]:
-    """Read LDIF by RFC 2849: entries by their names."""
-    entries = {}
-    for block in text.rstrip("\n").split("\n\n"):
-        entry: dict[str, list[str]] = {}
-        for line in block.splitlines():
-            key, _, value = line.partition(":")
-            plain = b64decode(value[1:].strip()).decode() if value.startswith(":") else value.removeprefix(" ")
-            assert value.startswith(":") or (plain.isascii() and plain == plain.strip() and plain[:1] not in ":<")
-            entry.setdefault(key, []).append(plain)
-        entries[entry.pop("dn")[0]] = entry
-    return entries
-
-
-def test_ldif_has_each_user_and_list() -> None:
-    """Names are escaped by RFC 4514, values by RFC 2849; a list has its members' names, and an empty one is missing."""
-    accounts = [Account(i, f"u,{i}+ü", f"u{i}@{DOMAIN}", each) for i, each in enumerate(AWKWARD, 1)]
-    found = _entries(
-        ldif(accounts, {f"some@{DOMAIN}": (accounts[0].address, accounts[1].address), f"none@{DOMAIN}": ()})
-    )
-    suffix = ",".join(f"dc={label}" for label in DOMAIN.split("."))
-    assert len(found) == 3 + len(accounts) + 1
-    for account in accounts:
-        entry = found[f"uid=u\\,{account.number}\\+ü,ou=people,{suffix}"]
-        assert entry["userPassword"] == [account.password]
-        assert (entry["uid"], entry["mail"]) == ([account.login], [account.address])
-        assert {"cn", "sn"} <= entry.keys()
-    group = found[f"cn=some,ou=groups,{suffix}"]
-    assert group["mail"] == [f"some@{DOMAIN}"]
-    assert group["member"] == [f"uid=u\\,{number}\\+ü,ou=people,{suffix}" for number in (1, 2)]
-    assert list(found)[:3] == [suffix, f"ou=people,{suffix}", f"ou=groups,{suffix}"]  # a parent before its children
-
-
-@pytest.mark.nightly(part="tools")
-def test_slapadd_takes_the_ldif(tmp_path: Path) -> None:
-    (file,) = export(ACCOUNTS, LISTS, "ldif", tmp_path)
-    (tmp_path / "db").mkdir()
-    schemas = "".join(f"include /etc/ldap/schema/{name}.schema\n" for name in ("core", "cosine", "inetorgperson"))
-    suffix = ",".join(f"dc={label}" for label in DOMAIN.split("."))
-    (tmp_path / "slapd.conf").write_text(
-        f"{schemas}modulepath /usr/lib/ldap\nmoduleload back_mdb\ndatabase mdb\nsuffix {suffix}\n"
-        f"directory {tmp_path / 'db'}\n"
-    )
-    run("slapadd", ("-f", str(tmp_path / "slapd.conf"), "-l", str(file)))
-    listed = run("slapcat", ("-f", str(tmp_path / "slapd.conf")))
-    assert listed.count("dn: ") == 3 + len(ACCOUNTS) + 2
 
 
 @pytest.mark.system
