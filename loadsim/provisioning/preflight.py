@@ -1,17 +1,21 @@
-"""Checks before the load: source addresses, local ports, submission, and what is cheap of `loadsim check`."""
+"""Checks before the load: source addresses, local ports, accounts, connections, and other cheap ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 from typing import cast
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
-from loadsim.model.population import further_connections
-from loadsim.model.ports import Account, Provisioning, Quota, Services
+from loadsim.model.groups import Group
+from loadsim.model.mail_program import program_names
+from loadsim.model.population import Population, further_connections
+from loadsim.model.ports import Account, Mailbox, Provisioning, Quota, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
@@ -20,8 +24,16 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
 from loadsim.provisioning.check_mail import probe
 from loadsim.provisioning.findings import Severity, advice_on, refused_recipient
-from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, name_of, no_submission
-from loadsim.provisioning.user_connections import user_connections
+from loadsim.provisioning.sessions import (
+    DRIVER,
+    NullObserver,
+    PasswordRefused,
+    accounts_on_server,
+    name_of,
+    named,
+    no_submission,
+    visit,
+)
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -149,3 +161,135 @@ def _problem(source: str, scenario: Scenario) -> str | None:
     except OSError as failure:
         return f"expected addresses of this machine, found {source}: {failure.strerror}"
     return None
+
+
+# --- accounts ---------------------------------------------------------------------------------------------------------
+
+AT_ONCE = 7
+"""The log-ons in each round of the search. Servers delay a refusal by seconds, and may block an address after many."""
+
+
+async def check_accounts(scenario: Scenario, services: Services, users: Iterable[int] | None = None) -> None:
+    """Log on as the first and the last of these users (None: of all).
+
+    If the last is refused, a search finds the first account that is, as if all behind it were refused, too. Raises
+    `ConfigError` with it, and with the number of users before it unless the search met accounts behind it. Other
+    failures are left to the checks that visit each account.
+    """
+    accounts = accounts_on_server(scenario, users)
+    found = await _log_on(accounts, {0, len(accounts) - 1} if len(accounts) > 1 else set(), services)
+    if not found or found[0] is not None or not isinstance(found[len(accounts) - 1], PasswordRefused):
+        return
+    good, refused = 0, len(accounts) - 1
+    while refused - good > 1:
+        step = max(1.0, (refused - good) / (AT_ONCE + 1))
+        tried = {good + round(step * at) for at in range(1, AT_ONCE + 1) if good + round(step * at) < refused}
+        found |= await _log_on(accounts, tried, services)
+        refused = min(at for at, failure in found.items() if failure is not None)
+        good = max(at for at, failure in found.items() if failure is None and at < refused)
+    failure = found[refused]
+    assert failure is not None
+    told = failure if str(failure).endswith(" logs on") else named(accounts[refused], failure, accounts[good])
+    raise ConfigError(f"{_missing(scenario, accounts, found, refused)}{told}")
+
+
+async def nothing(account: Account, mailbox: Provisioning) -> None:
+    """Log on and off only."""
+
+
+async def _log_on(
+    accounts: Sequence[Account], places: Iterable[int], services: Services
+) -> dict[int, ConfigError | None]:
+    """Return for each of these places in `accounts` why the account cannot log on; None if it can."""
+
+    order = sorted(places)
+    return dict(
+        zip(order, await visit([accounts[at] for at in order], services, nothing, lambda *_: None), strict=True)
+    )
+
+
+def _missing(
+    scenario: Scenario, accounts: Sequence[Account], found: Mapping[int, ConfigError | None], refused: int
+) -> str:
+    """Return how many accounts may be missing, with the setting for the others; "" if that is not all there is to it.
+
+    That needs several accounts that log on, all before the first one that is `refused`, and no slice of the users.
+    """
+    others = [failure for at, failure in found.items() if at >= refused]
+    whole = len(accounts) == scenario.users
+    if not whole or refused < 2 or not all(isinstance(failure, PasswordRefused) for failure in others):
+        return ""
+    fewer = f"--set topology.0.users={refused}" if len(scenario.topology) == 1 else f"a topology of {refused} users"
+    missing = f"{len(accounts) - refused} of {len(accounts)} accounts may be missing"
+    return f"{missing}, from {accounts[refused].login} on ({fewer} leaves them out): "
+
+
+# --- connections of a user --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UserConnections:
+    """The `count` connections that a user tried to have at once, and the failures among them."""
+
+    account: Account
+    programs: str
+    count: int
+    failures: Sequence[TaskFailed]
+
+    @property
+    def made(self) -> int:
+        return self.count - len(self.failures)
+
+    @property
+    def found(self) -> str:
+        return f"{self.made} of {self.count} of a user at once ({self.programs})"
+
+    @property
+    def advice(self) -> str:
+        """The remedy and the server's answer; empty if all connections could be made."""
+        if not self.failures:
+            return ""
+        return (
+            f"let a user have {self.count} connections at once, now {self.made} can be open (the server's limit of"
+            f" connections for each user): {self.failures[0]}"
+        )
+
+
+async def user_connections(population: Population, services: Services, users: Iterable[int]) -> list[UserConnections]:
+    """Make all connections of a user at once, for the first of these users in each group that allows several."""
+    if all(group.connections == 1 for group in population.scenario.topology):
+        return []
+    first: dict[int, tuple[int, Group]] = {}
+    for user in users:
+        group = population.group(user)
+        first.setdefault(id(group), (user, group))
+        if len(first) == len(population.scenario.topology):
+            break
+    return [
+        await _connections(population, services, user, group) for user, group in first.values() if group.connections > 1
+    ]
+
+
+async def _connections(population: Population, services: Services, user: int, group: Group) -> UserConnections:
+    scenario = population.scenario
+    account = scenario.account(user)
+    programs = [group.program] * group.program.connections + [*group.companions]
+    drivers = [open_driver(group.protocol, scenario.with_program(services, each)) for each in programs]
+    mailboxes = [driver.session(account, NullObserver()).mailbox for driver in drivers]
+    failures: list[TaskFailed] = []
+    try:
+        for mailbox in mailboxes:
+            try:
+                await mailbox.log_on()
+            except TaskFailed as failure:
+                failures.append(failure)
+    finally:
+        await asyncio.gather(*map(log_off, mailboxes))
+    return UserConnections(account, program_names(group.programs), len(programs), failures)
+
+
+async def log_off(mailbox: Mailbox) -> None:
+    """Log off, and close the connection in any case."""
+    with suppress(TaskFailed):
+        await mailbox.log_off()
+    mailbox.abandon()

@@ -27,7 +27,6 @@ from loadsim.model.ports import (
 )
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
-from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.check_folders import make_folders, restore_folders
 from loadsim.provisioning.check_limits import limits, offers
 from loadsim.provisioning.check_mail import POLL_S, Check, check_mail, expunge, probe
@@ -39,6 +38,7 @@ from loadsim.provisioning.findings import (
     TaskFinding,
     lacking,
 )
+from loadsim.provisioning.preflight import check_accounts, check_submission, log_off, nothing, user_connections
 from loadsim.provisioning.sessions import (
     DRIVER,
     NullObserver,
@@ -47,10 +47,8 @@ from loadsim.provisioning.sessions import (
     name_of,
     named,
     no_access,
-    no_submission,
     visit,
 )
-from loadsim.provisioning.user_connections import log_off, user_connections
 from loadsim.users.plugin_tasks import load_tasks
 
 WAIT_S = 20.0
@@ -98,7 +96,10 @@ async def check_server(
     leftovers: list[str] = []
     try:
         progress("log on")
-        await _check_submission(check)
+        await check_submission(workload, limited, check.users)
+        first, second, *_ = check.accounts
+        with suppress(TaskFailed):  # the tasks send to this user, too, and report it
+            check.smtp = await probe(limited, first).ask(first.address, second.address)
         await check_accounts(workload.scenario, limited)
         await _sessions_at_once(check)
         await _connections_of_a_user(check)
@@ -122,18 +123,6 @@ async def check_server(
     )
 
 
-async def _check_submission(check: Check) -> None:
-    """Log on to submission as the first account. Raises `ConfigError`."""
-    account = check.accounts[0]
-    submission = probe(check.services, account)
-    try:
-        await submission.check()
-    except TaskFailed as failure:
-        raise await no_submission(check.services, account, failure) from None
-    with suppress(TaskFailed):  # the tasks send to this user, too, and report it
-        check.smtp = await submission.ask(account.address, check.accounts[1].address)
-
-
 async def _sessions_at_once(check: Check) -> None:
     """Log on to up to `MOST_SESSIONS` mailboxes at once. A refused session names the server's limit."""
     accounts = accounts_on_server(check.workload.scenario)[:MOST_SESSIONS]
@@ -155,7 +144,7 @@ async def _sessions_at_once(check: Check) -> None:
             # An account that cannot log on alone is bad input; one that can has met a limit.
             refused = next(at for at, each in zip(accounts, results, strict=True) if isinstance(each, TaskFailed))
             good = next(at for at, each in zip(accounts, results, strict=True) if not isinstance(each, TaskFailed))
-            (alone,) = await visit([refused], check.services, _nothing, lambda *_: None)
+            (alone,) = await visit([refused], check.services, nothing, lambda *_: None)
             all_done([named(refused, alone, good)])
             users = check.workload.scenario.users
             advice = (
@@ -174,10 +163,6 @@ async def _connections_of_a_user(check: Check) -> None:
     for tried in await user_connections(check.workload.population, check.services, check.users):
         severity = Severity.LACKS if tried.failures else Severity.OK
         check.server.append(Finding("connections", tried.found, severity, tried.advice))
-
-
-async def _nothing(account: Account, mailbox: Provisioning) -> None:
-    """Log on and off only."""
 
 
 # --- the check's folders ---

@@ -42,10 +42,15 @@ from loadsim.monitor.other_programs import OtherPrograms, watch_others
 from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
-from loadsim.provisioning.check_accounts import check_accounts
 from loadsim.provisioning.hold import Hold, held
 from loadsim.provisioning.initialise import initialise
-from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
+from loadsim.provisioning.preflight import (
+    check_accounts,
+    check_ports,
+    check_server_limits,
+    check_sources,
+    check_submission,
+)
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
 from loadsim.runs.directory import recorded_events, run_directory, withdraw
