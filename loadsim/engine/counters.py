@@ -1,20 +1,26 @@
-"""Counts of an engine's tasks and failures, for its snapshots."""
+"""Counts of an engine: tasks and failures, mail in transit, and failures of its own."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import Any
 
+from loadsim.engine.event_log import Events
 from loadsim.engine.health import Lateness
 from loadsim.engine.latency_histogram import LatencyHistogram
-from loadsim.errors import TaskFailed
+from loadsim.engine.run_log import RunLog
+from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.records import GENERATOR
+from loadsim.protocols.error_mapping import place_of
 from loadsim.timinglog.writer import OTHER
 from loadsim.users.host import Late_s
 
 MOST_KINDS, LONGEST_KIND = 100, 64
 """An engine counts at most this many kinds of failure, and cuts their names to this many characters: a server may
 choose the names. Further kinds are `OTHER`."""
+
+EVENTS_A_PLACE = 10
+"""An engine writes at most this many events for one line of code: all users may meet the same error."""
 
 
 class Counters:
@@ -54,3 +60,80 @@ class Counters:
             "late_down_s": self.lateness.down_s,
             "late_generator_s": self.lateness.generator_s,
         }
+
+
+class MailInTransit:
+    """Messages and users, each pair once. A user may see a message before its sender learns of the acceptance.
+
+    Copies for their own sender, who is on a list, count once a user has seen one: some servers leave senders out.
+    """
+
+    __slots__ = ("_accepted", "_for_senders", "_seen_first", "_senders_get_theirs")
+
+    def __init__(self) -> None:
+        self._accepted: set[tuple[str, int]] = set()  # not seen yet
+        self._for_senders: set[tuple[str, int]] = set()  # as above
+        self._senders_get_theirs = False
+        self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, or never
+
+    def __len__(self) -> int:
+        return len(self._accepted) + self._senders_get_theirs * len(self._for_senders)
+
+    @property
+    def recipients(self) -> set[int]:
+        """The users that have not seen all of their mail."""
+        return {user for _, user in self._accepted | self._for_senders}
+
+    def accepted(self, message: str, user: int, sender: int | None = None) -> None:
+        key = (message, user)
+        if key in self._seen_first:
+            self._seen_first.remove(key)
+        else:
+            (self._for_senders if user == sender else self._accepted).add(key)
+
+    def seen(self, message: str, user: int, sender: int | None = None) -> None:
+        """Remove a message that a user has seen. One that was never accepted compensates for no other."""
+        key = (message, user)
+        self._senders_get_theirs |= user == sender
+        waiting = next((each for each in (self._accepted, self._for_senders) if key in each), None)
+        if waiting is None:
+            self._seen_first.add(key)
+        else:
+            waiting.remove(key)
+
+
+class InternalErrors:
+    """Writes the generator's failures in one engine to `events`, and counts them in facts of its `log`.
+
+    They make the run invalid. A task in which the generator failed has its own record; the facts count the others.
+    """
+
+    def __init__(self, events: Events, log: RunLog) -> None:
+        self._events = events
+        self._log = log
+        self._places: Counter[str] = Counter()
+        self._outside: Counter[str] = Counter()  # by kind
+        self._users_given_up = 0
+
+    def report(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
+        """Write an event with the failure's place in the code; `during` names the task or another activity."""
+        place = place_of(error)
+        self._places[place] += 1
+        if self._places[place] <= EVENTS_A_PLACE:
+            self._events.write("internal error", kind=failure.kind, where=place, during=during, user=user)
+
+    def count(self, failure: GeneratorFailed) -> None:
+        """Count a failure outside of tasks. The first of a kind is written at once, in case the engine dies."""
+        self._outside[failure.kind] += 1
+        if self._outside[failure.kind] == 1:
+            self.conclude()
+
+    def user_given_up(self) -> None:
+        self._users_given_up += 1
+        self.conclude()
+
+    def conclude(self) -> None:
+        if self._outside:
+            self._log.facts({"own_faults": dict(self._outside)})
+        if self._users_given_up:
+            self._log.facts({"users_given_up": self._users_given_up})

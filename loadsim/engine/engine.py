@@ -15,12 +15,10 @@ from functools import partial
 from typing import Any
 
 from loadsim.engine.control import Control, StandaloneControl
-from loadsim.engine.counters import Counters
+from loadsim.engine.counters import Counters, InternalErrors, MailInTransit
 from loadsim.engine.event_log import Events
 from loadsim.engine.fair_queue import FairQueue, at_once
 from loadsim.engine.health import Health
-from loadsim.engine.internal_errors import InternalErrors
-from loadsim.engine.mail_in_transit import MailInTransit
 from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed

@@ -10,7 +10,7 @@ from control_lines import line_of
 from loadsim.engine import control
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Message, decode, encode
-from loadsim.engine.mail_in_transit import MailInTransit
+from loadsim.engine.counters import MailInTransit
 from loadsim.timinglog.early_end import EarlyEnd
 from loadsim.users.alarm import Alarm
 

@@ -19,10 +19,9 @@ from loadsim.cli import main
 from loadsim.cli.live_words import sentence
 from loadsim.cli.report import document_of
 from loadsim.dryrun.plan_engine import plan_users
-from loadsim.engine.counters import LONGEST_KIND, MOST_KINDS
+from loadsim.engine.counters import EVENTS_A_PLACE, LONGEST_KIND, MOST_KINDS
 from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
-from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.records import MailRecord, TaskRecord
