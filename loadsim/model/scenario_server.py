@@ -156,7 +156,7 @@ class _Imap:
     client_key: Pattern | None = None
     """Its key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
-    """Most connections of a machine at once when it prepares mailboxes; fewer if the server refuses."""
+    """Most connections of a machine at once when it prepares mailboxes."""
     ignore_capabilities: tuple[Annotated[str, Reads(_capability, _CAPABILITY_JSON)], ...] = ()
     """Capabilities that are not used although the server offers them, such as `[IDLE, MOVE]`."""
 

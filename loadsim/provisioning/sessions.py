@@ -26,7 +26,6 @@ from loadsim.protocols.connect import connected_socket
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
-from loadsim.provisioning.connection_gate import ConnectionGate, about_limit
 from loadsim.provisioning.findings import advice_on
 
 T = TypeVar("T")
@@ -45,6 +44,10 @@ SECOND_LOOK_S = 2.0
 
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
+
+
+_LIMIT_CODES = ("[LIMIT]", "[INUSE]", "[UNAVAILABLE]")
+_LIMIT_TEXT = re.compile(r"too many|maximum|\blimit|concurren|try again|busy", re.IGNORECASE)
 
 
 class LogOnRefused(ConfigError):
@@ -109,16 +112,14 @@ async def visit(
 ) -> list[T | ConfigError]:
     """Log on to every account, do the work, log off. Return the results in the accounts' order.
 
-    At most `at_once` are visited at a time (None: what the scenario allows); fewer if the server refuses that many. The
-    result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
-    the remaining accounts are not tried, and get the last failure as their result. `progress` is called with the number
-    of accounts done, and of all.
+    At most `at_once` are visited at a time (None: what the scenario allows). The result of a visit that fails is a
+    `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row the remaining accounts are not tried,
+    and get the last failure as their result. `progress` is called with the number of accounts done, and of all.
     """
     if not accounts:
         return []
     driver = open_driver(DRIVER, services)
     most = min(at_once or services.imap.preparation_connections, len(accounts))
-    gate = ConnectionGate(most)
     results: dict[int, T | ConfigError] = {}
     waiting = deque(accounts)
     in_a_row = 0
@@ -126,19 +127,8 @@ async def visit(
     async def visitor() -> None:
         nonlocal in_a_row
         while waiting:
-            alone = await gate.enter()
-            if not waiting:
-                await gate.leave(refused=None)
-                return
             account = waiting.popleft()
-            result = await _visit(account, driver, services, work)
-            refused = isinstance(result, LogOnRefused)
-            retried = refused and not alone()
-            await gate.leave(refused=refused)
-            if retried:
-                waiting.append(account)
-                continue
-            results[account.number] = result
+            result = results[account.number] = await _visit(account, driver, services, work)
             in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
             if in_a_row >= HOPELESS:
                 results.update(dict.fromkeys((left.number for left in waiting), result))
@@ -164,7 +154,10 @@ def named(account: Account, result: T | ConfigError, good: Account) -> T | Confi
         return result
     text = str(result) if str(result).startswith(name_of(account)) else f"{name_of(account)}: {result}"
     if isinstance(result, LogOnRefused):
-        text += "; other accounts could log on: does the server limit the connections from one address?"
+        text += (
+            "; other accounts could log on: raise the server's limit of connections from one address, as a run needs"
+            " them, too, or set server.imap.preparation_connections to less"
+        )
     elif isinstance(result, PasswordRefused):
         text += f"; {name_of(good)} logs on"
     return type(result)(text)
@@ -214,6 +207,19 @@ async def _visit(
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
             return ConfigError(f"{name_of(account)}: {expected}, found a longer one")
         return ConfigError(f"{name_of(account)}: {internal(error)}")
+
+
+def about_limit(failure: TaskFailed) -> bool:
+    """Return whether a failed log-on may be a limit of connections.
+
+    Servers accept and close, say BYE, or refuse the log-on with a code (RFC 5530, RFC 9051 section 7.1) or a text.
+    """
+    if isinstance(failure, ServerLost):
+        return True
+    text = f"{failure.kind} {failure.line}"
+    return isinstance(failure, ServerRefused) and (
+        any(code in text for code in _LIMIT_CODES) or _LIMIT_TEXT.search(failure.line or "") is not None
+    )
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadsim.cli.check import described
-from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import ServerOffer
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
@@ -18,6 +18,7 @@ from loadsim.provisioning.findings import (
     TaskFinding,
     lacking,
 )
+from loadsim.provisioning.sessions import about_limit
 
 FORBIDDEN = "the server forbids it: let accounts send as their own addresses, and to the domain x"
 
@@ -103,3 +104,20 @@ def test_each_remedy_is_printed_once() -> None:
         *("", "Also to change", "- mend it 1", "- mend it 2"),
     ]
     assert ["\n".join(lines).count(f"mend it {at}") for at in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (ServerLost("connection lost"), True),
+        (ServerLost("BYE", "Too many connections"), True),
+        (ServerRefused("NO [LIMIT] LOGIN", "NO [LIMIT] 10 connections"), True),
+        (ServerRefused("NO LOGIN", "NO Maximum number of connections from user+IP exceeded"), True),
+        (ServerRefused("NO [UNAVAILABLE] LOGIN", "NO [UNAVAILABLE] Temporary failure"), True),
+        (ServerRefused("NO [AUTHENTICATIONFAILED] LOGIN", "NO [AUTHENTICATIONFAILED] Authentication failed."), False),
+        (ServerRefused("LOGINDISABLED", "the server takes neither"), False),
+        (ServerSilent("no answer to CONNECT"), False),
+    ],
+)
+def test_which_failures_may_be_a_limit(failure: TaskFailed, expected: bool) -> None:
+    assert about_limit(failure) is expected
