@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from loadsim.model.profile import Profile
 from loadsim.model.scenario_sections import RunSection
@@ -72,33 +71,6 @@ def in_words(value_s: float) -> str:
         if value_s >= unit_s and value_s % unit_s == 0:
             return f"{value_s / unit_s:g} {unit}"
     return f"{value_s:.15g} s"
-
-
-def typed(value_s: float) -> str:
-    """Return a duration as people type it in a file or a setting, exactly: 2h, 2.5m, 90s."""
-    for unit, unit_s in (("h", 3600), ("m", 60)):
-        rounded = round(value_s / unit_s, 2)
-        if value_s >= unit_s and rounded * unit_s == value_s:
-            return f"{rounded:.15g}{unit}"
-    return seconds(value_s)
-
-
-def at_least(value_s: float) -> str:
-    """Return a duration for people, rounded up to two digits or a whole number of hours, minutes or seconds."""
-    value, unit, _ = _rounded_up(value_s)
-    return f"{value:g} {unit}"
-
-
-def rounded_up(value_s: float) -> float:
-    """Return a duration in seconds, rounded up as by `at_least`."""
-    value, _, unit_s = _rounded_up(value_s)
-    return value * unit_s
-
-
-def _rounded_up(value_s: float) -> tuple[float, str, int]:
-    unit, unit_s = ("h", 3600) if value_s > 2 * 3600 else ("min", 60) if value_s > 2 * 60 else ("s", 1)
-    exact = value_s / unit_s
-    return ceil(exact) if exact > 10 else ceil(exact * 10) / 10, unit, unit_s
 
 
 def resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:

@@ -161,8 +161,16 @@ class Collector:
             future.set_running_or_notify_cancel()  # so that nothing that awaits it can cancel it
         self._words = words
         self._limits = limits
-        self._asked, self._asking = os.pipe()
+        self._asked, self._asking = os.pipe()  # the former is readable when the command is to end
         self._thread = threading.Thread(target=self._collect, name=f"monitor {name}", daemon=True)
+
+        # The command that runs.
+        self._began_s = 0.0
+        self._until_s: float | None = None  # the end of its present time limit
+        self._bytes = 0  # printed so far
+        self._errors = b""  # the end of its standard error
+        self._ending = self._terminated = False
+        self._wrong: str | None = None  # why the output is no log yet
 
     def start(self) -> None:
         self._thread.start()
@@ -177,21 +185,19 @@ class Collector:
         """Run the command, and settle the file."""
         leave_real_time_priority()
         why: str | None
-        stream: _Stream | None = None
         try:
             words = [found_command(self._words[0]), *self._words[1:]]
             with (
                 FileIO(self.path, "x") as file,
                 started(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as (process, exited),
             ):
-                stream = _Stream(self.name, self.path, file, process, exited, self._asked, self._limits, self.sampled)
-                why = stream.read()
+                why = self._read(file, process, exited)
         except ConfigError:
             program = self._words[0] if self._words[0] in SHOWN else "its program"  # it may be a secret
             why = f"{program} is not installed"
         except OSError as failure:
             why = f"its output could not be collected: {failure.strerror or failure}"
-        if why and stream and (tail := masked(stream.errors.decode("utf-8", "replace"), self._words)):
+        if why and (tail := masked(self._errors.decode("utf-8", "replace"), self._words)):
             why = f"{why}; its standard error ends: {tail}"
         why = why and _without_bytes(why, self._words)
         if not self.sampled.done():
@@ -206,121 +212,96 @@ class Collector:
             self.sampled.set_result(None)
         self.ended.set_result(why)
 
+    def _read(self, file: FileIO, process: subprocess.Popen[bytes], exited: int) -> str | None:
+        """Read the output into the file until the command has ended; `exited` is readable when it has.
 
-class _Stream:
-    """The output of a command that runs, read into a file.
-
-    `asked` is a descriptor that is readable when the command is to end, `exited` one when it has exited. `errors` is
-    the end of its standard error.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        path: Path,
-        file: FileIO,
-        process: subprocess.Popen[bytes],
-        exited: int,
-        asked: int,
-        limits: Limits,
-        sampled: Future[str | None],
-    ) -> None:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self.errors = b""
-        self._name, self._path, self._file = name, path, file
-        self._process, self._limits, self._sampled = process, limits, sampled
-        self._exited, self._asked = exited, asked
-        self._output, self._error = process.stdout.fileno(), process.stderr.fileno()
+        Return what is missing, or None. Raises `OSError` if the file cannot be written.
+        """
+        assert process.stdout is not None and process.stderr is not None
+        output, error = process.stdout.fileno(), process.stderr.fileno()
         self._began_s = time.monotonic()
-        self._until_s: float | None = self._began_s + limits.start_s
-        self._bytes = 0
-        self._ending = self._terminated = False
-        self._wrong: str | None = None  # why the output is no log yet
-
-    def read(self) -> str | None:
-        """Read until the command has ended. Return what is missing, or None. Raises `OSError` if it is not written."""
-        for each in (self._output, self._error):
-            os.set_blocking(each, False)
+        self._until_s = self._began_s + self._limits.start_s
         with selectors.DefaultSelector() as selector:
-            for each in (self._output, self._error, self._exited, self._asked):
+            for each in (output, error):
+                os.set_blocking(each, False)
+            for each in (output, error, exited, self._asked):
                 selector.register(each, selectors.EVENT_READ)
             gone = False
             while True:
                 left_s = None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
                 ready = {key.fd for key, _ in selector.select(0 if gone else left_s)}
                 # 1. What it printed.
-                chunks = {each: available(each) for each in (self._output, self._error) if each in ready}
+                chunks = {each: available(each) for each in (output, error) if each in ready}
                 for each, chunk in chunks.items():
                     if chunk == b"":
                         selector.unregister(each)  # at its end, it would be ready all the time
-                    elif chunk and (why := self._take(each, chunk)):
+                    elif chunk and (why := self._take(file if each == output else None, chunk)):
                         return why
                 # 2. Its end; a child of it may keep the pipes open.
                 if gone and not any(chunks.values()):
-                    return self._end()
-                gone = gone or self._exited in ready
+                    return self._end(process)
+                gone = gone or exited in ready
                 # 3. The end of the run, and of the time.
                 if self._asked in ready:
                     selector.unregister(self._asked)
-                    self._ask()
-                if self._until_s is not None and time.monotonic() >= self._until_s and (why := self._late()):
+                    self._ask(process)
+                if self._until_s is not None and time.monotonic() >= self._until_s and (why := self._late(process)):
                     return why
 
-    def _take(self, source: int, chunk: bytes) -> str | None:
-        """Take what the command printed. Return why nothing more is read, or None."""
+    def _take(self, file: FileIO | None, chunk: bytes) -> str | None:
+        """Take what the command printed, for the file or as an error. Return why nothing more is read, or None."""
         self._bytes += len(chunk)
         most = self._limits.first_bytes + self._limits.bytes_per_s * (time.monotonic() - self._began_s)
-        if self._bytes > (most if self._sampled.done() else self._limits.start_bytes):
+        if self._bytes > (most if self.sampled.done() else self._limits.start_bytes):
             return f"its command printed {self._bytes:,} bytes, more than a monitor does, and was killed"
-        if source == self._error:
-            self.errors = (self.errors + chunk)[-TAIL_BYTES:]
+        if file is None:
+            self._errors = (self._errors + chunk)[-TAIL_BYTES:]
             return None
         unwritten = memoryview(chunk)
         while unwritten:
-            unwritten = unwritten[self._file.write(unwritten) :]
-        return None if self._sampled.done() else self._start()
+            unwritten = unwritten[file.write(unwritten) :]
+        return None if self.sampled.done() else self._first_sample()
 
-    def _start(self) -> str | None:
+    def _first_sample(self) -> str | None:
         """Note the first sample. Return why there can be none, or None."""
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             head = file.read(len(MAGIC))
         if not MAGIC.startswith(head):
             return f"its command printed something else than a timing log first ({head!r})"
         try:
-            log = open_log(self._path)
+            log = open_log(self.path)
         except LogError as failure:  # it may be incomplete
-            self._wrong = str(failure).removeprefix(f"{self._path}: ")
+            self._wrong = str(failure).removeprefix(f"{self.path}: ")
             return None
         self._wrong = None
-        if wrong := wrong_maker(log, self._name):
+        if wrong := wrong_maker(log, self.name):
             return wrong
         if any(found.samples for found in probe_samples(log).values()):
             if not self._ending:
                 self._until_s = None
-            self._sampled.set_result(None)
+            self.sampled.set_result(None)
         return None
 
-    def _ask(self) -> None:
+    def _ask(self, process: subprocess.Popen[bytes]) -> None:
         """Close the standard input, at whose end a monitor ends."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert process.stdin is not None
+        process.stdin.close()
         self._ending, self._until_s = True, time.monotonic() + self._limits.end_s
 
-    def _late(self) -> str | None:
+    def _late(self, process: subprocess.Popen[bytes]) -> str | None:
         """Return why a command that exceeds its time is killed; None if it has some more."""
         if not self._ending:
             return f"no sample within {self._limits.start_s:g} s{f': {self._wrong}' if self._wrong else ''}"
         if not self._terminated:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)
             self._terminated, self._until_s = True, time.monotonic() + self._limits.terminated_s
             return None
         return f"it did not end within {self._limits.end_s + self._limits.terminated_s:g} s of the run, and was killed"
 
-    def _end(self) -> str | None:
+    def _end(self, process: subprocess.Popen[bytes]) -> str | None:
         """Return why the exit of the command means that something is missing, or None."""
-        status = exit_words(self._process.pid)
+        status = exit_words(process.pid)
         if not self._ending:
             after_s = time.monotonic() - self._began_s
             return f"its command exited {after_s:,.0f} s after its start, before the run ended ({status or 'status 0'})"

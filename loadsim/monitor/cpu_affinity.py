@@ -73,27 +73,14 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
                     _move_threads(each, before.get(each, cpus))
 
 
-def describe(cores: Cores, place: ServerPlace, *, root: bool | None = None) -> str:
-    """Return what was pinned, in a line. `root`: all processes of this machine can be seen; None finds out."""
-    root = os.geteuid() == 0 if root is None else root
+def describe(cores: Cores, place: ServerPlace) -> str:
+    """Return what was pinned, in a line."""
     generator = f"{_named(cores.generator)}{', with real-time priority' if cores.real_time else ''}"
     if cores.apart:
-        return (
-            f"Pinned: the generator to {generator}; {place.names} ({_processes(len(place.processes))}) to"
-            f" {_named(cores.server)}"
-        )
-    if place.processes:
-        return f"Pinned: only the generator, to {generator}; {place.names} may run there, too: only root may move them"
-    if root:
-        return (
-            f"Pinned: only the generator, to {generator}; no process of this machine was found that listens at the"
-            " server's ports"
-        )
-    return f"Pinned: only the generator, to {generator}; the server may run there, too: only root may see and move it"
-
-
-def _processes(number: int) -> str:
-    return f"{number} process{'' if number == 1 else 'es'}"
+        count = len(place.processes)
+        server = f"{place.names} ({count} process{'es' * (count != 1)})"
+        return f"Pinned: the generator to {generator}; {server} to {_named(cores.server)}"
+    return f"Pinned: only the generator, to {generator}; {place.names or 'the server'} may run there, too"
 
 
 def _named(cpus: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,6 @@ from loadsim.control_groups import memory_limits, usable_cores
 from loadsim.engine.rlimits import open_files_needed
 from loadsim.errors import ConfigError
 from loadsim.model.population import further_connections
-from loadsim.model.run_times import at_least, rounded_up, typed
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_document import EMBEDDED
 from loadsim.model.scenario_server import Server
@@ -58,43 +57,16 @@ FILLED_PER_S = 1400
 BUSIEST_S = 10.0
 """The length of the busiest stretch: a shorter peak passes before anything is late for long."""
 
-LONGER_DAY = 1.1
-"""The margin of a longer day for chance: its busiest rate is lower by this factor than what the machine keeps pace
-with."""
-
-DAY_STEP = 1.02
-"""The growth from one longer day to the next, until one suffices."""
-
 SAMPLED_USERS = 500
 """The most users whose mailboxes are counted; the rest are taken to be like them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The planned tasks in each of many equal parts of a run, which together take `duration_s`."""
-
-    tasks: tuple[float, ...]
-    duration_s: float
-
-    def busiest_per_s(self, times_longer: float = 1.0) -> float:
-        """Return the tasks per second of the busiest `BUSIEST_S`, or of the whole run if that is shorter.
-
-        The run may be `times_longer`: its days have the same tasks in more time.
-        """
-        if not self.tasks:
-            return 0.0
-        part_s = self.duration_s * times_longer / len(self.tasks)
-        parts = min(ceil(BUSIEST_S / part_s), len(self.tasks))
-        most = max(sum(self.tasks[at : at + parts]) for at in range(len(self.tasks) - parts + 1))
-        return float(most / (parts * part_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
     """The needs of a run on this machine; None if the planned load is unknown.
 
-    `open_files` are those of one engine. `messages` are those of the start state, in the mailboxes of all `users`.
-    `day_s` is the length of a day of the run.
+    `open_files` are those of one engine, `busiest_tasks_per_s` the planned tasks of the busiest `BUSIEST_S`. `messages`
+    are those of the start state, in the mailboxes of all `users`. `day_s` is the length of a day of the run.
     """
 
     users: int
@@ -102,14 +74,9 @@ class Needs:
     open_files: int
     memory_bytes: int
     log_bytes: int | None
-    pace: Pace | None
+    busiest_tasks_per_s: float | None
     messages: int
     day_s: float
-
-    @property
-    def busiest_tasks_per_s(self) -> float | None:
-        """The tasks per second of the busiest `BUSIEST_S`."""
-        return None if self.pace is None else self.pace.busiest_per_s()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +106,32 @@ def needs_of(workload: Workload, users: Collection[int], engines: int, load: Pla
     stands_for = len(users) / len(each)
     if scenario.server == EMBEDDED:
         memory += round(EMBEDDED_COPIES * stands_for * sum(mailbox_bytes(workload, user) for user in each))
-    pace = None
+    tasks: list[float] | None = None
     if load is not None and scenario.run.mode != STRESS:
-        together = (sum(part) * share for part in zip(*load.tasks.values(), strict=True))
-        pace = Pace(tuple(together), load.duration_s)
+        tasks = [sum(part) * share for part in zip(*load.tasks.values(), strict=True)]
     return Needs(
         users=len(users),
         engines=engines,
         open_files=open_files_needed(ceil(len(users) / engines), ceil(further / engines)),
         memory_bytes=memory,
-        log_bytes=None if pace is None else round(sum(pace.tasks) * LOG_BYTES_PER_TASK) + RESULT_BYTES,
-        pace=pace,
+        log_bytes=None if tasks is None else round(sum(tasks) * LOG_BYTES_PER_TASK) + RESULT_BYTES,
+        busiest_tasks_per_s=None if tasks is None else busiest_per_s(tasks, load.duration_s if load else 0.0),
         messages=round(stands_for * sum(sum(workload.start_state(user).values()) for user in each)),
         day_s=scenario.run.day_length_s,
     )
+
+
+def busiest_per_s(tasks: Sequence[float], duration_s: float) -> float:
+    """Return the tasks per second of the busiest `BUSIEST_S`, of tasks in equal parts of a run.
+
+    It is the rate of the whole run if that is shorter.
+    """
+    if not tasks:
+        return 0.0
+    part_s = duration_s / len(tasks)
+    parts = min(ceil(BUSIEST_S / part_s), len(tasks))
+    most = max(sum(tasks[at : at + parts]) for at in range(len(tasks) - parts + 1))
+    return float(most / (parts * part_s))
 
 
 def _has_tls(scenario: Scenario) -> bool:
@@ -210,19 +189,15 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
     """Return what this machine probably lacks for a run, each with a remedy. With `pin`, it has half the cores."""
     found = []
     busiest = needs.busiest_tasks_per_s
-    if busiest is not None and busiest > resources.tasks_per_s and resources.embedded:
+    if busiest is not None and busiest > resources.tasks_per_s:
+        begin = "the embedded server may be slow" if resources.embedded else "this run may become invalid"
+        cores = f"{_counted(resources.cores, 'core')}{' with --pin' if pin else ''}"
+        machine = f"this machine ({cores}, {_counted(needs.engines, 'engine')})"
+        minutes = ceil(needs.day_s * busiest / resources.tasks_per_s / 60)
         found.append(
-            f"the embedded server may be slow: in its busiest {BUSIEST_S:g} s this run plans {busiest:,.0f} tasks per"
-            f" second, and that server keeps pace with about {resources.tasks_per_s:,.0f}; take"
-            f" {_slower(needs, resources.tasks_per_s)}"
-        )
-    elif busiest is not None and busiest > resources.tasks_per_s:
-        found.append(
-            f"this run may become invalid: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
-            f" this machine ({_counted(resources.cores, 'core')}{' with --pin' if pin else ''},"
-            f" {_counted(needs.engines, 'engine')}) keeps pace with"
-            f" about {resources.tasks_per_s:,.0f}; take {_slower(needs, resources.tasks_per_s)}, or more"
-            " machines"
+            f"{begin}: in its busiest {BUSIEST_S:g} s it plans {busiest:,.0f} tasks per second, and"
+            f" {'that server' if resources.embedded else machine} keeps pace with about {resources.tasks_per_s:,.0f};"
+            f" take about --set run.day_length={minutes}m, or fewer users"
         )
     present = resources.memory_available_bytes
     if present is not None and needs.memory_bytes > present:
@@ -238,19 +213,6 @@ def shortages(needs: Needs, resources: Resources, *, pin: bool = False) -> list[
     if needs.log_bytes is not None and free is not None and needs.log_bytes > free:
         found.append(f"the disk may fill up: the logs need about {_size(needs.log_bytes)}, free are {_size(free)}")
     return found
-
-
-def _slower(needs: Needs, tasks_per_s: float) -> str:
-    """Return the day or the users with which the busiest rate is at most this one, rounded to the safe side."""
-    assert needs.pace is not None
-    factor = needs.pace.busiest_per_s() / tasks_per_s
-    users = int(needs.users / factor)
-    unit = int(10 ** max(len(str(users)) - 2, 0))
-    fewer = f"about {users // unit * unit:,} users" if users >= 2 else "fewer users"
-    day_s = rounded_up(needs.day_s * factor * LONGER_DAY)
-    while LONGER_DAY * needs.pace.busiest_per_s(day_s / needs.day_s) > tasks_per_s:
-        day_s = rounded_up(day_s * DAY_STEP)
-    return f"a day of about {at_least(day_s)} (--set run.day_length={typed(day_s)}), or {fewer}"
 
 
 def describe(needs: Needs, resources: Resources) -> list[str]:

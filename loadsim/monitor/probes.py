@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -107,31 +108,20 @@ async def _opened_in_time(
     name: str, found: Plugin, services: Services, settings: Mapping[str, Any], limit_s: float
 ) -> OpenedProbe:
     """Open a probe in a thread: one that blocks would keep the event loop from signals."""
-    loop = asyncio.get_running_loop()
-    opened: asyncio.Future[OpenedProbe] = loop.create_future()
-
-    def settle(probe: OpenedProbe | None, error: ConfigError | None) -> None:
-        if opened.done():
-            return
-        if probe is not None:
-            opened.set_result(probe)
-        elif error is not None:
-            opened.set_exception(error)
+    opened: Future[OpenedProbe] = Future()
+    opened.set_running_or_notify_cancel()  # so that the time limit does not cancel it
 
     def open_it() -> None:
-        probe, wrong = None, None
         try:
-            probe = _opened(name, found, services, settings)
+            opened.set_result(_opened(name, found, services, settings))
         except ConfigError as error:
-            wrong = error
-        with suppress(RuntimeError):  # the loop is closed: nothing waits
-            loop.call_soon_threadsafe(settle, probe, wrong)
+            opened.set_exception(error)
 
     # A daemon, as below.
     threading.Thread(target=open_it, name=f"opening of probe {name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
-            return await opened
+            return await asyncio.wrap_future(opened)
     except TimeoutError:
         expected = f"{found.entry.value} of {found.origin} to open within {limit_s:.0f} s"
         raise ConfigError(f"probe {name}: expected {expected}, found it still at work") from None

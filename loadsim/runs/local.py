@@ -38,7 +38,6 @@ from loadsim.monitor.machine_needs import (
     check_memory,
     shortages,
 )
-from loadsim.monitor.other_programs import OtherPrograms, watch_others
 from loadsim.monitor.probes import FIRST_USER, OpenedProbe, check_probes, open_probes, sampled
 from loadsim.plugins import printing_to_stderr
 from loadsim.protocols.registry import check_drivers, check_protocols
@@ -115,7 +114,6 @@ def run_locally(
         server_under_test(scenario, directory) as (services, server),
         server_facts(services, engines, pin, watcher) as facts,
     ):
-        others = watch_others(services, server_here=bool(facts.get("server_here")))
         load = load_of_plan(scenario, watcher, start, even_invalid=even_invalid)
         for shortage in shortages(*compared_needs(workload, load, users, engines, directory), pin=pin):
             watcher.warning(f"warning: {shortage}")
@@ -132,7 +130,6 @@ def run_locally(
             part=part,
             start=start,
             load=load,
-            others=others,
             watcher=watcher,
         )
         return run(local_run.execute(), fastest_loop())
@@ -175,7 +172,6 @@ class _LocalRun:
     part: Slice | None
     start: datetime | None
     load: PlannedLoad | None
-    others: OtherPrograms
     watcher: Watcher
     hold: Hold | None = None
 
@@ -202,8 +198,6 @@ class _LocalRun:
         prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         ended_ns = MonotonicClock().now_ns()
         self.watcher.message(prepared.describe())
-        if self.scenario.server != EMBEDDED and (busy := self.others.warning()):  # the embedded server measures nothing
-            self.watcher.warning(f"warning: {busy}")
         monitors = self.scenario.monitors if FIRST_USER in self.users else {}
         if monitors:
             self.watcher.message(f"Starting the monitor{'s' * (len(monitors) > 1)} {', '.join(monitors)}")

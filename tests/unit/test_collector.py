@@ -83,26 +83,13 @@ def test_a_stream_is_in_the_file_as_it_is(tmp_path: Path, stream: Path) -> None:
     assert path.read_bytes() == stream.read_bytes()
 
 
-def test_what_came_is_in_the_file_while_the_command_runs(tmp_path: Path, stream: Path) -> None:
-    """So a crash of the controller leaves it there."""
-    collector = collector_of(tmp_path, shell('cat "$1"; cat', stream))
-    collector.start()
-    assert collector.sampled.result(PATIENCE_S) is None
-    assert collector.path.read_bytes() == stream.read_bytes()
-    collector.end()
-    assert collector.ended.result(PATIENCE_S) is None
-
-
 @pytest.mark.parametrize(
     ("script", "reasons"),
     [
         ('cat "$2" >&2; exit 255', ["(exit status 255); its standard error ends: no route to host"]),
-        ("exit 0", ["exited", "(status 0)"]),
         ("kill -9 $$", ["(signal 9)"]),
         ('cat "$2"; cat', ["something else than a timing log first (b'no route')"]),
-        ("exec sleep 1000", ["no sample within 0.5 s"]),
         ("exec >&- 2>&-; exec sleep 1000", ["no sample within 0.5 s"]),
-        ('trap "" TERM; while :; do sleep 1; done', ["no sample within 0.5 s"]),
         ('head -c 100 "$1"; exec sleep 1000', ["no sample within 0.5 s"]),
         ('printf "LSTLOG\\r\\n"; exec cat /dev/zero', ["more than a monitor does"]),
         ("exec cat /dev/zero >&2", ["more than a monitor does"]),
@@ -242,8 +229,6 @@ def test_words_of_a_command_are_not_in_its_errors() -> None:
     [
         "sshpass -phunter22 ssh mx1 loadsim monitor",
         "sh -c 'PASSWORD=hunter22;export PASSWORD;exec loadsim monitor'",
-        "sh -c 'echo hunter22|sudo -S loadsim monitor'",
-        "sh -c 'echo hunter22>&2'",
         'sh -c "echo $(echo hunter22)`echo hunter22`"',
     ],
 )
@@ -390,14 +375,11 @@ def test_a_scenario_declares_monitors() -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("monitors=[1]", "expected a mapping of monitors"),
         ("monitors=hunter", "expected a mapping of monitors to their commands, found something else"),
         ("monitors.Mx_1.command=hunter", "expected the name of a monitor"),
         ("monitors.mx1=hunter", "expected only the key command"),
-        ("monitors.mx1={command: hunter, pty: yes}", "expected only the key command"),
         ("monitors.mx1.command=[hunter]", "expected a command, as a text"),
         ("monitors.mx1.command=hunter '2", "found quotation marks that are not closed"),
-        ("monitors.mx1.command=''", "expected a command"),
     ],
 )
 def test_wrong_monitors_are_refused_without_their_commands(setting: str, expected: str) -> None:

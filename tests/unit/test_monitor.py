@@ -20,9 +20,9 @@ from timing_samples import HEADER
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
-from loadsim.monitor.cpu_affinity import Cores, describe, kept_apart, split
+from loadsim.monitor.cpu_affinity import kept_apart, split
 from loadsim.monitor.host import Machine, open_files, watched_machine
-from loadsim.monitor.server_discovery import ServerPlace, addresses_of, find_server, is_own, listening
+from loadsim.monitor.server_discovery import ServerPlace, find_server, is_own, listening
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -118,19 +118,10 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
 # --- where the server is ---
 
 
-@pytest.mark.parametrize(
-    ("address", "own"), [("127.0.0.1", True), ("127.8.8.8", True), ("0.0.0.0", True), ("192.0.2.7", False)]
-)
+@pytest.mark.parametrize(("address", "own"), [("127.8.8.8", True), ("192.0.2.7", False)])
 def test_an_address_is_own_when_it_can_be_listened_at(address: str, own: bool) -> None:
     """All of 127.0.0.0/8 is; an address for documentation (RFC 5737) is nobody's."""
     assert is_own(ip_address(address)) is own
-
-
-def test_names_stand_for_addresses() -> None:
-    """Or for nothing (RFC 6761 section 6.4 has a name that never does)."""
-    assert ip_address("127.0.0.1") in addresses_of("localhost")
-    assert addresses_of("192.0.2.7") == {ip_address("192.0.2.7")}
-    assert addresses_of("nowhere.invalid") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -138,10 +129,8 @@ def test_names_stand_for_addresses() -> None:
     [
         ("127.0.0.1", "127.0.0.1", True),
         ("127.0.0.1", "127.0.0.2", False),
-        ("0.0.0.0", "127.0.0.1", True),
         ("::1", "::1", True),
         ("::", "127.0.0.1", True),
-        ("::1", "127.0.0.1", False),
     ],
 )
 def test_listening_sockets_are_found_by_address_and_port(bound: str, asked: str, found: bool) -> None:
@@ -270,9 +259,7 @@ def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> No
 @pytest.mark.parametrize(
     ("cpus", "engines", "ours", "servers"),
     [
-        ([0, 1], 1, [1], [0]),
         ([0, 1], 4, [1], [0]),
-        ([0, 1, 2, 3], 1, [3], [0, 1, 2]),
         ([4, 2, 7], 2, [7], [2, 4]),
         (list(range(8)), 3, [5, 6, 7], [0, 1, 2, 3, 4]),
     ],
@@ -314,15 +301,6 @@ def test_a_process_gets_back_what_it_had_itself(server: Server) -> None:
 
 
 @pytest.mark.system
-def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
-    """However the run ends."""
-    own = os.sched_getaffinity(0)
-    with pytest.raises(ZeroDivisionError), kept_apart(find_server(server.endpoint), engines=1):
-        raise ZeroDivisionError
-    assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
-
-
-@pytest.mark.system
 def test_without_permission_only_the_generator_is_pinned(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an ordinary user beside root's server: the others stay where they are, and the generator goes back."""
     own, set_affinity = os.sched_getaffinity(0), os.sched_setaffinity
@@ -351,24 +329,3 @@ def test_beside_processes_that_cannot_be_seen_the_generator_is_pinned() -> None:
         assert (cores.apart, os.sched_getaffinity(0)) == (False, {max(own)})
         assert place.shares(cores.generator) is None
     assert os.sched_getaffinity(0) == own
-
-
-def test_what_was_done_is_told() -> None:
-    """On one line, with names and cores."""
-    place = ServerPlace(True, {7: "dovecot", 8: "imap", 9: "imap"}, frozenset({0, 1}))
-    assert describe(Cores([3], [0, 1, 2], True), place) == (
-        "Pinned: the generator to core 3, with real-time priority; dovecot, imap (3 processes) to cores 0, 1, 2"
-    )
-    assert describe(Cores([2, 3], [0], False), place) == (
-        "Pinned: the generator to cores 2, 3; dovecot, imap (3 processes) to core 0"
-    )
-    assert describe(Cores([3], [0, 1, 2], False, apart=False), place) == (
-        "Pinned: only the generator, to core 3; dovecot, imap may run there, too: only root may move them"
-    )
-    unseen = Cores([3], [0], False, apart=False), ServerPlace(True, {}, frozenset())
-    assert describe(*unseen, root=False) == (
-        "Pinned: only the generator, to core 3; the server may run there, too: only root may see and move it"
-    )
-    assert describe(*unseen, root=True) == (
-        "Pinned: only the generator, to core 3; no process of this machine was found that listens at the server's ports"
-    )
