@@ -30,6 +30,11 @@ MOST_MESSAGES = 2**31
 
 OUTCOMES_OF_COMMANDS = ("ok", *FAILURES, GENERATOR)
 
+EXPECTED_COMMAND = (
+    f"a printable name of at most {LONGEST_COMMAND_NAME} characters, since by observer.now() and at most a day ago,"
+    " the outcome ok, refused, lost or timeout, and whole numbers of bytes"
+)
+
 
 class Reports:
     """Checks the reports of one plug-in in an engine, and keeps the names of its commands."""
@@ -52,17 +57,18 @@ class Reports:
             self._names.add(name)
         return name
 
-    def of_command(self, name: object, since: object, now: int, outcome: object, *moved: object) -> PluginFailed | None:
-        """Return the failure for a wrong report of a command; None for one that a log can hold."""
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_COMMAND_NAME or not name.isprintable():
-            return self.wrong("command", f"a name of at most {LONGEST_COMMAND_NAME} printable characters")
-        if type(since) is not int or not now - LONGEST_COMMAND_S * 10**9 <= since <= now:
-            return self.wrong("command", "since as an instant of observer.now(), at most a day ago")
-        if not isinstance(outcome, str) or outcome not in OUTCOMES_OF_COMMANDS:
-            return self.wrong("command", "the outcome ok, refused, lost or timeout")
-        if any(type(each) is not int or each < 0 for each in moved):
-            return self.wrong("command", "whole numbers of bytes of at least 0")
-        return None
+    def may_record(self, name: object, since: object, now: int, outcome: object, *moved: object) -> bool:
+        """Return whether a log can hold this report of a command: see `EXPECTED_COMMAND`."""
+        return (
+            isinstance(name, str)
+            and 0 < len(name) <= LONGEST_COMMAND_NAME
+            and name.isprintable()
+            and type(since) is int
+            and now - LONGEST_COMMAND_S * 10**9 <= since <= now
+            and isinstance(outcome, str)
+            and outcome in OUTCOMES_OF_COMMANDS
+            and all(type(each) is int and each >= 0 for each in moved)
+        )
 
 
 class CheckedObserver:
@@ -80,15 +86,14 @@ class CheckedObserver:
         self.wrong: PluginFailed | None = None
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        wrong = self._reports.of_command(name, since, self.now(), outcome, sent_bytes, received_bytes)
-        if wrong is not None:
-            self._reject(wrong)
+        if not self._reports.may_record(name, since, self.now(), outcome, sent_bytes, received_bytes):
+            self._reject("command", EXPECTED_COMMAND)
         else:
             self._observer.command(self._reports.name(name), since, outcome, sent_bytes, received_bytes)
 
     def arrived(self, messages: int) -> None:
         if type(messages) is not int or not 0 <= messages < MOST_MESSAGES:
-            self._reject(self._reports.wrong("arrived", "a whole number of messages of at least 0"))
+            self._reject("arrived", "a whole number of messages of at least 0")
         else:
             self._observer.arrived(messages)
 
@@ -96,9 +101,10 @@ class CheckedObserver:
         if isinstance(failure, Exception):
             self._observer.lost(failure)
         else:
-            self._reject(self._reports.wrong("lost", "an exception"))
+            self._reject("lost", "an exception")
 
-    def _reject(self, failure: PluginFailed) -> None:
+    def _reject(self, report: str, expected: str) -> None:
+        failure = self._reports.wrong(report, expected)
         self.wrong = self.wrong or failure
         self._observer.lost(failure)
 

@@ -29,33 +29,6 @@ class Companion:
     of its user, from 1.
     """
 
-    __slots__ = (
-        "_alarm",
-        "_asked_ns",
-        "_at_work",
-        "_broken",
-        "_closing",
-        "_counts",
-        "_down_since_ns",
-        "_due_ns",
-        "_end_ns",
-        "_host",
-        "_lost",
-        "_lost_before",
-        "_mailbox",
-        "_new",
-        "_over",
-        "_poll_ns",
-        "_recorder",
-        "_state",
-        "_stream",
-        "_tried",
-        "_was_on",
-        "now",
-        "number",
-        "which",
-    )
-
     def __init__(self, host: Host, account: Account, driver: Driver, which: int) -> None:
         self.number = account.number
         self.which = which

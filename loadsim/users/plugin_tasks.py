@@ -10,19 +10,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from traceback import walk_tb
 from typing import Any
 
-from loadsim.errors import (
-    ConfigError,
-    GeneratorFailed,
-    PluginFailed,
-    ProtocolError,
-    ServerLost,
-    ServerRefused,
-    ServerSilent,
-    TaskFailed,
-)
+from loadsim.errors import ConfigError, PluginFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.plugin_reports import CheckedObserver, Reports
 from loadsim.model.ports import INBOX, Session, Turn
@@ -34,10 +25,6 @@ from loadsim.users.tasks import Task
 
 Act = Callable[[Turn], Awaitable[object]]
 """The object of an entry point: an async function, which is called for each turn of a user."""
-
-
-_STATED = (ServerRefused, ProtocolError, ServerLost, ServerSilent, GeneratorFailed)
-"""The failures that a plug-in may state; of a subclass and its base, the subclass is first."""
 
 
 def check_plugin_tasks(scenario: Scenario) -> None:
@@ -80,7 +67,10 @@ async def _do_nothing(user: UserMail, index: int) -> None:
 
 
 async def _act(found: Plugin, act: Act, reports: Reports, user: UserMail, index: int) -> None:
-    """Take the user's turn of this index, and open the Inbox again. Raises `TaskFailed`, and its own cancellation."""
+    """Take the user's turn of this index, and open the Inbox again. Raises `TaskFailed`, and its own cancellation.
+
+    A `TaskFailed` of the plug-in is the failure that it states. Any other exception is an error in the plug-in.
+    """
     observer = CheckedObserver(user.observer, reports)
     running = asyncio.current_task()
     turn = Turn(
@@ -97,48 +87,21 @@ async def _act(found: Plugin, act: Act, reports: Reports, user: UserMail, index:
         if running is None or running.cancelling():
             raise
         raise observer.wrong or _failure(found, act, error) from None
-    except GeneratorExit as error:
-        if _running_task() is not running:  # the coroutine is closed from outside
-            raise
+    except TaskFailed as error:
+        raise observer.wrong or error from None
+    except Exception as error:  # noqa: BLE001 - it ends only this task
         raise observer.wrong or _failure(found, act, error) from None
-    except BaseException as error:  # noqa: BLE001 - SystemExit of a plug-in, too, ends only this task
-        raise observer.wrong or _stated(error) or _failure(found, act, error) from None
     if observer.wrong is not None:
         raise observer.wrong
     await user.mailbox.open(INBOX)
 
 
-def _running_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop runs
-        return None
-
-
-def _stated(error: BaseException) -> TaskFailed | None:
-    """Return the failure that a plug-in states, without its own subclass; None for an error in the plug-in."""
-    if not isinstance(error, TaskFailed):
-        return None
-    kind, line = getattr(error, "kind", None), getattr(error, "line", None)
-    if not isinstance(kind, str) or not isinstance(line, str):
-        return None
-    if type(error) in _STATED:
-        return error
-    return next((each(kind, line) for each in _STATED if isinstance(error, each)), None)
-
-
 def _failure(found: Plugin, act: Any, error: BaseException) -> PluginFailed:
-    """Return the failure for an error in a plug-in, without its text, which may quote a password or a message."""
-    place = _place(error.__traceback__, str(Path(act.__code__.co_filename).parent))
-    return PluginFailed(f"error in the plug-in {found.package}: {type(error).__name__}", place)
+    """Return the failure for an error in a plug-in, with its innermost file and line there.
 
-
-def _place(trace: TracebackType | None, directory: str) -> str:
-    """Return the innermost file and line below a directory."""
-    place = ""
-    while trace is not None:
-        file = Path(trace.tb_frame.f_code.co_filename)
-        if file.is_relative_to(directory):
-            place = f"{file.name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    It lacks the error's text, which may quote a password or a message.
+    """
+    directory = Path(act.__code__.co_filename).parent
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
+    inside = [f"{file.name}:{line}" for file, line in places if file.is_relative_to(directory)]
+    return PluginFailed(f"error in the plug-in {found.package}: {type(error).__name__}", inside[-1] if inside else "")
