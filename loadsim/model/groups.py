@@ -10,13 +10,13 @@ from typing import Literal
 from loadsim.model.distribution import Distribution
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
 from loadsim.model.problems import Problems
-from loadsim.model.profile import Profile, expected_profile, load_profile
-from loadsim.model.programs import expected_program, load_program
+from loadsim.model.profile import Profile, load_profile
+from loadsim.model.programs import load_program
 from loadsim.model.run_times import seconds
 from loadsim.model.scenario_sections import Client, GroupSection, ListsSection
 from loadsim.model.scenario_server import Server
 from loadsim.model.schema import with_nearest
-from loadsim.model.yaml_reader import Origin, known, locate, show
+from loadsim.model.yaml_reader import Origin, as_absolute, expected_file, known, locate, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,12 @@ class Lists:
 def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
     problems, programs = Problems(), []
     with problems:
-        found = locate("profiles", shape.profile, directory)
-        if found is None:
-            found_name = with_nearest(shape.profile, known("profiles"))
-            raise origin.error_saying(("topology", at, "profile"), expected_profile(), found_name)
-        reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
+        reference = _reference("profile", shape.profile, at, origin, directory)
         profile = load_profile(shape.profile, directory)
     for each in shape.program:
         with problems:
-            programs.append(_program(each, at, origin, directory))
+            program_reference = _reference("program", each, at, origin, directory)
+            programs.append((load_program(each, directory), program_reference))
     problems.check()
     return Group(
         profile=profile,
@@ -91,14 +88,14 @@ def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) ->
     )
 
 
-def _program(reference: str, at: int, origin: Origin, directory: Path) -> tuple[MailProgram, str]:
-    """Return the mail program with this name or path, and its name or absolute path."""
-    found = locate("programs", reference, directory)
+def _reference(key: str, reference: str, at: int, origin: Origin, directory: Path) -> str:
+    """Return the shipped name, or the absolute path, of the profile or program that a group names."""
+    kind = f"{key}s"
+    found = locate(kind, reference, directory)
     if found is None:
-        found_name = with_nearest(reference, known("programs"))
-        raise origin.error_saying(("topology", at, "program"), expected_program(), found_name)
-    program = load_program(reference, directory)
-    return program, reference if reference in known("programs") else str(found[0].resolve())
+        found_name = with_nearest(reference, known(kind))
+        raise origin.error_saying(("topology", at, key), expected_file(kind), found_name)
+    return as_absolute(kind, reference, found)
 
 
 def check_programs(topology: Sequence[Group], origin: Origin) -> None:

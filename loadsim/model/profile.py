@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -38,6 +38,7 @@ from loadsim.model.schema import (
 )
 from loadsim.model.yaml_reader import (
     Origin,
+    expected_file,
     known,
     locate,
     merge,
@@ -348,7 +349,8 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
     """
     found = locate("profiles", reference, relative_to)
     if found is None:
-        raise ConfigError(f"profile: expected {expected_profile()}, found {with_nearest(reference, known('profiles'))}")
+        found_name = with_nearest(reference, known("profiles"))
+        raise ConfigError(f"profile: expected {expected_file('profiles')}, found {found_name}")
     return _shipped(*found) if reference in known("profiles") else _load(*found, ())[0]
 
 
@@ -356,11 +358,6 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
 def _shipped(path: Path, name: str) -> Profile:
     """Read a shipped profile once: it does not change while a program runs."""
     return _load(path, name, ())[0]
-
-
-def expected_profile() -> str:
-    """Return the text of errors for an unknown profile: the shipped names, or a path."""
-    return f"one of {', '.join(known('profiles'))}, or the path of a .yaml file"
 
 
 def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict[str, Any]]:
@@ -380,7 +377,7 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
     """Return the document of the profile that a file starts from; `above` are the files that start from that file."""
     found = locate("profiles", reference, path.parent) if isinstance(reference, str) else None
     if found is None:
-        raise origin.error_saying(("from",), expected_profile(), with_nearest(reference, known("profiles")))
+        raise origin.error_saying(("from",), expected_file("profiles"), with_nearest(reference, known("profiles")))
     above = (*above, path.resolve())
     if found[0].resolve() in above:
         raise origin.error(("from",), "a profile that does not start from this one", reference)
@@ -420,29 +417,31 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def load_weights(path: Path | None = None) -> dict[str, float]:
-    """Return the weights of the scored tasks; this project's own (`profiles/weights.yaml`) unless a path is given."""
-    name = str(path) if path else "profiles/weights.yaml"
-    document, origin = read_document(path or shipped("profiles") / "weights.yaml", name)
-    return parse(_WEIGHTS, document, origin).weights
+def load_weights() -> dict[str, float]:
+    """Return this project's own weights of the scored tasks (`profiles/weights.yaml`)."""
+    return dict(_own_weights())
 
 
-def read_weights(value: object, what: str = "", names: Iterable[str] = ()) -> dict[str, float]:
-    """Read a mapping of `names` to weights; `what` these are names of, for errors. Without them, any name is valid.
+@cache
+def _own_weights() -> dict[str, float]:
+    name = "profiles/weights.yaml"
+    document, _ = read_document(shipped("profiles") / "weights.yaml", name)
+    return read_weights(document["weights"], TASKS, ALL_TASKS)
+
+
+def read_weights(value: object, what: str, names: Collection[str]) -> dict[str, float]:
+    """Read a mapping of `names` to weights; `what` these are names of, for errors.
 
     Among `TASKS`, names that a task of a plug-in may have are valid, too.
     """
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    known_names = tuple(names)
     found: list[pydantic.PydanticCustomError] = []
     for name, weight in value.items():
         of_plugin = what == TASKS and may_name_plugin_task(name)
-        if known_names and name not in known_names and not of_plugin:
-            shown = with_nearest(name, known_names) if len(found) < MOST_SHOWN else show(name)  # a slow search
-            found.append(mismatch(f"one of the {what} {', '.join(known_names)}", shown, at=(str(name),)))
-        elif not isinstance(name, str):
-            found.append(mismatch("the name of a task", show(name)))
+        if name not in names and not of_plugin:
+            shown = with_nearest(name, names) if len(found) < MOST_SHOWN else show(name)  # a slow search
+            found.append(mismatch(f"one of the {what} {', '.join(names)}", shown, at=(str(name),)))
         elif isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
             found.append(mismatch("a weight of at least 0", show(weight), at=(name,)))
         elif weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
@@ -465,13 +464,3 @@ def _some_weights(value: object) -> dict[str, float]:
 
 _WeightsAlone = Annotated[dict[str, float], Reads(_some_weights, mapping_of(WEIGHT_JSON, ALL_TASKS, PLUGIN_TASK_KEY))]
 _WEIGHTS_ALONE = pydantic.TypeAdapter[dict[str, float]](_WeightsAlone)
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _WeightsFile:
-    source: Text
-    weights: Annotated[dict[str, float], Reads(read_weights, mapping_of(WEIGHT_JSON))]
-
-
-_WEIGHTS = pydantic.TypeAdapter(_WeightsFile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,7 @@ from loadsim.model.schema import (
     whole,
     word,
 )
-from loadsim.model.yaml_reader import known, locate, mismatch, mismatches, parse, read_document, show
+from loadsim.model.yaml_reader import expected_file, known, locate, mismatch, mismatches, parse, read_document, show
 
 WHOLE_MESSAGE = "BODY.PEEK[]"
 """The item that fetches a message as it was sent, and leaves it unread (RFC 9051 section 6.4.5)."""
@@ -180,13 +180,15 @@ class _File:
 
 
 _FILE = TypeAdapter(_File)
+_KEYS = {"list_items": "list", "flags": "header_cache", "message_items": "message"}
+"""Keys of a file with another name than their attribute of `MailProgram`."""
 
 
 def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
     """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
     found = locate("programs", reference, relative_to)
     if found is None:
-        raise ConfigError(f"program: expected {expected_program()}, found {show(reference)}")
+        raise ConfigError(f"program: expected {expected_file('programs')}, found {show(reference)}")
     return _shipped(*found) if reference in known("programs") else _load(*found)
 
 
@@ -196,27 +198,10 @@ def _shipped(path: Path, name: str) -> MailProgram:
     return _load(path, name)
 
 
-def expected_program() -> str:
-    """Return the text of errors for an unknown program: the shipped names, or a path."""
-    return f"one of {', '.join(known('programs'))}, or the path of a .yaml file"
-
-
 def _load(path: Path, name: str) -> MailProgram:
     document, origin = read_document(path, name)
     read = parse(_FILE, document, origin)
-    program = MailProgram(
-        name=read.name,
-        list_items=read.list,
-        flags=read.header_cache,
-        message_items=read.message,
-        prefetch=read.prefetch,
-        idle=read.idle,
-        poll_s=read.poll_s,
-        submission=read.submission,
-        connection=read.connection,
-        session=read.session,
-        connections=read.connections,
-    )
+    program = MailProgram(**{each.name: getattr(read, _KEYS.get(each.name, each.name)) for each in fields(MailProgram)})
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise origin.error(("name",), "a name other than that of the default program", program.name)
     return program

@@ -56,6 +56,7 @@ from loadsim.model.schema import (
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
+    expected_file,
     known,
     locate,
     override,
@@ -329,9 +330,8 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """
     found = locate("scenarios", reference, None)
     if found is None:
-        names = known("scenarios")
-        shown = with_nearest_file(reference, names)
-        raise ConfigError(f"scenario: expected one of {', '.join(names)}, or the path of a .yaml file, found {shown}")
+        shown = with_nearest_file(reference, known("scenarios"))
+        raise ConfigError(f"scenario: expected {expected_file('scenarios')}, found {shown}")
     path, name = found
     document, origin = read_document(path, name)
     if "criteria" in document:  # so that a setting matches both notations

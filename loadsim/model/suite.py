@@ -35,7 +35,17 @@ from loadsim.model.schema import (
     word,
 )
 from loadsim.model.terms import MOST_USERS
-from loadsim.model.yaml_reader import Origin, known, locate, mismatch, parse, read_document, show
+from loadsim.model.yaml_reader import (
+    Origin,
+    as_absolute,
+    expected_file,
+    known,
+    locate,
+    mismatch,
+    parse,
+    read_document,
+    show,
+)
 
 DIMENSIONS = ("server", "profile", "users", "settings")
 """The dimensions of the matrix, in the order in which they make the name of a cell."""
@@ -297,11 +307,8 @@ def load_suite(ref: str) -> Suite:
     """
     found = locate("suites", ref, None)
     if found is None:
-        names = known("suites")
-        raise ConfigError(
-            f"suite: expected one of {', '.join(names)}, or the path of a .yaml file, found"
-            f" {with_nearest_file(ref, names)}"
-        )
+        shown = with_nearest_file(ref, known("suites"))
+        raise ConfigError(f"suite: expected {expected_file('suites')}, found {shown}")
     path, name = found
     document, origin = read_document(path, name)
     return _resolve(parse(_SUITE, document, origin), origin, path)
@@ -393,8 +400,7 @@ def _scenario(ref: str, path: Path) -> str:
 
 
 def _profile(ref: str, directory: Path) -> str:
-    found = locate("profiles", ref, directory)
-    return ref if found is None or ref in known("profiles") else str(found[0].resolve())
+    return as_absolute("profiles", ref, locate("profiles", ref, directory))
 
 
 def _pairs(section: CompareSection, at: int, cells: Sequence[Cell], origin: Origin) -> Iterator[Pair]:

@@ -331,6 +331,16 @@ def known(kind: str) -> Sequence[str]:
     return sorted(name for name in names if (kind, name) != ("profiles", "weights"))
 
 
+def expected_file(kind: str) -> str:
+    """Return the text of errors for an unknown file: the shipped names, or a path."""
+    return f"one of {', '.join(known(kind))}, or the path of a .yaml file"
+
+
+def as_absolute(kind: str, reference: str, found: tuple[Path, str] | None) -> str:
+    """Return a reference that means the same in any directory; `found` is what `locate` returned for it."""
+    return reference if found is None or reference in known(kind) else str(found[0].resolve())
+
+
 def resolve_path(path: str, directory: Path | None) -> Path:
     """Return the file that a path in a file refers to.
 
