@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.problems import Lines
-from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
 
 Capture = pytest.CaptureFixture[str]
@@ -100,16 +99,6 @@ def test_misspelt_names_of_files_get_a_suggestion(capsys: Capture) -> None:
     assert program.endswith(", found 'thunderbrid' (perhaps thunderbird)")
 
 
-def test_a_misspelt_weight_gets_a_suggestion(capsys: Capture) -> None:
-    """Plug-ins may add tasks to profiles, so it is known only when these are read."""
-    Path("own.yaml").write_text(
-        "server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 2}]\nweights: {REED: 5}\n", encoding="utf-8"
-    )
-    (line,) = printed(capsys, "plan", "own.yaml")
-    assert line.startswith("own.yaml: weights.REED: expected one of the tasks READ, ")
-    assert line.endswith(", found 'REED' (perhaps READ)")
-
-
 def test_one_error_has_no_line_number(capsys: Capture) -> None:
     """Its key is enough to find it."""
     Path("own.yaml").write_text("server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 0}]\n")
@@ -156,16 +145,6 @@ def test_errors_of_profiles_and_programs_come_together(capsys: Capture) -> None:
         "busy.yaml: line 4: browse.per_dai",
         "mine.yaml: line 1: name",
         "mine.yaml: line 3: session",
-    ]
-
-
-def test_what_a_program_needs_of_several_keys() -> None:
-    """Each pair of keys that do not fit together."""
-    Path("mine.yaml").write_text("name: mine\npoll: 10ms\nsession: per-view\nconnections: 3\nidle: yes\n")
-    assert [text.partition(":")[2].split(":")[0] for text in problems(lambda: load_program("mine.yaml"))] == [
-        " poll",
-        " connections",
-        " idle",
     ]
 
 

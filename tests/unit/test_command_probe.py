@@ -21,7 +21,6 @@ from patience import PATIENCE_S
 from virtual_runs import NOWHERE
 
 from loadsim.errors import ConfigError
-from loadsim.monitor.bounded_command import output_of
 from loadsim.monitor.command_probe import MOST_BYTES, figures_of, open_probe
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -70,16 +69,11 @@ def test_any_output_is_figures_or_one_line(output: bytes) -> None:
     ("output", "says"),
     [
         ("", "expected a number, found no output"),
-        ("5\n6\n", "found another line"),
-        ("a_count 5 6\n", "found another line"),
         ("A 5\n", "found another line"),
         ("a_count 5\na_count 5\n", "expected a_count once, found it twice"),
         ("nan\n", "value: expected a finite number, found NaN"),
         ("a_count inf\n", "a_count: expected a finite number, found something else"),
-        ("1e999\n", "value: expected a finite number"),
-        ("1_000\n", "value: expected a finite number"),
         ("٣\n", "value: expected a finite number"),
-        ("0x10\n", "value: expected a finite number"),
         ("secret-1\n", "value: expected a finite number, found something else"),
     ],
 )
@@ -211,14 +205,6 @@ while not (Path("{started}").exists() and Path("{started}").read_text()):
     await_ended(int(started.read_text()))
 
 
-def test_output_arrives_whole() -> None:
-    """More than a pipe holds, up to its limit to the byte."""
-    written = output_of([sys.executable, "-Sc", "print('x' * 299_999)"], PATIENCE_S, 300_000)
-    assert written == b"x" * 299_999 + b"\n"
-    with pytest.raises(OSError, match="at most 299999 bytes"):
-        output_of([sys.executable, "-Sc", "print('x' * 299_999)"], PATIENCE_S, 299_999)
-
-
 def test_many_samples_leave_nothing_behind() -> None:
     """Neither descriptors nor processes."""
     sample = open_probe(NOWHERE, run="echo 5")
@@ -236,13 +222,9 @@ def test_many_samples_leave_nothing_behind() -> None:
     ("settings", "says"),
     [
         ({}, "run: expected a command such as wc -l /var/log/mail.log, found nothing"),
-        ({"run": " "}, "run: expected a command such as wc -l /var/log/mail.log, found an empty text"),
-        ({"run": 5}, "run: expected a command such as wc -l /var/log/mail.log, found 5"),
         ({"run": "echo '5"}, "run: expected a command, found quotation marks that are not closed"),
-        ({"run": "#"}, "run: expected the command '#' to be installed, found none"),
         ({"run": "no-such-command -x"}, "run: expected the command 'no-such-command' to be installed, found none"),
         ({"run": "echo 5", "name": "A"}, "name: expected a-z, 0-9 and _, found 'A'"),
-        ({"run": "echo 5", "timeout_s": 0}, "timeout_s: expected a number from 0.1 to 60, found 0"),
         ({"run": "echo 5", "timeout_s": float("nan")}, "timeout_s: expected a number from 0.1 to 60, found nan"),
         ({"run": "echo 5", "timeout_s": True}, "timeout_s: expected a number from 0.1 to 60, found yes"),
     ],

@@ -48,16 +48,10 @@ def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dic
 @pytest.mark.parametrize(
     ("criteria", "name", "limits"),
     [
-        ("{score_ms: {max: 1000}}", "score_ms", {"max": 1000}),
-        ("{tasks.READ.p95_ms: {max: 500}}", "tasks.READ.p95_ms", {"max": 500}),
-        ("{tasks: {READ: {p95_ms: {max: 500}}}}", "tasks.READ.p95_ms", {"max": 500}),
         ("{tasks.READ: {p95_ms: {max: 500}, p50_ms: {max: 9}}}", "tasks.READ.p50_ms", {"max": 9}),
         ("{tasks.REPLY ALL.response_p99_9_ms: {below: 2.5}}", "tasks.REPLY ALL.response_p99_9_ms", {"below": 2.5}),
-        ("{tasks.SEND.hits: {min: 300}}", "tasks.SEND.hits", {"min": 300}),
         ("{tasks.SEND.timeout: {min: 0, max: 0}}", "tasks.SEND.timeout", {"min": 0, "max": 0}),
         ("{done_share: {min: 99.5 %}}", "done_share", {"min": 0.995}),
-        ("{done_share: {min: 0.5}}", "done_share", {"min": 0.5}),
-        ("{tasks_per_s: {min: 0.5, below: 7}}", "tasks_per_s", {"min": 0.5, "below": 7}),
         ("{lateness_p95_ms.busy: {max: 40}}", "lateness_p95_ms.busy", {"max": 40}),
         ("{generator.rss_bytes: {max: 500M}}", "generator.rss_bytes", {"max": 500 * 1024 * 1024}),
         ("{sessions_lost: {max: 0}, tasks.READ.p95_ms: null}", "tasks.READ.p95_ms", None),
@@ -147,38 +141,23 @@ PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}, scored"
             "score: expected one of score_ms, response_score_ms, .*, found 'score' (perhaps score_ms)",
         ),
         ("{undelivered: {max: 0}}", "undelivered: expected .*, found 'undelivered' (perhaps delivery.undelivered)"),
-        ("{p95_ms: {max: 0}}", "p95_ms: expected .*, found 'p95_ms' (perhaps tasks.BROWSE.p95_ms)"),
         ("{tasks.READ.p95: {max: 5}}", "tasks.READ.p95: expected .*, found 'p95' (perhaps tasks.READ.p95_ms)"),
         (
             "{tasks.read.p95_ms: {max: 5}}",
             f"tasks.read: expected {PLANNED}, found 'read.p95_ms' (perhaps tasks.READ)",
         ),
-        (
-            "{tasks.COPY.p95_ms: {max: 5}}",
-            f"tasks.COPY: expected {PLANNED}, found 'COPY.p95_ms'",
-        ),
         ("{tasks.READ: {max: 5}}", "tasks.READ.max: expected one of hits, .*, found 'max' (perhaps tasks.READ.max_ms)"),
-        ("{tasks.LOGON.done_per_s: {min: 5}}", "tasks.LOGON.done_per_s: expected .*"),
         ("{by_protocol.fake.score_ms: null}", "by_protocol.fake: expected one of imap, found 'fake.score_ms'"),
-        ("{throughput.tasks_per_s: {min: 5}}", "throughput: expected .*"),
-        ("{qqq: {max: 5}}", "qqq: expected .*, found 'qqq'"),
         ("{1: {max: 5}}", "1: expected .*, found '1'"),
         ("{score_ms: 5}", "score_ms: expected a mapping such as {max: 500}, or null, found 5"),
-        ("{score_ms: {}}", "score_ms: expected a mapping such as {max: 500}, or null, found a mapping"),
         ("{score_ms: {maximum: 5}}", "score_ms.maximum: expected one of the keys min, max, below, found 'maximum'"),
-        ("{score_ms: {max: fast}}", "score_ms.max: expected a number of at least 0, found 'fast'"),
-        ("{score_ms: {max: yes}}", "score_ms.max: expected a number of at least 0, found yes"),
         ("{score_ms: {max: -1}}", "score_ms.max: expected a number of at least 0, found -1"),
-        ("{score_ms: {max: 1%}}", "score_ms.max: expected a number of at least 0, found '1%'"),
         ("{failed: {max: 0.01}}", "failed.max: expected a whole number of at least 0, found 0.01"),
-        ("{failed_share: {max: 2}}", "failed_share.max: expected a share such as 30% or 0.3, from 0% to 100%, found 2"),
         ("{score_ms: {min: 6, max: 5}}", "score_ms: expected limits that a figure can keep, found min 6, max 5"),
-        ("{score_ms: {min: 5, below: 5}}", "score_ms: expected limits that a figure can keep, found min 5, below 5"),
         (
             "{tasks.READ.p95_ms: {max: 5}, tasks: {READ.p95_ms: null}}",
             "tasks.READ.p95_ms: expected each criterion once, found it twice",
         ),
-        ("{tasks: {READ: 5}}", "tasks.READ: expected a mapping of figures to their limits, found 5"),
         ("{delivery: null}", "delivery: expected a mapping of figures to their limits, found nothing"),
         ("[score_ms]", ": expected a mapping of figures to their limits, found a list"),
     ],
@@ -405,14 +384,6 @@ def score_of(**found: Any) -> dict[str, Any]:
     return {"throughput": None, "by_protocol": {"imap": {"tasks": []}}, **found}
 
 
-def test_the_edge_of_the_score_is_missed_by_default() -> None:
-    """LoadSim's limit is below 1000 ms; a max may be reached."""
-    for score_ms, below, most in ((999.999, True, True), (1000.0, False, True), (1000.001, False, False)):
-        default = judge_each({"score_ms": documents(DEFAULT)["score_ms"]}, score_of(score_ms=score_ms))
-        own = judge_each({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
-        assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
-
-
 @pytest.mark.parametrize("name", ["achieved_per_s", "tasks_per_s", "tasks.READ.done_per_s"])
 def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
     """100 READs in 100 s of which 40 are refused at once: 1 per second was offered, and 0.6 achieved."""
@@ -431,16 +402,6 @@ def test_what_was_not_measured_is_missed_and_says_so() -> None:
             (result,) = judge_each({name: limits}, score)
             assert (result.figure, result.passed) == (None, False)
             assert result.text.startswith(f"{name} was not measured, at ")
-
-
-def test_infinite_times_miss_every_upper_limit(tmp_path: Path) -> None:
-    """More than 5 % never got what they wanted."""
-    tasks = [done("READ", number, 10) for number in range(9)] + [skipped("READ", 50)]
-    criteria = {"tasks.READ.response_p95_ms": {"max": 10**9}, "tasks.READ.p95_ms": {"max": 10}}
-    log = sample_log(tmp_path / "a.tlog", tasks, header={"criteria": criteria})
-    infinite, service = summarise([log]).score["verdict"]["criteria"]
-    assert (infinite["figure"], infinite["passed"], infinite["found"]) == ("inf", False, "inf")
-    assert (service["figure"], service["passed"]) == (10, True)
 
 
 def test_several_client_modules_are_each_asked() -> None:
@@ -663,16 +624,10 @@ def test_the_table_has_the_criteria_of_single_tasks_where_they_are_missed(tmp_pa
     ("name", "limits", "found", "text"),
     [
         ("score_ms", {"below": 1000}, 1000.0, "score_ms 1000.0 ms, below 1000 ms wanted"),
-        ("tasks.READ.p95_ms", {"max": 500}, 612.3456, "tasks.READ.p95_ms 612.3 ms, at most 500 ms wanted"),
         ("tasks.READ.p95_ms", {"max": 500}, 500.0004, "tasks.READ.p95_ms 500.0004 ms, at most 500 ms wanted"),
-        ("lateness_p95_ms.busy", {"max": 5.5}, 6, "lateness_p95_ms.busy 6.0 ms, at most 5.5 ms wanted"),
-        ("failed_share", {"max": 0.01}, 11 / 1000, "failed_share 1.1 %, at most 1 % wanted"),
         ("failed_share", {"max": 0.01}, 0.010000004, "failed_share 1.0000004 %, at most 1 % wanted"),
-        ("done_share", {"min": 0.07}, 0.069, "done_share 6.9 %, at least 7 % wanted"),
         ("done_per_s", {"min": 5, "max": 6}, 7.23, "done_per_s 7.2 per s, at least 5 per s and at most 6 per s wanted"),
-        ("throughput.by_task.READ", {"min": 5}, 4, "throughput.by_task.READ 4.0 per s, at least 5 per s wanted"),
         ("generator.rss_bytes", {"max": 2**29}, 7.04 * 2**27, "generator.rss_bytes 901.1 MiB, at most 512 MiB wanted"),
-        ("delivery.undelivered_at_end", {"max": 0}, 3, "delivery.undelivered_at_end 3, at most 0 wanted"),
         ("tasks.READ.response_max_ms", {"max": 9}, math.inf, "tasks.READ.response_max_ms inf, at most 9 ms wanted"),
         ("score_ms", {"max": 9}, None, "score_ms was not measured, at most 9 ms wanted"),
     ],
@@ -693,40 +648,3 @@ def test_words_never_say_the_opposite(found: float, limit: float, kind: str) -> 
 
 
 # --- in the answer --------------------------------------------------------------------------------------------------
-
-
-def test_the_answer_tells_every_criterion(tmp_path: Path) -> None:
-    """Those that are met, too; those that are off are not there; the exit status is that of the missed one."""
-    header = {
-        "criteria": {"tasks.READ.p95_ms": {"max": 9}, "score_ms": {"max": 10}, "failed_share": None},
-        "limits": {"hits": 1, "window_s": 1},
-    }
-    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    lines = full_answer(summary).splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("Criterion"))
-    assert [line.split() for line in lines[at : at + 3]] == [
-        ["Criterion", "Found", "Wanted"],
-        ["tasks.READ.p95_ms", "10.0", "ms", "at", "most", "9", "ms", "missed"],
-        ["score_ms", "10.0", "ms", "at", "most", "10", "ms", "met"],
-    ]
-    assert lines[:4] == [
-        "Verdict: valid, criteria missed",
-        "Criteria missed:",
-        "  - 95th percentile of READ (tasks.READ.p95_ms): 10.0 ms, at most 9 ms wanted",
-        "",
-    ]
-    assert summary.exit_status == 1
-
-
-def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
-    """All of them off: met, for nothing was asked."""
-    header = {"criteria": {"score_ms": None}, "limits": {"hits": 1, "window_s": 1}}
-    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    assert "Criterion" not in full_answer(summary)
-    assert (summary.score["verdict"]["criteria"], summary.exit_status) == ([], 0)
-
-
-def test_the_names_of_tasks_are_sorted() -> None:
-    tree = figures({"imap": {"READ", "SEND", "BROWSE", "MOVE", "DELETE", "COPY"}}, stress=False)
-    tasks = list(tree["by_protocol"]["imap"]["tasks"])
-    assert tasks == sorted(tasks)

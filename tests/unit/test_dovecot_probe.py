@@ -106,23 +106,14 @@ def test_figures_are_rates_and_means() -> None:
     [
         ("\n", "expected the metric imap_command with group_by = cmd_name tagged_reply_state, found it not configured"),
         ("imap_command\t5\t5\n\n", "found other groups"),
-        ("imap_command\t5\t5\nimap_command_FETCH\t5\t5\n\n", "found other groups"),
+        ("imap_command\t5\t5\nimap_command_OK\t5\t5\nimap_command_OK_FETCH\t5\t5\n\n", "found other groups"),
         ("imap_command\t5\n\n", "expected lines of name, count and sum, found another"),
-        ("imap_command\tnan\t5\n\n", "count: expected a finite number, found NaN"),
         ("imap_command\t5\tx\n\n", "sum: expected a finite number, found something else"),
-        ("-error\n\n", "expected lines of name, count and sum, found another"),
     ],
 )  # fmt: skip
 def test_other_metrics_are_a_failed_sample(answer: str, says: str) -> None:
     """With what is missing in Dovecot's configuration."""
     with pytest.raises(ValueError, match=re.escape(says)):
-        counters_of(metrics_of_dump(answer))
-
-
-def test_the_groups_in_another_order_are_a_failed_sample() -> None:
-    """All commands would be missing."""
-    answer = "imap_command\t5\t5\nimap_command_OK\t5\t5\nimap_command_OK_FETCH\t5\t5\n\n"
-    with pytest.raises(ValueError, match="found other groups"):
         counters_of(metrics_of_dump(answer))
 
 
@@ -182,7 +173,6 @@ def test_an_answer_ends_with_a_blank_line(pieces: list[bytes]) -> None:
     ("answer", "limit_s", "error", "says"),
     [
         (b"", 60, OSError, "stats-reader: expected Dovecot's answer, found: an answer without its end, of 0 bytes"),
-        (b"a\t5\t5\n", 60, OSError, "of 6 bytes"),
         (b"x" * (MOST_BYTES + 1), 60, OSError, "an answer without its end"),
         (None, 0.3, TimeoutError, "stats-reader: expected Dovecot's answer within 0.3 s, found none"),
     ],
@@ -217,7 +207,6 @@ def test_a_socket_that_is_not_there_is_a_failed_sample(tmp_path: Path) -> None:
     ("settings", "says"),
     [
         ({"base_dir": "/no/such"}, "base_dir: expected the directory of Dovecot's sockets, found none: '/no/such'"),
-        ({"base_dir": 5}, "base_dir: expected Dovecot's base_dir, found 5"),
         ({"base_dir": "/", "metrics": "no"}, "metrics: expected yes or no, found 'no'"),
     ],
 )

@@ -13,7 +13,7 @@ from mailservers import StartDovecotPostfix, StartEmbedded, numbered_accounts
 from patience import PATIENCE_S
 
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.server_banner import FACTS, greetings
+from loadsim.monitor.server_banner import greetings
 
 Talk = Callable[[BufferedRWPair], None]
 LIMIT_S = 0.5
@@ -114,14 +114,6 @@ def test_a_greeting_is_harmless() -> None:
     assert isinstance(greeting, str)
     assert greeting.startswith("OK \\x1b[2Jxxx") and len(greeting) <= 500
     assert found["imap_capabilities"] is None
-
-
-def test_where_nobody_listens() -> None:
-    """Nothing is known."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    nobody = Endpoint("127.0.0.1", port)
-    assert greetings(Services(nobody, nobody)) == dict.fromkeys(FACTS)
 
 
 def test_the_embedded_server(embedded_server: StartEmbedded) -> None:

@@ -19,10 +19,7 @@ import pytest
 from patience import PATIENCE_S
 from proc_tools import on_recorded
 
-from loadsim.monitor.core_times import ALL_CORES
-from loadsim.monitor.disks import DiskCounters, chosen_disks, disk_counters
 from loadsim.monitor.host_probe import Reading, Sources, figures_between, reading_of
-from loadsim.monitor.process_groups import figure_name
 
 pytestmark = pytest.mark.nightly(part="tools")
 
@@ -146,28 +143,6 @@ def test_disks_are_those_of_iostat(tmp_path: Path) -> None:
     assert ours["disk_wraps_write_ms"] == pytest.approx(2.0)  # 400 ms of 200 writes
     assert ours["disk_wraps_queue_requests"] == pytest.approx(10.0)  # 20,000 ms in 2 s
     assert ours["disk_wraps_busy_share"] == pytest.approx(0.8)  # 1600 ms in 2 s
-
-
-def test_this_machines_disks_are_those_of_iostat(tmp_path: Path) -> None:
-    """Since the machine started: iostat's first report, and our figures since a reading of zeros."""
-    place = recorded(tmp_path / "now")
-    counters = disk_counters((place / "proc" / "diskstats").read_text())
-    used = [name for name in chosen_disks((), counters) if counters[name].reads and counters[name].writes]
-    assert used, "expected a disk in use"
-    now = reading(place, used[0])
-    name = figure_name(used[0])
-    zero = Reading(0, {ALL_CORES: now.cores - now.cores}, {}, {name: DiskCounters(*[0] * 11)}, {})
-    ours = figures_between(zero, now)
-    words = on_recorded(place, "iostat", "-dx", "-o", "JSON", used[0])
-    output = subprocess.run(words, capture_output=True, check=True, env=os.environ | {"LC_ALL": "C"}).stdout
-    (theirs,) = json.loads(output)["sysstat"]["hosts"][0]["statistics"][0]["disk"]
-    assert theirs["r/s"] == pytest.approx(ours[f"disk_{name}_reads_per_s"], abs=0.0051)
-    assert theirs["w/s"] == pytest.approx(ours[f"disk_{name}_writes_per_s"], abs=0.0051)
-    assert theirs["rkB/s"] == pytest.approx(ours[f"disk_{name}_read_bytes_per_s"] / 1024, abs=0.0051)
-    assert theirs["wkB/s"] == pytest.approx(ours[f"disk_{name}_written_bytes_per_s"] / 1024, abs=0.0051)
-    assert theirs["r_await"] == pytest.approx(ours[f"disk_{name}_read_ms"], abs=0.0051)
-    assert theirs["w_await"] == pytest.approx(ours[f"disk_{name}_write_ms"], abs=0.0051)
-    assert theirs["util"] == pytest.approx(100 * ours[f"disk_{name}_busy_share"], abs=0.0051)
 
 
 # --- mpstat -----------------------------------------------------------------------------------------------------------

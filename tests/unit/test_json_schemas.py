@@ -14,7 +14,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import ROOT
 
 from loadsim.cli import main
 from loadsim.cli.show import EDITOR_LINE, SHIPPED_FILES, schema_file
@@ -236,9 +235,3 @@ def test_a_new_scenario_has_a_schema(capsys: Capture, tmp_path: Path, monkeypatc
     schema.write_text("mine")
     assert main(["new", "other", "--users", UNPLANNED]) == 0
     assert schema.read_text() == "mine"
-
-
-def test_the_wheel_has_the_schemas() -> None:
-    """Next to the files that they describe, so that the paths in these are right there, too."""
-    included = re.findall(r'"(\w+)" = "loadsim/(\w+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert ("schemas", "schemas") in included

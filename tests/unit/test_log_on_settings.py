@@ -74,88 +74,50 @@ TOKEN_ACCOUNTS = {"user": "u{index}", "token_command": "mint {user}", "manifest_
 TLS = {"tls": "implicit"}
 
 
+OWN = {"user": "u{index}", "password": "hunter2"}
+MINTED = {"user": "u{index}", "manifest_key": "x"}
+
+
 @pytest.mark.parametrize(
-    ("imap", "smtp", "accounts", "says"),
+    ("imap", "accounts", "says"),
     [
-        ({"auth": "ntlm"}, {}, None, "server.imap.auth: expected auto, or of external, oauthbearer"),
-        ({"auth": ["plain", "ntlm"]}, {}, None, "server.imap.auth[1]: expected auto, or of"),
-        ({"auth": []}, {}, None, "server.imap.auth: expected a list of methods, each once, found an empty list"),
-        ({"auth": ["plain", "plain"]}, {}, None, "expected a list of methods, each once, found one twice"),
-        ({"auth": False}, {}, None, "server.imap.auth: expected auto, or of"),
-        ({}, {"auth": "login-command"}, None, "server.smtp.auth: expected auto, or of"),
-        ({"auth": "xoauth2"}, {}, None, "expected accounts.token_file or accounts.token_command for xoauth2"),
-        (
-            {"auth": "plain"},
-            {},
-            TOKEN_ACCOUNTS,
-            "server.imap.auth: expected passwords in accounts for plain, found none",
-        ),
-        ({"auth": "external"}, {}, None, "expected server.imap.client_certificate for external, found none"),
-        ({"auth": "scram-sha-256-plus"}, {}, None, "expected TLS for scram-sha-256-plus, found tls: none"),
-        (
-            {"auth": "login"},
-            {},
-            {"user": "u{index}", "password": "hunter2", "master": "admin"},
-            "server.imap.auth: expected a method with an authorisation identity (external, oauthbearer, plain, scram",
-        ),
-        (
-            {"tls_verify": "insecure-none"},
-            {},
-            None,
-            "server.imap.tls: expected starttls or implicit where there is a tls",
-        ),
-        (
-            {"tls_server_name": "x"},
-            {},
-            None,
-            "expected starttls or implicit where there is a tls_server_name, found none",
-        ),
-        ({**TLS, "tls_verify": False}, {}, None, "server.imap.tls_verify: expected yes, or insecure-none, which lets"),
-        ({**TLS, "tls_verify": "none"}, {}, None, "server.imap.tls_verify: expected yes, or insecure-none, which lets"),
-        ({**TLS, "tls_min_version": 1.1}, {}, None, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
-        (
-            {**TLS, "client_key": "x"},
-            {},
-            None,
-            "server.imap.client_certificate: expected a client_certificate with the",
-        ),
-        ({**TLS, "client_certificate": "none.pem"}, {}, None, "server.imap.client_certificate: expected a file"),
-        ({**TLS, "client_certificate": "{name}.pem"}, {}, None, "expected no other fields than {index} and {user}"),
+        ({"auth": "ntlm"}, OWN, "server.imap.auth: expected auto, or of external, oauthbearer"),
+        ({"auth": ["plain", "ntlm"]}, OWN, "server.imap.auth[1]: expected auto, or of"),
+        ({"auth": []}, OWN, "found an empty list"),
+        ({"auth": ["plain", "plain"]}, OWN, "found one twice"),
+        ({"auth": "xoauth2"}, OWN, "expected accounts.token_file or accounts.token_command for xoauth2"),
+        ({"auth": "plain"}, TOKEN_ACCOUNTS, "server.imap.auth: expected passwords in accounts for plain"),
+        ({"auth": "external"}, OWN, "expected server.imap.client_certificate for external"),
+        ({"auth": "scram-sha-256-plus"}, OWN, "expected TLS for scram-sha-256-plus"),
+        ({"auth": "login"}, {**OWN, "master": "admin"}, "server.imap.auth: expected a method with an authorisation"),
+        ({"tls_server_name": "x"}, OWN, "expected starttls or implicit where there is a tls_server_name"),
+        ({**TLS, "tls_verify": False}, OWN, "server.imap.tls_verify: expected yes, or insecure-none"),
+        ({**TLS, "tls_min_version": 1.1}, OWN, "server.imap.tls_min_version: expected 1.2 or 1.3, found 1.1"),
+        ({**TLS, "client_key": "x"}, OWN, "server.imap.client_certificate: expected a client_certificate"),
+        ({**TLS, "client_certificate": "{name}.pem"}, OWN, "expected no other fields than {index} and {user}"),
         (
             {**TLS, "tls_verify": "insecure-none", "ca_file": "x"},
-            {},
-            None,
-            "server.imap.tls_verify: expected either ca_file or tls_verify: insecure-none, found both",
+            OWN,
+            "tls_verify: expected either ca_file or",
         ),
-        ({}, {}, {"user": "u{index}", "token_file": "x"}, "expected a user, and a manifest_key (which signs manifests"),
-        ({}, {}, {**TOKEN_ACCOUNTS, "token_file": "x"}, "accounts: expected either token_file or token_command"),
-        ({}, {}, {**TOKEN_ACCOUNTS, "token_command": "a {name}"}, "no other fields than {index} and {user}"),
-        ({}, {}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command, found none"),
-        (
-            {},
-            {},
-            {"user": "u{index}", "manifest_key": "x", "token_file": "none"},
-            "accounts.token_file: expected a file, found",
-        ),
-        (
-            {},
-            {},
-            {"user": "u{index}", "manifest_key": "x"},
-            "accounts: expected a password, a token or a client_certif",
-        ),
-        (
-            {},
-            {},
-            {"user": "u{index}", "password": "hunter2", "master_separator": "*"},
-            "accounts: expected master with either master_separator or authzid, found no master",
-        ),
+        ({}, {"user": "u{index}", "token_file": "x"}, "expected a user, and a manifest_key"),
+        ({}, {**TOKEN_ACCOUNTS, "token_file": "x"}, "accounts: expected either token_file or token_command"),
+        ({}, {**TOKEN_ACCOUNTS, "token_command": "a 'b"}, "accounts.token_command: expected a command"),
+        ({}, {**MINTED, "token_file": "none"}, "accounts.token_file: expected a file"),
+        ({}, MINTED, "accounts: expected a password, a token or a client_certif"),
+        ({}, {**OWN, "master_separator": "*"}, "accounts: expected master with either master_separator or authzid"),
     ],
 )
-def test_what_does_not_fit(imap: Any, smtp: Any, accounts: Any, says: str) -> None:
+def test_what_does_not_fit(imap: Any, accounts: Any, says: str) -> None:
     """One line with the key, before any load; no secret in it."""
     with pytest.raises(ConfigError) as failed:
-        scenario(imap, smtp, accounts)
+        scenario(imap, {}, accounts)
     assert says in str(failed.value) and "hunter2" not in str(failed.value)
+
+
+def test_the_command_login_is_imaps() -> None:
+    with pytest.raises(ConfigError, match=r"server\.smtp\.auth: expected auto, or of"):
+        scenario({}, {"auth": "login-command"})
 
 
 def test_the_embedded_server_needs_passwords() -> None:

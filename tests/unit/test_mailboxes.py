@@ -85,31 +85,22 @@ def test_each_key_is_in_the_digests_and_in_the_resolved_scenario(tmp_path: Path,
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("[1]", "mailbox: expected a mapping"),
         (
             "{inboxes: 3}",
             "one of the keys inbox, deleted_items, folders, fan_out, messages_per_folder, sizes, age_days",
         ),
-        ("{inbox: -1}", "mailbox.inbox: expected a whole number from 0 to 1000000, found -1"),
         ("{folders: 20000}", "mailbox.folders: expected a whole number from 1 to 10000, found 20000"),
         ("{folders: 40, fan_out: 1}", "fan_out that gives at most 10 levels of folders, found 1"),
         ("{fan_out: 1}", "mailbox.fan_out: expected a number that gives at most 10 levels of folders, found 1"),
-        ("{fan_out: 0}", "mailbox.fan_out: expected a whole number of at least 1, found 0"),
-        ("{messages_per_folder: {min: 3, average: 2, max: 5}}", "a minimum of at most the average"),
         ("{messages_per_folder: {min: 3, average: 4, max: 5000000}}", "at most 1000000 messages, found 5000000"),
         ("{sizes: 20K}", "mailbox.sizes: expected a mapping of sizes to shares"),
-        ("{sizes: {}}", "mailbox.sizes: expected a mapping of sizes to shares"),
         ("{sizes: {2K: 50%}}", "mailbox.sizes: expected shares of 100% together, found 50%"),
         ("{sizes: {2K: 50%, 2048: 50%}}", "expected each size once, found 2048"),
         ("{sizes: {100: 1}}", "mailbox.sizes.100: expected a size from 1024 bytes to 256M, found 100"),
-        ("{sizes: {2K: 110%}}", "a share such as 30% or 0.3"),
         ("{sizes: {median: 20K}}", "expected either sigma or mean, found neither"),
-        ("{sizes: {median: 20K, sigma: 1, mean: 30K}}", "expected either sigma or mean, found both"),
         ("{sizes: {median: 20K, sigma: -1}}", "mailbox.sizes.sigma: expected a number from 0 to 5, found -1"),
         ("{sizes: {median: 20K, mean: 10K}}", "mailbox.sizes.mean: expected a mean from the median"),
         ("{sizes: {median: 20K, sigma: 1, max: 10K}}", "mailbox.sizes.max: expected a maximum of at least the median"),
-        ("{sizes: {median: 20, sigma: 1}}", "mailbox.sizes.median: expected a size from 1024 bytes"),
-        ("{age_days: 0}", "mailbox.age_days: expected a whole number from 1 to 36525, found 0"),
     ],
 )
 def test_what_is_refused(section: str, expected: str) -> None:
@@ -294,13 +285,6 @@ def test_a_population_leaves_the_plan() -> None:
     without, with_it = (Workload(scenario(*keys)) for keys in ((), ("mailbox.population=400",)))
     assert plan_digest(without) == plan_digest(with_it)
     assert StartState(without).digest(1) != StartState(with_it).digest(1)
-
-
-def test_as_many_users_as_are_active_are_no_other_population() -> None:
-    """The very messages of a scenario without the key."""
-    made = scenario()
-    same = StartState(Workload(scenario(f"mailbox.population={made.users}")))
-    assert list(same.messages(1, "INBOX")) == list(StartState(Workload(made)).messages(1, "INBOX"))
 
 
 @pytest.mark.slow

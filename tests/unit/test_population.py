@@ -53,18 +53,6 @@ def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None
         assert abs(found[index] - (end - first) * size / users) < index + 1
 
 
-@given(st.integers(1, 60), st.integers(1, 60))
-@settings(deadline=None, max_examples=60)
-def test_of_two_groups_any_run_has_its_share_to_within_one(one: int, other: int) -> None:
-    """With two groups what one has too many, the other has too few: both are within one user, in every run."""
-    groups = [group_index(user, (one, other)) for user in range(1, one + other + 1)]
-    for first in range(len(groups)):
-        seen = 0
-        for end in range(first + 1, len(groups) + 1):
-            seen += groups[end - 1] == 0
-            assert abs(seen - (end - first) * one / (one + other)) < 1
-
-
 @pytest.mark.parametrize("user", [0, -1, 7])
 def test_nobody_outside_the_groups(user: int) -> None:
     """Numbers go from 1 to the number of users."""
@@ -114,7 +102,7 @@ def test_lists_stay_the_same_when_fewer_users_are_active(population: int, seed: 
 
 
 @pytest.mark.parametrize("count", [30, 300])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("size", [PUBLISHED, Distribution(2, 10, 20)])
 def test_lists_have_the_average_size(count: int, seed: int, size: Distribution) -> None:
     """Already 30 lists have 10 members on average to within 10%, and 300 to within 2%.
@@ -157,17 +145,6 @@ def test_lists_of_a_scenario() -> None:
         f"user{user:05d}@loadsim.test" for user in range(1, 41)
     ]
     assert [user for index in range(len(lists)) for user in lists.members(index)] == [*range(1, 41)]
-
-
-def test_users_beyond_the_lists_are_on_none() -> None:
-    """Half the users covered: the others are on no list."""
-    lists = DistributionLists(scenario("lists={cover: 50%}", users=(10, 20, 10)))
-    assert [user for index in range(len(lists)) for user in lists.members(index)] == [*range(1, 21)]
-
-
-def test_no_lists_at_all() -> None:
-    """A count of zero is a population without lists."""
-    assert distribution_lists(scenario("lists={count: 0}")) == {}
 
 
 def test_an_account_may_not_have_the_address_of_a_list() -> None:

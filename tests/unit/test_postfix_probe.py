@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,13 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import NOWHERE
 
-from loadsim.analysis.probes import longest_gap_allowed_s
 from loadsim.errors import ConfigError
-from loadsim.model.terms import Window
 from loadsim.monitor.log_tail import LogTail
 from loadsim.monitor.postfix_probe import (
     LONGEST_MESSAGE_BYTES,
-    PAUSE_S,
     QUEUES,
     Listing,
     LogCounter,
@@ -77,38 +73,20 @@ GOOD = {"queue_name": "hold", "arrival_time": 1, "message_size": 1, "recipients"
     "line",
     [
         "-Queue ID-  --Size--",
-        "5",
-        "[]",
         "[" * 100_000,
-        "{}",
         *(json.dumps({name: value for name, value in GOOD.items() if name != missing}) for missing in GOOD),
-        json.dumps(GOOD | {"queue_name": "other"}),
         json.dumps(GOOD | {"queue_name": []}),
-        json.dumps(GOOD | {"arrival_time": "1"}),
         json.dumps(GOOD | {"arrival_time": float("nan")}),
         json.dumps(GOOD | {"message_size": True}),
         json.dumps(GOOD | {"recipients": 5}),
     ],
-    ids=range(15),
+    ids=range(10),
 )
 def test_another_listing_is_a_failed_sample(line: str) -> None:
     """It shows nothing of the addresses that it may have."""
     assert queue_figures([json.dumps(GOOD).encode()], NOW_S, 60)["hold_messages"] == 1
     with pytest.raises(ValueError, match=r"^expected .* as postqueue -j prints them, found something else$"):
         queue_figures([line.encode()], NOW_S, 60)
-
-
-def test_an_age_at_the_limit_is_not_older() -> None:
-    """To the second. Those of a held message do not count: it waits for an administrator."""
-    found = queue_figures(
-        [
-            json.dumps(GOOD | {"queue_name": queue, "arrival_time": NOW_S - age_s}).encode()
-            for queue, age_s in (("active", 59), ("deferred", 60), ("active", 61), ("hold", 500))
-        ],
-        NOW_S,
-        60,
-    )
-    assert (found["oldest_message_s"], found["older_messages"]) == (61, 1)
 
 
 def test_a_listing_is_followed_by_a_pause() -> None:
@@ -124,11 +102,6 @@ def test_a_listing_is_followed_by_a_pause() -> None:
     with pytest.raises(OSError, match="exit status 1"):
         failing.sample()
     assert failing.sample() == {}
-
-
-def test_a_pause_leaves_no_gap_that_counts_as_not_measured() -> None:
-    """With the next second, and a listing of a second on a busy machine, the gap is within the allowed one."""
-    assert longest_gap_allowed_s(Window(0, 1)) > PAUSE_S + 1 + 1
 
 
 def test_a_listing_that_fails_loses_no_deliveries(tmp_path: Path) -> None:
@@ -324,13 +297,6 @@ def test_too_many_lines_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 # --- settings ------------------------------------------------------------------------------------------------------
-
-
-def test_a_pipe_is_no_log(tmp_path: Path) -> None:
-    """It would block."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match=r"^log: expected a file that can be read, found: a pipe$"):
-        LogTail(tmp_path / "pipe", "log", 1000)
 
 
 @pytest.mark.system

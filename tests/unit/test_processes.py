@@ -149,60 +149,6 @@ def test_all_time_counts_once(data: st.DataObject) -> None:
     assert times.processes == kernel.processes
 
 
-def test_a_family_that_ends_between_two_readings_counts_once() -> None:
-    """The grandparent's time grows by that of both, which was counted before."""
-    kernel = Kernel(lambda kernel: None)
-    kernel.fork(INIT, 2)
-    kernel.fork(2, 3)
-    times = ProcessTimes(kernel.numbers, kernel.at)
-    times.take()
-    kernel.work(2, 5)
-    kernel.work(3, 50)
-    assert times.take() == {INIT: 0, 2: 5, 3: 50}
-    kernel.work(3, 1)
-    kernel.end(3)
-    kernel.end(2)
-    assert times.take() == {INIT: 1}
-
-
-def test_a_number_that_is_used_again_is_another_process() -> None:
-    """Its time is not compared with that of the process before."""
-    kernel = Kernel(lambda kernel: None)
-    kernel.fork(INIT, 2)
-    kernel.work(2, 50)
-    times = ProcessTimes(kernel.numbers, kernel.at)
-    times.take()
-    kernel.end(2)
-    kernel.fork(INIT, 2)
-    kernel.work(2, 60)
-    assert times.take() == {INIT: 0, 2: 60}
-    assert times.ended == {2}
-
-
-@pytest.mark.parametrize("parent_ends", [False, True])
-def test_a_child_that_ends_after_its_parent_was_read_counts_once(parent_ends: bool) -> None:
-    """The next reading has its time in the parent's, or in that of the process that waited for both."""
-    changes = iter([False] * 10 + [True])  # two readings of the list and three processes; the list, INIT and the parent
-
-    def change(kernel: Kernel) -> None:
-        if next(changes, False):
-            kernel.end(3)
-
-    kernel = Kernel(change)
-    times = ProcessTimes(kernel.numbers, kernel.at)
-    kernel.fork(INIT, 2)
-    kernel.fork(2, 3)
-    times.take()
-    kernel.work(3, 50)
-    assert times.take()[3] == 50
-    assert times.take() == {INIT: 0, 2: 0}
-    if parent_ends:
-        kernel.end(2)
-        assert times.take() == {INIT: 0}
-    else:
-        assert times.take() == {INIT: 0, 2: 0}
-
-
 def test_an_orphan_takes_nothing_from_others() -> None:
     """Its time is that of the process that adopts it; that of its parent's parent grows by the parent's time only."""
     kernel = Kernel(lambda kernel: None)

@@ -151,13 +151,3 @@ def test_counters_that_begin_again_have_no_figures(reset: dict[str, float]) -> N
     grown = {"at_ns": 10**9, "cores": 1, "periods": 20, "throttled_periods": 6, "throttled_s": 2, "used_s": 4}
     assert quota_figures(before, QuotaUse(**grown))["quota_busy_share"] == 1  # type: ignore[arg-type]
     assert quota_figures(before, QuotaUse(**grown | reset)) == {}  # type: ignore[arg-type]
-
-
-def test_time_that_is_not_counted_is_missing() -> None:
-    """And not 0: a group that is throttled would look idle."""
-    before, now = QuotaUse(0, 1, 10, 5, 1, None), QuotaUse(10**9, 1, 20, 14, 2, None)
-    assert quota_figures(before, now) == {
-        "quota_cores": 1,
-        "quota_throttled_share": 0.9,
-        "quota_throttled_cores": 1,
-    }

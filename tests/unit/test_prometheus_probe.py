@@ -124,14 +124,10 @@ def test_one_sample_is_the_figure(metric: str, expected: float) -> None:
     ("metric", "says"),
     [
         ("gone", "expected one sample of gone, found none"),
-        ("HELP", "expected one sample of HELP, found none"),
         ("requests_total", "expected one sample of requests_total, found several: name more of its labels"),
-        ('requests_total{code="200"}', 'expected one sample of requests_total{code="200"}, found several'),
-        ('requests_total{code="20"}', "found none"),
         ("nothing", "nothing: expected a finite number, found NaN"),
         ("endless", "endless: expected a finite number, found something else"),
         ("odd", "expected the samples of odd in the text format, found a line in another"),
-        ("empty", "expected one sample of empty, found none"),
     ],
 )
 def test_anything_else_is_a_failed_sample(metric: str, says: str) -> None:
@@ -160,19 +156,10 @@ def test_metrics_are_read() -> None:
     ("metrics", "says"),
     [
         ("up,", "separated by commas, found ''"),
-        (",up", "found ',up'"),
-        ("up up", "found 'up up'"),
-        ("up, 5a", "found ' 5a'"),
         ("rate(up", "found 'rate(up'"),
-        ("up)", "found 'up)'"),
-        ("sum(up)", "found 'sum(up)'"),
-        ("up{a=b}", "found 'up{a=b}'"),
         ('up{a="b}', "found 'up{a=\"b}'"),
-        ("a=b=c", "found 'a=b=c'"),
         ("up, up", "expected up once, found it twice: write NAME=METRIC"),
         ("upTime", "as in NAME=METRIC, found 'upTime'"),
-        ("=up", "as in NAME=METRIC, found ''"),
-        ("x" * 41, "at most 40 characters"),
         (
             ", ".join(f"a{n}" for n in range(MOST_FIGURES + 1)),
             f"expected at most {MOST_FIGURES}, found {MOST_FIGURES + 1}",
@@ -196,11 +183,7 @@ URL = "url: expected an address such as http://127.0.0.1:9900/metrics, found "
     [
         ({}, URL + "nothing"),
         ({"url": "ftp://127.0.0.1/"}, URL + "something else"),
-        ({"url": "file:///etc/passwd"}, URL + "something else"),
-        ({"url": "http:/user:s3cret@127.0.0.1/"}, URL + "something else"),
         ({"url": "http://127.0.0.1:s3cret/"}, URL + "something else"),
-        ({"url": "http://127.0.0.1:99999/"}, URL + "something else"),
-        ({"url": "http://127.0.0.1/a b"}, URL + "something else"),
         ({"url": "http://127.0.0.1/\r\nX: s3cret"}, URL + "characters that cannot be printed"),
         (
             {"url": "http://user:s3cret@127.0.0.1/"},
@@ -211,16 +194,8 @@ URL = "url: expected an address such as http://127.0.0.1:9900/metrics, found "
             'metrics: expected metrics such as up, rate(requests_total{code="200"}), found nothing',
         ),
         (
-            {"url": "http://127.0.0.1/", "metrics": "up", "timeout_s": "5"},
-            "timeout_s: expected a number from 0.1 to 60, found '5'",
-        ),
-        (
             {"url": "http://mail.example.com/", "metrics": "up", "token_file": "/etc/hostname"},
             "token_file: expected an address with https, found http to another machine",
-        ),
-        (
-            {"url": "http://127.0.0.1/", "metrics": "up", "token_file": "/no/such/file"},
-            "token_file: expected a file that can be read, found: No such file or directory",
         ),
         (
             {"url": "https://127.0.0.1/", "metrics": "up", "ca_file": "/no/such/file"},
@@ -319,24 +294,6 @@ def test_the_certificate_is_verified(tmp_path: Path) -> None:
 # --- hostile ones --------------------------------------------------------------------------------------------------
 
 
-def test_redirections_are_not_followed() -> None:
-    """The token would go elsewhere."""
-    asked: list[str] = []
-
-    def elsewhere(request: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], str]:
-        asked.append(request.path)
-        return 200, {}, "up 1\n"
-
-    with http_server(elsewhere) as other:
-        redirection = (302, {"Location": f"http://127.0.0.1:{other}/"}, "up 1\n")
-        with (
-            http_server(lambda _: redirection) as port,
-            pytest.raises(OSError, match="expected HTTP status 200, found 302"),
-        ):
-            opened(port, "up")()
-    assert asked == []
-
-
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -346,17 +303,16 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         (b"", "found another or a part of it (RemoteDisconnected)"),
         (b"up 1\n" + TOKEN.encode(), "found another or a part of it (BadStatusLine)"),
         (b"HTTP/1.1 500 " + TOKEN.encode() + b"\r\n\r\n" + TOKEN.encode(), "expected HTTP status 200, found 500"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\n\r\nup 1\n", "expected HTTP status 200, found 302"),
         (HEAD + b"Content-Length: 50\r\n\r\nup 1\n", "expected a whole page"),
         (HEAD + b"\r\nother 1\nup 1", "expected a whole page, which ends with a line, found a part of it"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nFFFF\r\nup 1\n", "(IncompleteRead)"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + TOKEN.encode(), "expected an answer in HTTP"),
         (HEAD + b"X: " + b"x" * 100_000, "(LineTooLong)"),
-        (HEAD + b"X: x\r\n" * 1000 + b"\r\n", "(HTTPException)"),
         (HEAD + b"\r\n" + b"up 1\n" * (MOST_BYTES // 5 + 1), "expected at most 4 MiB, found more"),
         (HEAD + b"\r\nup " + TOKEN.encode() + b"\n", "up: expected a finite number, found something else"),
-        (HEAD + b"\r\n\xff\xfe\x00\n", "expected one sample of up, found none"),
     ],
-    ids=range(12),
+    ids=range(11),
 )
 def test_other_answers_are_a_failed_sample(answer: bytes, says: str, tmp_path: Path) -> None:
     """One line, without the token that a server may send back."""
@@ -387,15 +343,7 @@ def test_a_server_that_sends_single_bytes_has_the_time_limit_for_all(head: bytes
         released.set()
 
 
-def test_a_server_that_is_not_there_is_a_failed_sample() -> None:
-    """With the system's reason."""
-    with raw_server(lambda _: None) as port:
-        pass
-    with pytest.raises(ConnectionRefusedError):
-        opened(port, "up")()
-
-
-@pytest.mark.parametrize("token", ["", "a\nb", "\x07", "geheim-für-alle"])
+@pytest.mark.parametrize("token", ["", "geheim-für-alle"])
 def test_a_token_that_cannot_be_sent_is_one_line(token: str, tmp_path: Path) -> None:
     """It is not shown."""
     path = tmp_path / "token"

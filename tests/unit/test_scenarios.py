@@ -7,16 +7,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import DEFAULT, Bound, documents
+from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.distribution import Distribution
 from loadsim.model.groups import Lists
 from loadsim.model.limits import GeneratorLimits, Limits
@@ -25,6 +25,7 @@ from loadsim.model.run_times import Run
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import AbortOn, Losses
 from loadsim.model.scenario_server import Server
+from loadsim.model.yaml_dialect import Loader
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
@@ -59,98 +60,14 @@ def test_the_shipped_scenarios() -> None:
     assert [load_scenario(name).name for name in known("scenarios")] == list(known("scenarios"))
 
 
-def test_quickstart() -> None:
-    """20 users of all three kinds on the embedded server, a day in 60 s, with wide criteria."""
-    scenario = load_scenario("quickstart")
-    assert scenario.server == "embedded"
-    assert groups(scenario) == [
-        ("loadsim-5.5/light", 7, "imap"),
-        ("loadsim-5.5/medium", 7, "imap"),
-        ("loadsim-5.5/heavy", 6, "imap"),
-    ]
-    assert scenario.users == 20
-    assert scenario.run == Run(day_length_s=60, duration_s=60, ramp_up_s=4, warm_up_s=8, window_s=52, seed=1)
-    assert scenario.compression == 480
-    assert scenario.duration_s == 60
-    assert documents(scenario.criteria) == {
-        "score_ms": {"max": 10000},
-        "response_score_ms": {"max": 30000},
-        **{name: {"max": 0.05} for name in ("failed_share", "down_share", "logon_failed_share")},
-        "unserved_share": {"max": 0.2},
-        "done_share": {"min": 0.8},
-        "delivery.undelivered_at_end": {"max": 0},
-        "delivery.duplicates": {"max": 0},
-        "delivery.missing": {"max": 0},
-        "delivery.p95_ms": {"below": 60000},
-        "tasks.scored.response_p95_ms": {"max": 60000},
-        "tasks.scored.failed_share": {"max": 0.05},
-        "tasks.scored.done_share": {"min": 0.8},
-    }
-    assert (scenario.limits.done, scenario.limits.load, scenario.limits.hits) == (0.8, 0.8, 1)
-    assert scenario.account(7) == Account(7, "user00007", "user00007@loadsim.test", "secret-7")
-
-
 def test_medium_is_the_published_procedure() -> None:
     """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limits: 1000 ms, 5 s, 60 s, 1 %."""
     scenario = load_scenario("medium")
     assert groups(scenario) == [("loadsim-5.5/medium", 1000, "imap")]
     assert (scenario.duration_s, scenario.run.warm_up_s, scenario.run.window_s) == (28800, 7200, 14400)
     assert scenario.compression == 1
-    assert documents(scenario.criteria) == {
-        "score_ms": {"below": 1000},
-        "response_score_ms": {"below": 5000},
-        **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share", "unserved_share")},
-        "done_share": {"min": 0.98},
-        "delivery.undelivered_at_end": {"max": 0},
-        "delivery.duplicates": {"max": 0},
-        "delivery.missing": {"max": 0},
-        "delivery.p95_ms": {"below": 60000},
-        "tasks.scored.response_p95_ms": {"below": 5000},
-        "tasks.scored.failed_share": {"max": 0.01},
-        "tasks.scored.done_share": {"min": 0.98},
-    }
-    assert scenario.limits == Limits(
-        lost_users=0.01,
-        done=0.98,
-        load=0.95,
-        hits=20,
-        window_s=30,
-        command_s=60,
-        grace_s=10,
-        drain_s=30,
-        generator=GeneratorLimits(lag_p99_ms=5, lag_share=0.1, cpu=0.6, lateness_p95_ms=50),
-    )
-    assert scenario.abort_on == AbortOn(failed_share=None, lost_users=None, sessions_lost=None, period_s=30)
-    assert scenario.cluster == Losses(on_client_loss="continue", on_control_loss="continue", control_limit_s=60)
-
-
-def test_mixed() -> None:
-    """100, 200 and 100 users in an hour; log-ons at 50 a second; the published share of it is scored."""
-    scenario = load_scenario("mixed")
-    assert groups(scenario) == [
-        ("loadsim-5.5/light", 100, "imap"),
-        ("loadsim-5.5/medium", 200, "imap"),
-        ("loadsim-5.5/heavy", 100, "imap"),
-    ]
-    assert scenario.run == Run(day_length_s=3600, duration_s=3600, ramp_up_s=8, warm_up_s=900, window_s=1800, seed=1)
-
-
-def test_dovecot_postfix() -> None:
-    """200 Medium users in 5 minutes on the ports and accounts that `loadsim server dovecot-postfix` prepares."""
-    scenario = load_scenario("dovecot-postfix")
-    assert groups(scenario) == [("loadsim-5.5/medium", 200, "imap")]
-    assert scenario.run.day_length_s == 300
-    assert scenario.server == Server(imap=Endpoint("127.0.0.1", 10143), smtp=Endpoint("127.0.0.1", 10025))
-    assert scenario.account(200) == Account(200, "user00200", "user00200@loadsim.test", "secret-200")
-    assert scenario.lists == Lists(count=30, cover=None, size=Distribution(2, 10, 20), population=None, seed=1)
-
-
-def test_shipped_scenarios_sample_the_machine_of_their_server() -> None:
-    """All but that of the embedded server, which is no server under test. The probe is no load."""
-    for name in known("scenarios"):
-        scenario = load_scenario(name)
-        assert scenario.probes == ({} if scenario.server == "embedded" else {"host": {}}), name
-        assert replace(scenario, probes={}).digest() == scenario.digest()
+    assert scenario.criteria == DEFAULT
+    assert scenario.limits == Limits()
 
 
 # --- keys -------------------------------------------------------------------------------------------------------
@@ -239,11 +156,8 @@ def test_ports_by_the_kind_of_tls(file: Path, tls: str, imap: int, smtp: int) ->
     ("said", "ramp_up_s", "warm_up_s", "window_s"),
     [
         ("{}", 1, 7200, 14400),
-        ("{day_length: 100s}", 1, 25, 50),
         ("{day_length: 100s, days: 3}", 1, 75, 150),
         ("{day_length: 100s, warm_up: 60s}", 1, 60, 40),
-        ("{day_length: 100s, warm_up: 0s}", 1, 0, 50),
-        ("{day_length: 100s, window: 75s}", 1, 25, 75),
         ("{day_length: 100s, ramp_up: 0s}", 0, 25, 50),
     ],
 )
@@ -274,13 +188,10 @@ def test_a_day_lasts_as_long_as_the_profiles_unless_the_scenario_says_so(tmp_pat
     ("said", "night_s", "duration_s", "warm_up_s", "window_s"),
     [
         ("{}", 14400, 43200, 7200, 14400),
-        ("{day_length: 100s}", 50, 150, 25, 50),
         ("{day_length: 100s, days: 3}", 50, 450, 325, 50),  # of the last day
-        ("{day_length: 100s, days: 3, warm_up: 10s}", 50, 450, 10, 50),
         ("{day_length: 100s, days: 3, warm_up: 225s}", 50, 450, 225, 25),  # what is left of the second
         ("{day_length: 100s, days: 3, warm_up: 150s, window: 100s}", 50, 450, 150, 100),
         ("{day_length: 100s, duration: 40s}", 50, 40, 10, 20),
-        ("{day_length: 100s, duration: 120s}", 50, 120, 25, 50),
         ("{day_length: 100s, duration: 249s}", 50, 249, 25, 50),  # the last day that is whole
         ("{day_length: 100s, duration: 250s}", 50, 250, 175, 50),
         ("{day_length: 100s, mode: stress}", 0, 100, 25, 50),  # a closed loop has no pauses
@@ -303,10 +214,8 @@ def test_the_window_of_a_run_with_nights_lies_in_a_day(
 @pytest.mark.parametrize(
     ("said", "key", "found"),
     [
-        ("{day_length: 100s, window: 76s}", "window", "25 s (by default) and 76 s"),
         ("{day_length: 100s, warm_up: 0s, window: 150s}", "window", "0 s and 150 s"),
         ("{day_length: 100s, warm_up: 100s}", "warm_up", "100 s"),
-        ("{day_length: 100s, days: 2, warm_up: 240s, window: 20s}", "window", "4 min and 20 s"),
     ],
 )
 def test_a_window_that_has_a_part_of_a_night_is_refused(
@@ -320,22 +229,12 @@ def test_a_window_that_has_a_part_of_a_night_is_refused(
     assert refusal(file) == f"{file}: run.{key}: {expected}, found {found}"
 
 
-@pytest.mark.parametrize(
-    ("duration_s", "days"), [(100, 1), (40, 0.4), (120, 1), (150, 1), (200, 1.5), (260, 2), (450, 3)]
-)
+@pytest.mark.parametrize(("duration_s", "days"), [(40, 0.4), (120, 1), (200, 1.5), (450, 3)])
 def test_nights_are_no_part_of_the_days_of_a_run(duration_s: float, days: float) -> None:
     """Days of 100 s with nights of 50 s: half a night more is no part of a day more."""
     run = Run(100, duration_s, ramp_up_s=0, warm_up_s=0, window_s=1, night_length_s=50)
     assert run.days == pytest.approx(days)
     assert run.active_s == pytest.approx(100 * days)
-
-
-def test_profiles_with_other_nights_are_refused(tmp_path: Path, file: Path) -> None:
-    """There is one length of a night, as there is one of a day."""
-    one, other = profile_of(tmp_path, "8h", "4h", "one"), profile_of(tmp_path, "8h", "2h", "other")
-    file.write_text(f"server: embedded\ntopology: [{{profile: {one}, users: 2}}, {{profile: {other}, users: 2}}]\n")
-    expected = "expected profiles with a night of 14400s, found one of 7200s"
-    assert refusal(file) == f"{file}: topology[1].profile: {expected}"
 
 
 def test_lists_of_different_profiles(file: Path) -> None:
@@ -348,21 +247,6 @@ def test_lists_of_different_profiles(file: Path) -> None:
     assert refusal(file, "lists.count=3") == f"{file}: lists: expected {expected}, found {found}"
     scenario = load_scenario(str(file), ["lists={cover: 50%, size: {min: 2, average: 3, max: 4}}"])
     assert scenario.lists == Lists(count=None, cover=0.5, size=Distribution(2, 3, 4))
-
-
-def test_a_profile_beside_the_scenario(tmp_path: Path, file: Path) -> None:
-    """A path to a profile is relative to the scenario that names it."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "busy.yaml").write_text("name: busy\nfrom: loadsim-5.5/heavy\nbrowse: {per_day: 99}\n")
-    file.write_text("server: embedded\ntopology: [{profile: mine/busy.yaml, users: 4}]\n")
-    group = load_scenario(str(file)).topology[0]
-    assert (group.profile_name, group.profile.browse.per_day) == ("busy", 99)
-
-
-def test_a_scenario_without_a_name_is_called_as_its_file(file: Path) -> None:
-    """The name defaults to the file's."""
-    file.write_text(f"server: embedded\n{FEW}")
-    assert load_scenario(str(file)).name == "own"
 
 
 # --- accounts ---------------------------------------------------------------------------------------------------
@@ -407,20 +291,15 @@ def test_a_table_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.Mo
     ("text", "line"),
     [
         ("a,hunter2\n", "line 1: expected the columns user, password and perhaps address, found others"),
-        ("", "line 1: expected the columns user, password and perhaps address, found others"),
         ("user,password\na,hunter2\na,hunter2\n", "line 3: expected each user once, found 'a' again"),
         (
             "user,password,address\na,hunter2,\nb,hunter2,A@loadsim.test\n",
             "line 3: expected each user once, found 'b' again",
         ),
         ("user,password\na\n", "line 2: expected 2 columns, found more or fewer"),
-        ("user,password\na,hunter2,c\n", "line 2: expected 2 columns, found more or fewer"),
-        ("user,password\na,\n", "line 2: expected a password, found none, or one that cannot be sent"),
         ("user,password\na,hunter2\x07\n", "line 2: expected a password, found none, or one that cannot be sent"),
         ('user,password\na,"hunter2" b\n', "line 2: expected CSV, found something else"),
-        ("user,password\n,hunter2\n", "line 2: expected an address in loadsim.test, found '@loadsim.test'"),
         ("user,password\na@b.c,hunter2\n", "line 2: expected an address in loadsim.test, found 'a@b.c'"),
-        ("user,password\na b,hunter2\n", "line 2: expected an address in loadsim.test, found 'a b@loadsim.test'"),
     ],
 )
 def test_refused_tables(tmp_path: Path, file: Path, text: str, line: str) -> None:
@@ -447,380 +326,104 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
 # --- settings ---------------------------------------------------------------------------------------------------
 
 
-def value_at(scenario: Scenario, path: str) -> Any:
-    value: Any = scenario
-    for name in path.split("."):
-        if isinstance(value, dict):
-            value = value[name]
-        else:
-            value = value[int(name)] if isinstance(value, tuple) else getattr(value, name)
-    return value
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "path", "value"),
+    ("setting", "begin", "end"),
     [
-        ("name=other", "name", "other"),
-        ("server=embedded", "server", "embedded"),
-        ("server.imap.host=127.8.0.1", "server.imap.host", "127.8.0.1"),
-        ("server.imap.port=99", "server.imap.port", 99),
-        ("server.imap.tls=starttls", "server.imap.tls", "starttls"),
-        ("server.smtp.host=::1", "server.smtp.host", "::1"),
-        ("server.smtp.port=98", "server.smtp.port", 98),
-        ("server.smtp.tls=implicit", "server.smtp.tls", "implicit"),
-        ("server.smtp.connection=kept", "server.smtp.connection", "kept"),
-        ("server.smtp.auth=no", "server.smtp.auth", False),
-        ("server={imap: {host: localhost}, smtp: {host: localhost}}", "server.imap.host", "localhost"),
-        ("domain=other.test", "domain", "other.test"),
-        ("accounts.user=x{index}", "accounts.user", "x{index}"),
-        ("accounts.password=a=b", "accounts.password", "a=b"),
-        ("accounts={user: 'y{index}', password: z}", "accounts.user", "y{index}"),
-        ("topology.0.profile=loadsim-5.5/heavy", "topology.0.profile_name", "loadsim-5.5/heavy"),
-        ("topology.1.users=201", "topology.1.users", 201),
-        ("topology.2.protocol=aioimaplib", "topology.2.protocol", "aioimaplib"),
-        ("topology=[{profile: loadsim-5.5/light, users: 5}]", "users", 5),
-        ("lists.count=7", "lists.count", 7),
-        ("lists.cover=10%", "lists.cover", 0.1),
-        ("lists.size={min: 1, average: 2, max: 3}", "lists.size", Distribution(1, 2, 3)),
-        ("lists.population=5000", "lists.population", 5000),
-        ("lists.seed=3", "lists.seed", 3),
-        ("run.day_length=2h", "run.day_length_s", 7200),
-        ("run.days=2", "run.duration_s", 7200),
-        ("run.duration=30m", "run.duration_s", 1800),
-        ("run.ramp_up=3s", "run.ramp_up_s", 3),
-        ("run.warm_up=4s", "run.warm_up_s", 4),
-        ("run.window=90s", "run.window_s", 90),
-        ("run.seed=12", "run.seed", 12),
-        ("run.mode=stress", "run.mode", "stress"),
-        ("client.submission=pipelining", "client.submission", "pipelining"),
-        ("client.source_addresses=[127.0.0.9]", "client.source_addresses", ("127.0.0.9",)),
-        ("initialise=always", "initialise", "always"),
-        ("weights.READ=2", "weights.READ", 2),
-        ("weights.REPLY ALL=3", "weights.REPLY ALL", 3),
-        ("criteria.score_ms.max=5", "criteria.score_ms", Bound(max=5)),
-        ("criteria.score_ms=null", "criteria.score_ms", None),
-        ("criteria.failed_share.max=2%", "criteria.failed_share", Bound(max=0.02)),
-        ("limits.lost_users=5%", "limits.lost_users", 0.05),
-        ("limits.done=0.5", "limits.done", 0.5),
-        ("limits.load=0.6", "limits.load", 0.6),
-        ("limits.hits=2", "limits.hits", 2),
-        ("limits.window=1s", "limits.window_s", 1),
-        ("limits.command=2s", "limits.command_s", 2),
-        ("limits.grace=3s", "limits.grace_s", 3),
-        ("limits.drain=4s", "limits.drain_s", 4),
-        ("limits.generator.lateness_p95_ms=6", "limits.generator.lateness_p95_ms", 6),
-        ("allow_hosts=[a.example]", "allow_hosts", ("a.example",)),
-    ],
-)
-def test_settings_work_on_each_key(setting: str, path: str, value: Any) -> None:
-    """`--set` changes any key of a scenario, also those that its file does not have."""
-    before, after = load_scenario("mixed"), load_scenario("mixed", [setting])
-    assert value_at(after, path) == value
-    assert before != after
-
-
-def test_settings_apply_in_their_order() -> None:
-    """A later setting sees what an earlier one made."""
-    group = "topology=[{profile: loadsim-5.5/light, users: 5}]"
-    assert load_scenario("mixed", [group, "topology.0.users=6"]).users == 6
-    assert load_scenario("mixed", ["topology.0.users=6", group]).users == 5
-
-
-PROFILE = "--set topology.0.profile: expected one of loadsim-4.0/heavy, "
-SHAPE = "--set run.day_shape: expected flat, or a list of 2 to 1,440 weights from 0 to 1e6"
-
-
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("topology.0.users", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
-        ("=5", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
-        (
-            "topology.3.users=5",
-            "--set topology.3.users: expected an index from 0 to 2 at topology, found '3'",
-        ),
-        (
-            "topology.-1.users=5",
-            "--set topology.-1.users: expected an index from 0 to 2 at topology, found '-1'",
-        ),
-        (
-            "topology.first.users=5",
-            "--set topology.first.users: expected an index from 0 to 2 at topology, found 'first'",
-        ),
-        ("name.first=5", "--set name.first: expected a mapping or a list at name, found a single value"),
-        ("topology.0.users=0", "--set topology.0.users: expected a whole number of at least 1, found 0"),
-        ("topology.0.users=many", "--set topology.0.users: expected a whole number of at least 1, found 'many'"),
+        ("=5", "--set: expected KEY.PATH=VALUE", "found no =, or an empty key"),
+        ("topology.3.users=5", "--set topology.3.users: expected an index from 0 to 2", "found '3'"),
+        ("topology.first.users=5", "--set topology.first.users: expected an index from 0 to 2", "found 'first'"),
+        ("name.first=5", "--set name.first: expected a mapping or a list", "found a single value"),
+        ("topology.0.users=0", "--set topology.0.users: expected", "found 0"),
         (
             "topology.0.user=5",
-            "--set topology.0.user: expected one of the keys profile, users, protocol, program, found 'user'",
+            "--set topology.0.user: expected one of the keys profile, users, ",
+            "'user' (perhaps users)",
         ),
-        ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: "),
-        ("server.imap.tls=ssl", "--set server.imap.tls: expected none or starttls or implicit, found 'ssl'"),
-        ("server={imap: {host: h}}", "--set server.smtp: expected a value, found nothing"),
-        ("run.mode=fast", "--set run.mode: expected canonical or stress, found 'fast'"),
-        ("run.seed=-1", "--set run.seed: expected a whole number of at least 0, found -1"),
-        (
-            "run.window=2h",
-            "--set run.window: expected warm_up and window to end within the run of 1 h, found 15 min (by"
-            " default) and 2 h",
-        ),
-        ("run..seed=1", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
-        (".=1", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
-        (
-            "topology.0.profile=loadsim-5.5/huge",
-            f"{PROFILE} ... found 'loadsim-5.5/huge' (perhaps loadsim-5.5/heavy)",
-        ),
-        ("topology.0.profile=midium", f"{PROFILE} ... found 'midium' (perhaps loadsim-5.5/medium)"),
-        (
-            "topology.0.profile=loadsim-4.0/midium",
-            f"{PROFILE} ... found 'loadsim-4.0/midium' (perhaps loadsim-4.0/medium)",
-        ),
-        (
-            "topology.0.program=thunderbrid",
-            "--set topology.0.program: expected one of  ... found 'thunderbrid' (perhaps thunderbird)",
-        ),
-        (
-            "initialise=allways",
-            "--set initialise: expected auto or always or never or trust, found 'allways' (perhaps always)",
-        ),
-        ("users=50", "--set users: expected one of the keys  ... found 'users' (perhaps topology.0.users)"),
-        ("window=50s", "--set window: expected one of the keys  ... found 'window' (perhaps run.window)"),
-        (
-            "topology.users=50",
-            "--set topology.users: expected an index from 0 to 2 at topology, found 'users'",
-        ),
-        ("topology.0.protocol=3", "--set topology.0.protocol: expected the name of a driver such as imap, found 3"),
-        ("run.day_shape=busy", f"{SHAPE}, found 'busy'"),
-        ("run.day_shape=[3]", f"{SHAPE}, found a list"),
-        ("run.day_shape=[1, -1]", f"{SHAPE}, found a list"),
-        ("run.day_shape=[1, .nan]", f"{SHAPE}, found a list"),
-        ("run.day_shape=[0, 0]", "--set run.day_shape: expected a weight above 0, found a list"),
-        (
-            "run.day_length=" + "9" * 400 + "h",
-            "--set run.day_length: expected a duration of at most 8784h, found '999 ... 999...",
-        ),
-        ("run.ramp_up=8785h", "--set run.ramp_up: expected a duration of at most 8784h, found '8785h'"),
-        (
-            "run.days=99999999999",
-            "--set run.days: expected a run of at most 8784 h, found 99,999,999,999 days of 1 h",
-        ),
-        ("topology.0.users=50000000", "--set topology.0.users: expected at most 10,000,000 users, found 50,000,300"),
+        ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: ", ""),
+        ("server={imap: {host: h}}", "--set server.smtp: expected a value", "found nothing"),
+        ("run.window=2h", "--set run.window: expected", "found 15 min (by default) and 2 h"),
+        ("topology.0.profile=midium", "--set topology.0.profile: ", "(perhaps loadsim-5.5/medium)"),
+        ("topology.0.profile=loadsim-4.0/midium", "--set topology.0.profile: ", "(perhaps loadsim-4.0/medium)"),
+        ("topology.0.program=thunderbrid", "--set topology.0.program: ", "(perhaps thunderbird)"),
+        ("initialise=allways", "--set initialise: ", "found 'allways' (perhaps always)"),
+        ("users=50", "--set users: expected one of the keys", "(perhaps topology.0.users)"),
+        ("run.day_shape=busy", "--set run.day_shape: expected flat, or", "found 'busy'"),
+        ("run.day_shape=[1, .nan]", "--set run.day_shape: expected flat, or", "found a list"),
+        ("run.day_shape=[0, 0]", "--set run.day_shape: expected a weight above 0", "found a list"),
+        ("run.day_length=" + "9" * 400 + "h", "--set run.day_length: expected a duration of at most 8784h", "999..."),
+        ("run.days=99999999999", "--set run.days: expected a run of at most 8784 h", "99,999,999,999 days of 1 h"),
+        ("topology.0.users=50000000", "--set topology.0.users: expected at most 10,000,000 users", "50,000,300"),
     ],
 )
-def test_refused_settings(setting: str, line: str) -> None:
+def test_refused_settings(setting: str, begin: str, end: str) -> None:
     """What is wrong with a setting is said of the setting, not of the file."""
-    begin, _, end = line.partition(" ... ")
     said = refusal("mixed", setting)
     assert said.startswith(begin) and said.endswith(end)
 
 
 # --- refused scenarios ------------------------------------------------------------------------------------------
 
-DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
-KEYS = (
-    "name, server, folders, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria,"
-    " limits, abort_on, cluster, probes, monitors, allow_hosts"
+
+@pytest.mark.parametrize(
+    ("section", "key", "found"),
+    [
+        ("topology: []", "topology", "none"),
+        ("topology: [light]", "topology[0]", "'light'"),
+        ("server: exchange", "server", "'exchange'"),
+        ("server: {imap: {host: '::1', ports: 1}, smtp: {host: '::1'}}", "server.imap.ports", "'ports' (perhaps port)"),
+        ("server: {imap: {host: '::1', ca_file: none.pem}, smtp: {host: '::1'}}", "server.imap.ca_file", "'none.pem'"),
+        (LOCAL.replace("smtp: {host: 127", "smtp: {host: 128"), "server.smtp.host", "allow_hosts: ['128.0.0.1']"),
+        (LOCAL + "accounts: null", "accounts", "nothing"),
+        ("accounts: {user: 'u{index}'}", "accounts", "only a user"),
+        ("accounts: {user: 'u{index}', password: a, csv: b}", "accounts", "both"),
+        ("accounts: {user: joe, password: hunter2}", "accounts.user", "'joe'"),
+        ("accounts: {user: '{name}{index}', password: hunter2}", "accounts.user", "'{name}{index}'"),
+        ("accounts: {user: 'u{index}@example.org', password: hunter2}", "accounts.user", "'u{index}@example.org'"),
+        ("accounts: {user: 'u{index}', password: 123456}", "accounts.password", "a value that is not shown"),
+        ("accounts: hunter2", "accounts", "a value that is not shown"),
+        ("accounts: {user: 'u{index}', pasword: hunter2}", "accounts.pasword", "'pasword' (perhaps password)"),
+        ("domain: a_b", "domain", "'a_b'"),
+        ("run: {day_length: 1:00}", "run.day_length", "'1:00'"),
+        ("run: {window: 0s}", "run.window", "'0s'"),
+        ("run: {days: 2, duration: 3h}", "run", "both"),
+        ("run: {day_length: 10s, warm_up: 10s}", "run.warm_up", "10 s"),
+        ("client: {source_addresses: [127.0.0.2, 'localhost']}", "client.source_addresses[1]", "'localhost'"),
+        ("client: {source_addresses: [127.0.0.2, '0.0.0.0']}", "client.source_addresses[1]", "'0.0.0.0'"),
+        ("client: {source_addresses: ['::1', '0::1']}", "client.source_addresses", "one twice"),
+        ("initialise: yes", "initialise", "yes"),
+        ("weights: {READ: -1}", "weights.READ", "-1"),
+        ("weights: {DELIVERY: 1}", "weights.DELIVERY", "'DELIVERY'"),
+        ("limits: {done: 98}", "limits.done", "98"),
+        ("lists: {count: 1, cover: 1%}", "lists", "both"),
+        ("lists: {size: {min: 0, average: 1, max: 2}}", "lists.size.min", "0"),
+        ("hosts: []", "hosts", "'hosts' (perhaps allow_hosts)"),
+        ("5: []", "5", "5"),
+        ("topology: [{profile: loadsim-5.5/light, users: x, y: 1}]", "topology[0].users", "'x' (and 1 more)"),
+    ],
 )
-LOOPBACK = "expected a loopback address, or a host in allow_hosts"
+def test_refused_sections(file: Path, section: str, key: str, found: str) -> None:
+    """One line names file, key, what was expected and what was found; and never a password."""
+    sound = yaml.safe_load(f"server: embedded\n{PATTERN}{FEW}")
+    file.write_text(yaml.safe_dump(sound | yaml.load(section, Loader)))
+    said = refusal(file)
+    assert said.startswith(f"{file}: {key}: expected ") and said.endswith(found), said
+    assert "hunter2" not in said
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "found"),
     [
         (FEW, "server: expected a value, found nothing"),
-        ("server: embedded\n", "topology: expected a value, found nothing"),
-        ("server: embedded\ntopology: []\n", "topology: expected a list of at least one group, found none"),
-        ("server: embedded\ntopology: {}\n", "topology: expected a list, found a mapping"),
-        ("server: embedded\ntopology: [light]\n", "topology[0]: expected a mapping, found 'light'"),
-        (
-            "server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 0}]\n",
-            "topology[0].users: expected a whole number of at least 1, found 0",
-        ),
-        (
-            "server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 1, protocol: IMAP}]\n",
-            "topology[0].protocol: expected the name of a driver such as imap, found 'IMAP'",
-        ),
-        ("server: exchange\n" + FEW, "server: expected embedded or a mapping, found 'exchange'"),
-        ("server: {imap: {host: '::1'}}\n" + FEW, "server.smtp: expected a value, found nothing"),
-        (
-            "server: {imap: {host: '::1', ports: 1}, smtp: {host: '::1'}}\n" + FEW,
-            "server.imap.ports: expected one of the keys host, port, tls, ca_file, auth, tls_server_name,"
-            " tls_min_version, tls_verify, client_certificate, client_key, preparation_connections,"
-            " ignore_capabilities, found 'ports' (perhaps port)",
-        ),
-        (
-            "server: {imap: {host: '::1', port: 65536}, smtp: {host: '::1'}}\n" + FEW,
-            "server.imap.port: expected a whole number from 1 to 65535, found 65536",
-        ),
-        (
-            "server: {imap: {host: '::1', ca_file: none.pem}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
-            "server.imap.ca_file: expected a file, found 'none.pem'",
-        ),
-        (
-            "server: {imap: {host: mail.example.org}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
-            f"server.imap.host: {LOOPBACK}, found 'mail.example.org'; add allow_hosts: ['mail.example.org']",
-        ),
-        (
-            "server: {imap: {host: '::1'}, smtp: {host: 128.0.0.1}}\nallow_hosts: [128.0.0.2]\n" + PATTERN + FEW,
-            f"server.smtp.host: {LOOPBACK}, found '128.0.0.1'; add allow_hosts: ['128.0.0.1']",
-        ),
-        (
-            "server: {imap: {host: localhost.example.org}, smtp: {host: '::1'}}\n" + PATTERN + FEW,
-            f"server.imap.host: {LOOPBACK}, found 'localhost.example.org'; add allow_hosts: ['localhost.example.org']",
-        ),
-        (
-            LOCAL + FEW,
-            "accounts: expected the accounts of a server that is not embedded, such as accounts: {user:"
-            ' "user{index:05d}", password_env: LOADSIM_PASSWORD}, found nothing',
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}'}\n",
-            "accounts: expected either csv, or user and password, found only a user",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}', password: a, csv: b}\n",
-            "accounts: expected either csv, or user and password, found both",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: joe, password: hunter2}\n",
-            "accounts.user: expected a pattern that contains {index}, found 'joe'",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: '{name}{index}', password: hunter2}\n",
-            "accounts.user: expected no other field than {index}, such as {index:05d}, found '{name}{index}'",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}@example.org', password: hunter2}\n",
-            "accounts.user: expected an address in loadsim.test, found 'u{index}@example.org'",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u {index}', password: hunter2}\n",
-            "accounts.user: expected an address in loadsim.test, found 'u {index}'",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}', password: 123456}\n",
-            "accounts.password: expected a text (a number, yes and no need quotes), found a value that is not shown",
-        ),
-        (LOCAL + FEW + "accounts: hunter2\n", "accounts: expected a mapping, found a value that is not shown"),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}', pasword: hunter2}\n",
-            "accounts.pasword: expected one of the keys user, password, password_file, password_env, password_command,"
-            " csv, manifest_key, token_file, token_command, master, master_separator, authzid,"
-            " found 'pasword' (perhaps password)",
-        ),
-        (
-            LOCAL + FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n",
-            "line 3: expected YAML, found an error: could not determine a constructor for the tag",
-        ),
-        (
-            FEW + "accounts: {user: 'u{index}', password: 'hunter2\n",
-            "line 3: expected YAML, found an error: found unexpected end of stream",
-        ),
         ("", "expected a mapping, found nothing"),
-        ("server: embedded\ndomain: a_b\n" + FEW, "domain: expected a domain such as loadsim.test, found 'a_b'"),
-        ("server: embedded\nrun: {day_length: 100}\n" + FEW, f"run.day_length: {DURATION}, found 100"),
-        ("server: embedded\nrun: {day_length: 1:00}\n" + FEW, f"run.day_length: {DURATION}, found '1:00'"),
-        ("server: embedded\nrun: {ramp_up: -1s}\n" + FEW, f"run.ramp_up: {DURATION}, found '-1s'"),
-        ("server: embedded\nrun: {ramp_up: ''}\n" + FEW, f"run.ramp_up: {DURATION}, found ''"),
-        ("server: embedded\nrun: {window: 0s}\n" + FEW, "run.window: expected a duration above 0s, found '0s'"),
-        ("server: embedded\nrun: {days: 2, duration: 3h}\n" + FEW, "run: expected either days or duration, found both"),
-        ("server: embedded\nrun: {days: 0}\n" + FEW, "run.days: expected a whole number of at least 1, found 0"),
-        (
-            "server: embedded\nrun: {day_length: 10s, warm_up: 10s}\n" + FEW,
-            "run.warm_up: expected a warm-up that leaves time for a window within the run of 10 s, found 10 s",
-        ),
-        (
-            "server: embedded\nrun: {day_length: 10s, window: 8s}\n" + FEW,
-            "run.window: expected warm_up and window to end within the run of 10 s, found 2.5 s (by default) and 8 s",
-        ),
-        ("server: embedded\nrun: 8h\n" + FEW, "run: expected a mapping, found '8h'"),
-        ("server: embedded\nclient: pipelining\n" + FEW, "client: expected a mapping, found 'pipelining'"),
-        (
-            "server: embedded\nclient: {submission: smtplib}\n" + FEW,
-            "client.submission: expected aiosmtplib or pipelining, found 'smtplib' (perhaps aiosmtplib)",
-        ),
-        (
-            "server: embedded\nclient: {source_addresses: 127.0.0.2}\n" + FEW,
-            "client.source_addresses: expected a list, found '127.0.0.2'",
-        ),
-        *(
-            (
-                f"server: embedded\nclient: {{source_addresses: [127.0.0.2, {found}]}}\n" + FEW,
-                f"client.source_addresses[1]: expected an IP address of this machine such as 127.0.0.2, found {found}",
-            )
-            for found in ("'localhost'", "2", "'0.0.0.0'", "'224.0.0.1'")
-        ),
-        (
-            "server: embedded\nclient: {source_addresses: ['::1', '0::1']}\n" + FEW,
-            "client.source_addresses: expected each address once, found one twice",
-        ),
-        (
-            "server: embedded\nclient: {submit: pipelining}\n" + FEW,
-            "client.submit: expected one of the keys submission, tls_resumption, source_addresses, found 'submit'"
-            " (perhaps submission)",
-        ),
-        (
-            "server: embedded\ninitialise: yes\n" + FEW,
-            "initialise: expected auto or always or never or trust, found yes",
-        ),
-        ("server: embedded\nweights: {READ: -1}\n" + FEW, "weights.READ: expected a weight of at least 0, found -1"),
-        (
-            "server: embedded\nweights: {DELIVERY: 1}\n" + FEW,
-            "weights.DELIVERY: expected one of the tasks READ, SEND, REPLY, REPLY ALL, FORWARD, MOVE, COPY, DELETE, "
-            "BROWSE, SCHEDULE, LOGON, SYNC, LOAD ATTACHMENT, SAVE SENT, EVICT, LOGOFF, found 'DELIVERY'",
-        ),
-        ("server: embedded\nweights: [READ]\n" + FEW, "weights: expected a mapping, found a list"),
-        (
-            "server: embedded\nlimits: {done: 98}\n" + FEW,
-            "limits.done: expected a share such as 30% or 0.3, from 0% to 100%, found 98",
-        ),
-        (
-            "server: embedded\nlimits: {generator: {lateness_p95: 5}}\n" + FEW,
-            "limits.generator.lateness_p95: expected one of the keys lag_p99_ms, lag_share, cpu, lateness_p95_ms,"
-            " found 'lateness_p95' (perhaps lateness_p95_ms)",
-        ),
-        (
-            "server: embedded\nabort_on: {failed_share: 62}\n" + FEW,
-            "abort_on.failed_share: expected a share such as 30% or 0.3, from 0% to 100%, found 62",
-        ),
-        (
-            "server: embedded\ncluster: {on_client_loss: panic}\n" + FEW,
-            "cluster.on_client_loss: expected continue or stop, found 'panic'",
-        ),
-        (
-            "server: embedded\nabort_on: {period: 0s}\n" + FEW,
-            "abort_on.period: expected a duration above 0s, found '0s'",
-        ),
-        (
-            "server: embedded\nabort_on: {failed: 1%}\n" + FEW,
-            "abort_on.failed: expected one of the keys failed_share, lost_users, sessions_lost, period, found 'failed'"
-            " (perhaps failed_share)",
-        ),
-        ("server: embedded\nlists: {count: 1, cover: 1%}\n" + FEW, "lists: expected either count or cover, found both"),
-        (
-            "server: embedded\nlists: {size: {min: 0, average: 1, max: 2}}\n" + FEW,
-            "lists.size.min: expected lists of at least 1 member, found 0",
-        ),
-        ("server: embedded\nallow_hosts: a.example\n" + FEW, "allow_hosts: expected a list, found 'a.example'"),
-        (
-            "server: embedded\nhosts: []\n" + FEW,
-            f"hosts: expected one of the keys {KEYS}, found 'hosts' (perhaps allow_hosts)",
-        ),
-        ("server: embedded\n5: []\n" + FEW, f"5: expected one of the keys {KEYS}, found 5"),
         ("server: embedded\nserver: embedded\n", "line 2: expected each key once, found 'server' again"),
-        (
-            "server: embedded\ntopology:\n- {profile: loadsim-5.5/light, users: x}\n"
-            "- {profile: loadsim-5.5/light, users: y}\n",
-            "topology[0].users: expected a whole number of at least 1, found 'x' (and 1 more)",
-        ),
+        (FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n", "line 2: expected YAML, found an error: "),
+        (FEW + "accounts: {user: 'u{index}', password: 'hunter2\n", "line 3: expected YAML, found an error: "),
     ],
 )
-def test_refused_scenarios(file: Path, text: str, line: str) -> None:
-    """One line names file, key, what was expected and what was found; and never a password."""
+def test_refused_texts(file: Path, text: str, found: str) -> None:
     file.write_text(text)
-    said = refusal(file).removeprefix(f"{file}: ")
-    assert said == line
+    said = refusal(file)
+    assert said.startswith(f"{file}: {found}")
     assert "hunter2" not in said
 
 
@@ -831,18 +434,10 @@ def test_all_weights_zero_are_refused(file: Path) -> None:
     assert refusal(file) == f"{file}: weights: expected a weight above 0, found none"
 
 
-def test_an_unknown_profile_or_scenario_names_the_known_ones(file: Path) -> None:
-    """Bare names that nothing bears are answered with those that something does."""
-    profiles = (
-        "loadsim-4.0/heavy, loadsim-4.0/light, loadsim-4.0/medium, "
-        "loadsim-5.0/heavy, loadsim-5.0/light, loadsim-5.0/medium, "
-        "loadsim-5.5/heavy, loadsim-5.5/light, loadsim-5.5/medium"
-    )
+def test_an_unknown_profile_or_scenario_is_answered_with_the_nearest(file: Path) -> None:
     file.write_text("server: embedded\ntopology: [{profile: loadsim-5.5/large, users: 5}]\n")
-    expected = f"expected one of {profiles}, or the path of a .yaml file, found 'loadsim-5.5/large'"
-    assert refusal(file) == f"{file}: topology[0].profile: {expected} (perhaps loadsim-5.5/light)"
-    expected = "expected one of dovecot-postfix, medium, mixed, quickstart, or the path of a .yaml file, found 'quick'"
-    assert refusal("quick") == f"scenario: {expected} (perhaps quickstart)"
+    assert refusal(file).endswith("found 'loadsim-5.5/large' (perhaps loadsim-5.5/light)")
+    assert refusal("quick").endswith("found 'quick' (perhaps quickstart)")
     assert refusal("no.yaml") == "no.yaml: expected a file that can be read, found: No such file or directory"
 
 
@@ -860,7 +455,7 @@ def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
         assert refusal(file) == f"{file}: topology[1].profile: {line}"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.255.1.2", "::1", "localhost", "LocalHost", "0:0:0:0:0:0:0:1"])
+@pytest.mark.parametrize("host", ["127.255.1.2", "LocalHost", "0:0:0:0:0:0:0:1"])
 def test_hosts_that_need_no_permission(host: str) -> None:
     """What never leaves the machine may be put under load."""
     assert load_scenario("mixed", [f"server.imap.host='{host}'"]).users == 400
@@ -868,7 +463,7 @@ def test_hosts_that_need_no_permission(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["10.0.0.1", "0.0.0.0", "127.1", "fe80::1", "example.org", "localhost.", "2130706433", "127.0.0.1.example.com"],
+    ["0.0.0.0", "127.1", "fe80::1", "localhost.", "127.0.0.1.example.com"],
 )
 def test_hosts_that_need_permission(host: str) -> None:
     """Anything else needs its name in allow_hosts, and then is taken."""
@@ -893,14 +488,6 @@ def test_a_resolved_scenario_reads_as_itself(name: str, file: Path) -> None:
     assert again == replace(scenario, accounts=replace(scenario.accounts, password="***"))
     assert again.to_yaml() == scenario.to_yaml()
     assert again.digest() == scenario.digest()
-
-
-@pytest.mark.parametrize("setting", ["run.days=3", "run.duration=25m", "run.duration=90m"])
-def test_a_resolved_duration_reads_as_itself(setting: str, file: Path) -> None:
-    """Whole days, a part of one, and something between."""
-    scenario = load_scenario("mixed", [setting])
-    file.write_text(scenario.to_yaml())
-    assert load_scenario(str(file)).run == scenario.run
 
 
 def test_a_resolved_scenario_reads_as_itself_from_another_place(tmp_path: Path) -> None:
@@ -941,12 +528,9 @@ def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
     "setting",
     [
         "name=other",
-        "server.imap.port=99",
         "server=embedded",
         "domain=other.test",
         "accounts.user=x{index}",
-        "accounts.password=x",
-        "run.warm_up=1s",
         "run.window=1s",
         "initialise=always",
         "weights.READ=3",

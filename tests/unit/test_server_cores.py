@@ -16,8 +16,7 @@ import pytest
 from working_child import LISTEN, Child, working
 
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.core_times import ALL_CORES, CoreTime, core_times
-from loadsim.monitor.host_probe import read_proc
+from loadsim.monitor.core_times import ALL_CORES, CoreTime
 from loadsim.monitor.process_groups import TICKS_PER_S, ProcessGroups, find_processes
 
 OWN = sorted(os.sched_getaffinity(0))
@@ -123,16 +122,6 @@ def test_a_generator_that_may_run_elsewhere_is_one_of_the_others(server: Child) 
         assert groups.take(machine(3, {ONE: 1.0}))["server_cores_taken_by_others"] <= 0.9 + ROUNDED_S
 
 
-def test_cores_that_a_container_numbers_otherwise_are_unknown(server: Child) -> None:
-    """As lxcfs does: the cores 1 and 2 are 0 and 1 in /proc/stat, and a server on 1 would have the time of 2."""
-    os.sched_setaffinity(server.number, {ONE})
-    groups = groups_of(server)
-    for at_s in (1, 2):
-        renumbered = machine(at_s, {ONE: 1.0})
-        del renumbered[f"cpu{OTHER}"]
-        assert about_cores(groups.take(renumbered)) == {}
-
-
 def spend(s: float) -> None:
     exec(working(s), {})
 
@@ -214,14 +203,3 @@ def test_cores_that_are_unknown_have_no_figures(server: Child, monkeypatch: pyte
     monkeypatch.undo()
     assert about_cores(groups.take(machine(4, {}))) == {"server_cores": 1, "server_core_sets": 1}
     assert "server_cores_busy_share" in groups.take(machine(5, {}))
-
-
-def test_this_machines_cores_are_named_as_the_kernel_numbers_them(server: Child) -> None:
-    """By its own /proc/stat."""
-    os.sched_setaffinity(server.number, {ONE})
-    groups = groups_of(server)
-    groups.take(core_times(read_proc("stat")))
-    server.does(working(0.2))
-    figures = groups.take(core_times(read_proc("stat")))
-    assert figures["server_cores"] == 1
-    assert 0 < figures["server_cores_busy_share"] <= 1

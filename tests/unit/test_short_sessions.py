@@ -179,13 +179,6 @@ def test_mail_is_seen_when_the_user_looks(tmp_path: Path) -> None:
     assert sum(took_s) / len(took_s) == pytest.approx(POLL_S / 2, rel=0.35)
 
 
-def test_a_look_that_finds_nothing_is_no_task(tmp_path: Path) -> None:
-    """Otherwise looks would raise the tasks per second, and hide failures among them."""
-    lived = lived_by(tmp_path, quiet(), users=2)
-    assert {task["task"] for task in lived.tape.tasks} == {"LOGON", "LOGOFF"}
-    assert len(sessions(lived, 1)) > 25
-
-
 @pytest.mark.slow
 def test_to_process_the_inbox_users_look_first(tmp_path: Path) -> None:
     """However seldom they look otherwise, they read nearly all the mail that users with kept sessions read."""
@@ -241,16 +234,6 @@ def test_a_log_on_that_fails_in_a_task_is_this_tasks_failure(tmp_path: Path) -> 
     assert lived.engine.outstanding == 0
     read = [mail["message"] for mail in lived.mails("read", user=1)]
     assert len(read) == len(set(read)) > 3
-
-
-def test_a_refused_log_on_is_an_outcome_and_the_next_view_tries_again(tmp_path: Path) -> None:
-    """As at a limit on connections: only the task is refused."""
-    lived = lived_by(tmp_path, SENDS, during=failing(ServerRefused("NO AUTHENTICATE"), "IMAP AUTHENTICATE", "READ"))
-    bad = [task for task in lived.tape.tasks if task["outcome"] not in ("ok", "skipped")]
-    assert [(task["task"], task["outcome"]) for task in bad] == [("READ", "refused")]
-    assert lived.engine.counts.sessions_lost == 0
-    assert len(lived.tasks("LOGON")) == 3
-    assert lived.engine.outstanding == 0
 
 
 @pytest.mark.slow

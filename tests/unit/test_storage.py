@@ -71,11 +71,6 @@ def test_a_directory_lies_where_df_says(path: Path) -> None:
     assert (found["type"], found["source"], found["mounted_at"]) == df(path)
 
 
-def test_what_is_not_there_lies_nowhere(tmp_path: Path) -> None:
-    """And is not said to lie where its parent does."""
-    assert run_storage(tmp_path / "none") is None
-
-
 @contextmanager
 def holding(*files: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has these files open while the block lasts."""

@@ -23,7 +23,7 @@ from loadsim.analysis.suite import CellFigures, CellTerms, SuiteFigures, Terms
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
-from loadsim.report.campaign_runs import length_words, run_text
+from loadsim.report.campaign_runs import run_text
 from loadsim.report.suite_text import suite_text
 from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
 
@@ -186,11 +186,10 @@ GENERAL = {"base": {"server": "old"}, "new": {"server": "new"}, "max_regression"
 @pytest.mark.parametrize(
     "second",
     [
-        {"base": {"server": "old", "users": 6}, "new": {"server": "new", "users": 6}},
         {"base": {"server": "old", "users": 6}, "new": {"server": "new", "users": 6}, "max_regression": "50%"},
         GENERAL,
     ],
-    ids=["no limit", "another limit", "the same limit"],
+    ids=["another limit", "the same limit"],
 )
 @pytest.mark.parametrize("general_first", [True, False])
 def test_a_pair_has_one_comparison(second: dict[str, Any], general_first: bool, capsys: Capture) -> None:
@@ -206,21 +205,6 @@ def test_a_pair_has_one_comparison(second: dict[str, Any], general_first: bool, 
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_entries_for_numbers_of_users_have_limits_of_their_own() -> None:
-    """Nor is the opposite direction the same pair."""
-    limits = {4: "5%", 6: "10%"}
-    compare = [
-        {"base": {"server": "old", "users": users}, "new": {"server": "new", "users": users}, "max_regression": limit}
-        for users, limit in limits.items()
-    ]
-    reverse = {"base": {"server": "new"}, "new": {"server": "old"}}
-    found = suite(servers=[{"name": "old"}, {"name": "new"}], users=[4, 6], compare=[*compare, reverse]).pairs
-    assert [(pair.base, pair.new, pair.max_regression) for pair in found] == [
-        *[("old/4", "new/4", 0.05), ("old/6", "new/6", 0.1)],
-        *[("new/4", "old/4", None), ("new/6", "old/6", None)],
-    ]
-
-
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20))
 @example('\U0001f600 \u2028\x85\x7f \\ud83d\\ude00 "#')
 def test_a_setting_may_have_any_character(text: str) -> None:
@@ -228,11 +212,6 @@ def test_a_setting_may_have_any_character(text: str) -> None:
     line = _as_yaml({"key": text})
     assert line.isprintable()
     assert yaml.safe_load(line) == {"key": text}
-
-
-def test_a_name_beyond_the_basic_plane_is_no_error() -> None:
-    found = suite(set={"name": "\U0001f600"})
-    assert scenarios_of(found, passwords=False)["all"].name == "\U0001f600"
 
 
 def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:
@@ -448,13 +427,6 @@ def test_the_text_has_the_figures_and_what_limits_them() -> None:
         "  - no answer",
         "  - after it, sync: exit status 1",
     ]
-
-
-@pytest.mark.parametrize(
-    ("time_s", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7290, "2 h 2 min")]
-)
-def test_lengths_of_time(time_s: float, words: str) -> None:
-    assert length_words(time_s) == words
 
 
 # --- what must not change ---

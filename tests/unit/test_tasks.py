@@ -225,14 +225,6 @@ def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) ->
     assert set(checked) == {("reply", False), ("reply", True), ("reply_all", False), ("reply_all", True)}
 
 
-def test_without_save_sent_nothing_is_saved(tmp_path: Path) -> None:
-    """`save_sent: no` leaves the task out."""
-    profile = quiet(new_mail={"per_day": 20, "save_sent": False})
-    lived = live(scenario_of(tmp_path, (profile, 2)), tmp_path)
-    assert len(lived.tasks("SEND")) > 10
-    assert not lived.tasks("SAVE SENT")
-
-
 def test_what_is_sent_is_saved(busy: Lived) -> None:
     """Each message that was accepted lies in its sender's Sent Items, once."""
     saved = Counter(mail["message"] for mail in busy.mails("saved"))
@@ -333,31 +325,6 @@ def test_announcements_date_the_messages_they_were_about() -> None:
     assert inbox.announced == 0
 
 
-def test_announced_in_the_middle_of_a_list() -> None:
-    """Word that came while the list was on its way dates a message of it, or the first of the next one."""
-    inbox = Inbox("run-1", 2, None)
-    inbox.announce(1, 10)
-    known = inbox.announced
-    inbox.announce(1, 20)
-    assert stamps(inbox, "a", announced=known) == [("a", 10)]
-    assert stamps(inbox, "b", announced=inbox.announced) == [("b", 20)]
-    known = inbox.announced
-    inbox.announce(1, 30)
-    assert stamps(inbox, "c", announced=known) == [("c", 30)]
-
-
-def test_an_announcement_too_many_dates_nothing() -> None:
-    """Neither the message that came with it nor a later one looks as if it had come earlier than it did."""
-    inbox = Inbox("run-1", 2, None)
-    inbox.announce(1, 10)  # about nothing
-    inbox.announce(1, 20)
-    assert stamps(inbox, "a", announced=2) == [("a", 20)]
-    inbox.announce(2, 30)  # one of them about nothing
-    assert stamps(inbox, announced=2) == []
-    inbox.announce(1, 40)
-    assert stamps(inbox, "b", announced=1) == [("b", 40)]
-
-
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(
@@ -403,14 +370,6 @@ def test_foreign_mail_uses_up_its_announcement() -> None:
     listed = [header("x", ours=False), header("y", run="initial"), header("z", sender=3), header("a")]
     assert [(each.id, at) for each, at in inbox.take_in(listed, inbox.stamps(4, 4, 99))] == [("a", 40)]
     assert [each.header.ref for each in inbox.unread] == ["y", "a"]
-
-
-def test_a_message_listed_twice_is_one() -> None:
-    """After a log-on the list may show again what is known: it is neither new nor unread once more."""
-    inbox = Inbox("run-1", 2, None)
-    assert len(inbox.take_in([header("a")], inbox.stamps(1, None, 5))) == 1
-    assert inbox.take_in([header("a")], inbox.stamps(1, None, 6)) == []
-    assert len(inbox.unread) == 1
 
 
 def test_mail_that_no_answer_can_quote_is_answered(tmp_path: Path) -> None:
