@@ -8,8 +8,8 @@ from dataclasses import dataclass
 TOKEN_METHODS = ("oauthbearer", "xoauth2")
 """Methods whose secret is a token (RFC 7628; Google's and Microsoft's XOAUTH2)."""
 
-SCRAM_METHODS = ("scram-sha-256-plus", "scram-sha-256", "scram-sha-1-plus", "scram-sha-1")
-"""RFC 5802 and RFC 7677; `-plus` binds the log-on to the TLS connection."""
+SCRAM_METHODS = ("scram-sha-256", "scram-sha-1")
+"""RFC 5802 and RFC 7677, without channel binding."""
 
 LOGIN_COMMAND = "login-command"
 """IMAP's command LOGIN; `login` is the SASL mechanism of that name."""

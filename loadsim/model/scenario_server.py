@@ -337,8 +337,6 @@ def _check_method(method: str, accounts: AccountsSection, endpoint: Endpoint, se
         raise origin.error_saying(key, f"server.{service}.client_certificate for {method}", "none")
     if method not in (*TOKEN_METHODS, "external") and not accounts.has_password:
         raise origin.error_saying(key, f"passwords in accounts for {method}", "none")
-    if method.endswith("-plus") and endpoint.tls == "none":
-        raise origin.error_saying(key, f"TLS for {method}", "tls: none")
     if as_another and method not in WITH_AUTHZID:
         expected = f"a method with an authorisation identity ({', '.join(sorted(WITH_AUTHZID))})"
         raise origin.error_saying(key, f"{expected}, or accounts.master_separator", method)

@@ -123,10 +123,10 @@ def test_the_strongest_is_the_default(server: LogOnServer, driver: str) -> None:
 @pytest.mark.parametrize("driver", EACH)
 def test_a_method_that_is_not_offered(server: LogOnServer, driver: str) -> None:
     """It is not replaced by another one."""
-    failure = refusal(driver, by(server.services, "scram-sha-256-plus"), server.accounts[0])
+    failure = refusal(driver, by(server.services, "scram-sha-512"), server.accounts[0])
     assert isinstance(failure, ServerRefused)
     assert failure.kind == ("no AUTH" if driver in SUBMISSIONS else "no AUTHENTICATE")
-    assert failure.line.startswith("expected scram-sha-256-plus, the server offers CRAM-MD5, ")
+    assert failure.line.startswith("expected scram-sha-512, the server offers CRAM-MD5, ")
 
 
 # --- master users ------------------------------------------------------------------------------------------------

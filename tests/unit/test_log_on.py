@@ -21,8 +21,6 @@ from log_ons import EACH, IMAP, USER, log_on_and_off
 from loadsim.errors import ProtocolError, ServerRefused, TaskFailed
 from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import NullObserver
 
 TOKEN = "EwBAAl3BAAUFFpUAo7J3Ve0bjLBWZWCclRC3EoAA"
 
@@ -198,53 +196,6 @@ def test_the_command_is_not_sent_in_place_of_the_method(driver: str) -> None:
     failure = log_on(driver, greeting, steps[:1], methods=("scram-sha-1",))
     assert isinstance(failure, ServerRefused)
     assert "expected scram-sha-1, the server offers PLAIN" in failure.line
-
-
-# --- STARTTLS with aioimaplib ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ("%t OK begin|* CAPABILITY IMAP4rev1 AUTH=PLAIN|", "data in the clear behind the server's OK"),
-        ("%t OK begin|* CAP", "data in the clear behind the server's OK"),
-        ("%t NO not now|", "NO STARTTLS"),
-    ],
-)
-def test_starttls_with_aioimaplib(answer: str, says: str) -> None:
-    """Data in the clear is not taken for the answer through TLS (CVE-2011-0411), and no password is sent."""
-
-    async def session() -> None:
-        steps = [(r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1 STARTTLS|%t OK done|"), (r"\w+ STARTTLS", answer)]
-        async with served("* OK ready", steps) as services:
-            services = replace(services, imap=replace(services.imap, tls="starttls"))
-            mailbox = open_driver("aioimaplib", services).session(USER, NullObserver()).mailbox
-            with pytest.raises(TaskFailed, match=says):
-                await mailbox.log_on()
-            mailbox.abandon()
-
-    asyncio.run(session())
-
-
-@pytest.mark.parametrize(
-    ("greeting", "steps", "says"),
-    [
-        ("* OK ready", [(r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1 AUTH=PLAIN|%t OK done|")], "STARTTLS not offered"),
-        ("* PREAUTH ready", [], "PREAUTH before"),
-    ],
-)
-def test_no_starttls_with_aioimaplib(greeting: str, steps: Sequence[Step], says: str) -> None:
-    """Where TLS is asked for and not to be had, nothing goes in the clear."""
-
-    async def session() -> None:
-        async with served(greeting, steps) as services:
-            services = replace(services, imap=replace(services.imap, tls="starttls"))
-            mailbox = open_driver("aioimaplib", services).session(USER, NullObserver()).mailbox
-            with pytest.raises(ServerRefused, match=says):
-                await mailbox.log_on()
-            mailbox.abandon()
-
-    asyncio.run(session())
 
 
 # --- services that cannot be tried here --------------------------------------------------------------------------

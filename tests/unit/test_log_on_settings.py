@@ -88,7 +88,6 @@ MINTED = {"user": "u{index}", "manifest_key": "x"}
         ({"auth": "xoauth2"}, OWN, "expected accounts.token_file or accounts.token_command for xoauth2"),
         ({"auth": "plain"}, TOKEN_ACCOUNTS, "server.imap.auth: expected passwords in accounts for plain"),
         ({"auth": "external"}, OWN, "expected server.imap.client_certificate for external"),
-        ({"auth": "scram-sha-256-plus"}, OWN, "expected TLS for scram-sha-256-plus"),
         ({"auth": "login"}, {**OWN, "master": "admin"}, "server.imap.auth: expected a method with an authorisation"),
         ({"tls_server_name": "x"}, OWN, "expected starttls or implicit where there is a tls_server_name"),
         ({**TLS, "tls_verify": False}, OWN, "server.imap.tls_verify: expected yes, or insecure-none"),

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import hmac
 import json
-import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,20 +19,18 @@ from loadsim.model.log_on import TokenSource
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import authenticate, scram, tokens
 from loadsim.protocols.sasl.authenticate import Dialogue
-from loadsim.protocols.sasl.channel_binding import end_point
 from loadsim.protocols.sasl.choice import Offer, chosen, missing
 from loadsim.protocols.sasl.exchange import Exchange, decoded
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.sasl.saslprep import saslprep
-from loadsim.protocols.sasl.scram import Binding, Scram
+from loadsim.protocols.sasl.scram import Scram
 
 USER = Account(1, "user", "user@loadsim.test", "pencil")
 ENDPOINT = Endpoint("server.example.com", 143)
-OFFER = Offer(frozenset())
 
 
-def exchange_of(method: str, account: Account, token: str = "", offer: Offer = OFFER) -> Exchange:
-    return authenticate.exchange_of(method, ENDPOINT, account, offer, token)
+def exchange_of(method: str, account: Account, token: str = "") -> Exchange:
+    return authenticate.exchange_of(method, ENDPOINT, account, token)
 
 
 def initial_of(exchange: Exchange) -> bytes:
@@ -218,74 +212,18 @@ def test_few_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept) == 3
 
 
-# --- channel binding ---------------------------------------------------------------------------------------------
-
-
-def test_the_log_on_is_bound_to_the_connection() -> None:
-    """The server's side, written here by RFC 5802 section 3, accepts the proof for its own connection only."""
-    exchange = Scram("SCRAM-SHA-256-PLUS", USER, Binding("tls-unique", b"ours"), nonce="abc")
-    assert exchange.initial() == b"p=tls-unique,,n=user,r=abc"
-    final = exchange.respond(b"r=abcdef,s=c2FsdA==,i=4096").decode()
-    without_proof, _, proof = final.rpartition(",p=")
-    assert without_proof == f"c={base64.b64encode(b'p=tls-unique,,ours').decode()},r=abcdef"
-    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    message = f"n=user,r=abc,r=abcdef,s=c2FsdA==,i=4096,{without_proof}".encode()
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
-    assert bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True)) == client_key
-
-
-def test_a_removed_offer_is_detected() -> None:
-    """We state that we could bind if the server does not offer it, and nothing if it does and another was chosen."""
-    bound = Binding("tls-unique", b"x")
-    without = exchange_of("scram-sha-256", USER, offer=Offer(frozenset({"SCRAM-SHA-256"}), binding=bound)).initial()
-    both = Offer(frozenset({"SCRAM-SHA-256", "SCRAM-SHA-256-PLUS"}), binding=bound)
-    assert without is not None and without.startswith(b"y,,n=user,")
-    assert (exchange_of("scram-sha-256", USER, offer=both).initial() or b"").startswith(b"n,,")
-    assert (exchange_of("scram-sha-256-plus", USER, offer=both).initial() or b"").startswith(b"p=tls-unique,,")
-
-
-@pytest.mark.parametrize("digest", ["sha1", "sha256", "sha384", "sha512"])
-def test_the_hash_of_a_certificate(tmp_path: Path, digest: str) -> None:
-    """It is that of openssl's fingerprint, by the hash of the signature; SHA-256 for SHA-1."""
-    file = tmp_path / "c.pem"
-    curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=x -days 2"
-    command = f"openssl req -x509 {curve} -{digest} -keyout {tmp_path / 'k'} -out {file}"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    asked = "sha256" if digest == "sha1" else digest
-    told = subprocess.run(
-        ["openssl", "x509", "-in", file, "-noout", "-fingerprint", f"-{asked}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    certificate = ssl.PEM_cert_to_DER_cert(file.read_text())
-    found = end_point(certificate)
-    assert found is not None and found.kind == "tls-server-end-point"
-    assert found.data.hex() == told.partition("=")[2].strip().replace(":", "").lower()
-    for cut in range(0, len(certificate), 7):
-        assert end_point(certificate[:cut]) is None
-
-
-@given(st.binary(max_size=80))
-def test_any_certificate(certificate: bytes) -> None:
-    end_point(certificate)
-
-
 # --- the choice of a method --------------------------------------------------------------------------------------
 
-METHODS = "PLAIN LOGIN CRAM-MD5 SCRAM-SHA-1 SCRAM-SHA-256 SCRAM-SHA-256-PLUS XOAUTH2 OAUTHBEARER EXTERNAL"
+METHODS = "PLAIN LOGIN CRAM-MD5 SCRAM-SHA-1 SCRAM-SHA-256 XOAUTH2 OAUTHBEARER EXTERNAL"
 ALL = frozenset(METHODS.split())
 TOKEN = TokenSource(file="/none")
-UNIQUE, END_POINT = Binding("tls-unique", b"x"), Binding("tls-server-end-point", b"x")
 
 
 @pytest.mark.parametrize(
     ("offer", "account", "method"),
     [
-        (Offer(ALL, True, True, UNIQUE), USER, "scram-sha-256-plus"),
-        (Offer(ALL, True, True, END_POINT), USER, "scram-sha-256"),
-        (Offer(ALL - {"SCRAM-SHA-256"}, True, True, END_POINT), USER, "scram-sha-1"),
+        (Offer(ALL, True, True), USER, "scram-sha-256"),
+        (Offer(ALL - {"SCRAM-SHA-256"}, True, True), USER, "scram-sha-1"),
         (Offer(frozenset({"PLAIN", "CRAM-MD5"}), True, True), USER, "plain"),
         (Offer(frozenset({"PLAIN", "CRAM-MD5"}), True, False), USER, "cram-md5"),
         (Offer(frozenset({"LOGIN"}), True, True), USER, "login-command"),
@@ -319,8 +257,6 @@ def test_a_named_method_is_not_replaced() -> None:
         missing(endpoint, USER, refused) == "expected scram-sha-1 or plain, the server offers LOGIN, the command LOGIN"
     )
     assert len(missing(endpoint, USER, Offer(frozenset("x" * 50 + str(number) for number in range(99))))) < 200
-    plus = replace(ENDPOINT, methods=("scram-sha-256-plus",))
-    assert "need a channel binding" in missing(plus, USER, Offer(ALL))
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------
@@ -429,7 +365,7 @@ def test_the_error_states_the_expiry(tmp_path: Path) -> None:
         raise ServerRefused("NO [AUTHENTICATIONFAILED] AUTHENTICATE", "NO failed")
 
     with pytest.raises(ServerRefused) as failed:
-        asyncio.run(authenticate.log_on("oauthbearer", ENDPOINT, account, OFFER, perform))
+        asyncio.run(authenticate.log_on("oauthbearer", ENDPOINT, account, perform))
     reasons = "oauthbearer: invalid_token: the token expired at 2001-09-09 01:46:40 UTC"
     assert failed.value.line == f"({reasons}) NO failed" and expired not in str(failed.value)
 

@@ -35,9 +35,7 @@ from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Condition, Continuation, Cut, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command
 from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.masking import without_password
-from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.tls import handshakes_of, remember
 
 library.Commands.setdefault("UNSELECT", library.Cmd("UNSELECT", (library.SELECTED,), library.Exec.is_sync))
@@ -168,10 +166,6 @@ class LibraryConnection:
         """Send the response to a challenge."""
         self._protocol.sent_bytes += len(line) + 2
         self._protocol.transport.write(line + b"\r\n")
-
-    def binding(self) -> Binding | None:
-        """Return the connection's channel binding; None if it has none."""
-        return binding_of(self._protocol.transport)
 
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""

@@ -17,7 +17,6 @@ from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
 from loadsim.protocols.sasl.exchange import Exchange
-from loadsim.protocols.sasl.scram import Binding
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
@@ -72,7 +71,7 @@ async def _authenticate(
     connection: ImapConnection, endpoint: Endpoint, account: Account, offered: frozenset[str]
 ) -> None:
     """Log on by the chosen method: the command LOGIN, or AUTHENTICATE (RFC 9051 section 6.2.2)."""
-    offer = offer_of(offered, endpoint, connection.binding())
+    offer = offer_of(offered, endpoint)
     method = method_of(endpoint, account, offered, offer)
     connection.method = method
     if method == LOGIN_COMMAND:
@@ -82,16 +81,15 @@ async def _authenticate(
     async def perform(exchange: Exchange) -> None:
         await _exchange(connection, dialogue_of(exchange, offered))
 
-    await sasl.log_on(method, endpoint, account, offer, perform)
+    await sasl.log_on(method, endpoint, account, perform)
 
 
-def offer_of(capabilities: frozenset[str], endpoint: Endpoint, binding: Binding | None) -> Offer:
+def offer_of(capabilities: frozenset[str], endpoint: Endpoint) -> Offer:
     """Return the log-on methods among a server's capabilities (RFC 9051 section 7.2.2)."""
     return Offer.of(
         (name.removeprefix("AUTH=") for name in capabilities if name.startswith("AUTH=")),
         login_command="LOGINDISABLED" not in capabilities,
         encrypted=endpoint.tls != "none",
-        binding=binding,
     )
 
 

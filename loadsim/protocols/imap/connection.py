@@ -34,9 +34,7 @@ from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command, Untagged
 from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.masking import without_password
-from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.tls import handshakes_of, remember
 
 RESPONSES_A_TURN = 32
@@ -183,10 +181,6 @@ class Connection(asyncio.Protocol):
         self._challenged = None
         command.sent_bytes += len(line) + 2
         self._transport.write(line + b"\r\n")
-
-    def binding(self) -> Binding | None:
-        """Return the connection's channel binding; None if it has none."""
-        return binding_of(self._transport)
 
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""

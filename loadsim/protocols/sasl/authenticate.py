@@ -13,7 +13,6 @@ from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import exchange as messages
 from loadsim.protocols.sasl import tokens
-from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.scram import Scram
 
@@ -28,7 +27,6 @@ async def log_on(
     method: str,
     endpoint: Endpoint,
     account: Account,
-    offer: Offer,
     perform: Callable[[Exchange], Awaitable[None]],
 ) -> None:
     """Log on by a SASL method. `perform` sends the messages of an exchange, and raises `ServerRefused` for a refusal.
@@ -36,17 +34,17 @@ async def log_on(
     After the refusal of a token, its source is read again. A new token is tried once.
     """
     if method not in TOKEN_METHODS:
-        await _perform(method, exchange_of(method, endpoint, account, offer), perform)
+        await _perform(method, exchange_of(method, endpoint, account), perform)
         return
     assert account.token is not None
     token = await tokens.current(account.token)
     try:
-        await _perform(method, exchange_of(method, endpoint, account, offer, token), perform, token)
+        await _perform(method, exchange_of(method, endpoint, account, token), perform, token)
     except ServerRefused:
         fresh = await tokens.renewed(account.token, token)
         if fresh == token:
             raise
-        await _perform(method, exchange_of(method, endpoint, account, offer, fresh), perform, fresh)
+        await _perform(method, exchange_of(method, endpoint, account, fresh), perform, fresh)
 
 
 async def _perform(
@@ -63,7 +61,7 @@ async def _perform(
     exchange.succeed()
 
 
-def exchange_of(method: str, endpoint: Endpoint, account: Account, offer: Offer, token: str = "") -> Exchange:
+def exchange_of(method: str, endpoint: Endpoint, account: Account, token: str = "") -> Exchange:
     """Return a new exchange of a SASL method."""
     match method:
         case "plain":
@@ -79,9 +77,7 @@ def exchange_of(method: str, endpoint: Endpoint, account: Account, offer: Offer,
         case "oauthbearer":
             return messages.Bearer("OAUTHBEARER", messages.oauthbearer(account, token, endpoint), b"\1")
         case _:
-            bound = method.endswith("-plus")
-            could_bind = offer.binding is not None and f"{method.upper()}-PLUS" not in offer.mechanisms
-            return Scram(method.upper(), account, offer.binding if bound else None, could_bind and not bound)
+            return Scram(method.upper(), account)
 
 
 @dataclass(slots=True, repr=False)

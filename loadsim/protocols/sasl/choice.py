@@ -5,43 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS, WITH_AUTHZID
+from loadsim.model.log_on import LOGIN_COMMAND, SCRAM_METHODS, TOKEN_METHODS, WITH_AUTHZID
 from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.sasl.scram import Binding
 
 LONGEST_SHOWN = 120
 """The most characters of a server's offer in an error."""
 
-_SCRAM = ("scram-sha-256-plus", "scram-sha-1-plus", "scram-sha-256", "scram-sha-1")
 _BY_PASSWORD = {
-    True: (*_SCRAM, "plain", LOGIN_COMMAND, "login", "cram-md5"),
-    False: (*_SCRAM, "cram-md5", "plain", LOGIN_COMMAND, "login"),
+    True: (*SCRAM_METHODS, "plain", LOGIN_COMMAND, "login", "cram-md5"),
+    False: (*SCRAM_METHODS, "cram-md5", "plain", LOGIN_COMMAND, "login"),
 }
 """The order of `auto` with and without TLS. Over TLS, CRAM-MD5 protects nothing, and servers must keep passwords."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The methods of a server on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN may be used.
-
-    `binding` is the connection's channel binding; None if it has none.
-    """
+    """The methods of a server on a connection: SASL mechanisms in capitals, and whether IMAP's LOGIN may be used."""
 
     mechanisms: frozenset[str]
     login_command: bool = False
     encrypted: bool = False
-    binding: Binding | None = None
 
     @classmethod
-    def of(cls, names: Iterable[str], *, login_command: bool, encrypted: bool, binding: Binding | None) -> Offer:
+    def of(cls, names: Iterable[str], *, login_command: bool, encrypted: bool) -> Offer:
         """Return the offer of a server that lists these mechanisms."""
-        return cls(frozenset(map(str.upper, names)), login_command, encrypted, binding)
+        return cls(frozenset(map(str.upper, names)), login_command, encrypted)
 
     def has(self, method: str) -> bool:
         """Return whether a method can be used."""
         if method == LOGIN_COMMAND:
             return self.login_command
-        return method.upper() in self.mechanisms and (self.binding is not None or not method.endswith("-plus"))
+        return method.upper() in self.mechanisms
 
     def shown(self) -> str:
         """Return the offer for an error."""
@@ -67,10 +61,7 @@ def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[s
     if account.token is not None:
         yield from TOKEN_METHODS
     if account.password:
-        for method in _BY_PASSWORD[offer.encrypted]:
-            # In TLS 1.3, Python has a binding that few servers know; a scenario may name it.
-            if not method.endswith("-plus") or (offer.binding is not None and offer.binding.kind == "tls-unique"):
-                yield method
+        yield from _BY_PASSWORD[offer.encrypted]
     if endpoint.client_certificate is not None:
         yield "external"
 
@@ -93,9 +84,6 @@ def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:
     """Return the error for a server that offers none of the methods."""
     if endpoint.methods:
         expected = " or ".join(endpoint.methods)
-        unbound = [method for method in endpoint.methods if method.upper() in offer.mechanisms]
-        if unbound and offer.binding is None:
-            return f"{' and '.join(unbound)} need a channel binding, which this connection does not have"
     else:
         expected = f"a method for {_secrets(endpoint, account)}"
         if account.authzid is not None:

@@ -51,13 +51,6 @@ _keys: dict[tuple[str, str, bytes, int], Keys] = {}
 """Keys by hash, password, salt and iterations; the oldest are removed."""
 
 
-class Binding(NamedTuple):
-    """A channel binding: its type, such as tls-unique, and its data."""
-
-    kind: str
-    data: bytes
-
-
 def keys_of(hash_name: str, password: str, salt: bytes, iterations: int) -> Keys:
     """Return the keys of a password, from the cache if they were calculated before."""
     known = _keys.get((hash_name, password, salt, iterations))
@@ -78,16 +71,10 @@ class _Parameters(NamedTuple):
 
 @dataclass(slots=True, repr=False)
 class Scram:
-    """One log-on. With a `binding`, the mechanism is that with `-PLUS`.
-
-    `could_bind` states that we would have bound the log-on, had the server offered it: it detects that somebody
-    removed the offer (RFC 5802 section 6).
-    """
+    """One log-on."""
 
     mechanism: str
     account: Account
-    binding: Binding | None = None
-    could_bind: bool = False
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     _stage: int = 0
     _parameters: _Parameters | None = None
@@ -130,7 +117,7 @@ class Scram:
 
     @property
     def _hash(self) -> str:
-        return _HASHES[self.mechanism.removesuffix("-PLUS")]
+        return _HASHES[self.mechanism]
 
     @property
     def _password(self) -> str:
@@ -138,11 +125,10 @@ class Scram:
 
     @property
     def _gs2_header(self) -> str:
-        flag = f"p={self.binding.kind}" if self.binding else "y" if self.could_bind else "n"
         authzid = (
             "" if self.account.authzid is None else f"a={escaped_name(_prepared(self.account.authzid, 'authzid'))}"
         )
-        return f"{flag},{authzid},"
+        return f"n,{authzid},"
 
     @property
     def _first_bare(self) -> str:
@@ -166,8 +152,7 @@ class Scram:
 
     def _prove(self, challenge: bytes) -> bytes:
         nonce, salt, iterations = self._parameters or self._server_first(challenge)
-        binding = self._gs2_header.encode() + (self.binding.data if self.binding else b"")
-        without_proof = f"c={b64encode(binding).decode()},r={nonce}"
+        without_proof = f"c={b64encode(self._gs2_header.encode()).decode()},r={nonce}"
         signed = b",".join((self._first_bare.encode(), challenge, without_proof.encode()))
         keys = keys_of(self._hash, self._password, salt, iterations)
         stored = new_hash(self._hash, keys.client).digest()

@@ -23,7 +23,6 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import internal, shortage
 from loadsim.protocols.sasl import authenticate as sasl
-from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.smtp.codes import CHALLENGE, SERVICE_CLOSING, accepts_message, kind_of
@@ -140,7 +139,7 @@ class LibrarySubmission:
     async def _authenticate(self, client: _Client) -> None:
         """AUTH (RFC 4954) by the chosen method. The library knows some mechanisms only."""
         offered = {"AUTH": " ".join(client.server_auth_methods).upper()} if client.supports_extension("auth") else {}
-        offer = offer_of(offered, self.endpoint, binding_of(client.transport))
+        offer = offer_of(offered, self.endpoint)
         method = method_of(self.endpoint, self.account, offered, offer)
         if method is None:
             return
@@ -148,7 +147,7 @@ class LibrarySubmission:
         async def perform(exchange: Exchange) -> None:
             await self._run(client, "AUTH", _exchange(client, exchange))
 
-        await sasl.log_on(method, self.endpoint, self.account, offer, perform)
+        await sasl.log_on(method, self.endpoint, self.account, perform)
 
     async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
         """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""

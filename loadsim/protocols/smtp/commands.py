@@ -15,7 +15,6 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl.authenticate import Dialogue
 from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
 from loadsim.protocols.sasl.exchange import Exchange, in_base64, plain
-from loadsim.protocols.sasl.scram import Binding
 
 _LONG_BYTES = 8192
 """From this size on, numpy searches a message several times as fast as the methods of `bytes` do."""
@@ -83,10 +82,10 @@ def auth_plain(account: Account) -> Command:
     return auth((b"PLAIN", in_base64(plain(account))))
 
 
-def offer_of(offered: Mapping[str, str], endpoint: Endpoint, binding: Binding | None) -> Offer:
+def offer_of(offered: Mapping[str, str], endpoint: Endpoint) -> Offer:
     """Return the log-on methods among a server's extensions."""
     encrypted = endpoint.tls != "none"
-    return Offer.of(offered.get("AUTH", "").split(), login_command=False, encrypted=encrypted, binding=binding)
+    return Offer.of(offered.get("AUTH", "").split(), login_command=False, encrypted=encrypted)
 
 
 def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str], offer: Offer) -> str | None:

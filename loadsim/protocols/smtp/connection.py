@@ -25,9 +25,7 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
-from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.masking import without_password
-from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
 from loadsim.protocols.smtp.wire import Reply, Wire
@@ -156,10 +154,6 @@ class Connection(asyncio.Protocol):
         self._pending[0].sent_bytes += len(line) + 2
         self._transport.write(line + b"\r\n")
         self._wait()
-
-    def binding(self) -> Binding | None:
-        """Return the connection's channel binding; None if it has none."""
-        return binding_of(self._transport)
 
     @property
     def own_address(self) -> str:

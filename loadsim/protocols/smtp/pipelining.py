@@ -142,7 +142,7 @@ class PipeliningSubmission:
     ) -> Iterator[Sequence[Command]]:
         """Yield EHLO, and AUTH PLAIN (RFC 4954) and the rest; if another method is chosen, add it to `chosen`."""
         yield [commands.ehlo(connection.own_address)]
-        offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
+        offer = commands.offer_of(connection.offered, self.endpoint)
         method = commands.method_of(self.endpoint, self.account, connection.offered, offer)
         self._method = method or ""
         if method == "plain" and len((command := commands.auth_plain(self.account)).line) <= LONGEST_LINE_BYTES:
@@ -169,8 +169,7 @@ class PipeliningSubmission:
                 end.cancel()
             dialogue.check_sent()
 
-        offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
-        await sasl.log_on(method, self.endpoint, self.account, offer, perform)
+        await sasl.log_on(method, self.endpoint, self.account, perform)
 
 
 def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:
