@@ -184,11 +184,8 @@ class Mailbox(Protocol):
         """Return the parts of a message."""
         ...
 
-    async def part(self, ref: MessageRef, part: Part) -> bytes | bytearray:
-        """Return one part as encoded in the message, without marking the message as seen.
-
-        A large part may be a bytearray, which must not be changed.
-        """
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        """Return one part as encoded in the message, without marking the message as seen."""
         ...
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:

@@ -79,7 +79,7 @@ class PerViewMailbox:
     async def structure(self, ref: MessageRef) -> Structure:
         return await (await self._session_for(ref)).structure(ref)
 
-    async def part(self, ref: MessageRef, part: Part) -> bytes | bytearray:
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
         return await (await self._session_for(ref)).part(ref, part)
 
     async def _session_for(self, ref: MessageRef) -> Mailbox:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from random import Random
 from typing import Any
 
 from loadsim.errors import ProtocolError, TaskFailed
@@ -16,13 +15,12 @@ from loadsim.protocols.imap.reading import (
     header_of,
     origin_of,
     structure_of,
-    text_of,
 )
-from loadsim.protocols.imap.responses import Condition, Fetched, Leaf, Multipart, Search, Tagged
+from loadsim.protocols.imap.responses import Condition, Fetched, Search, Tagged
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
-from .mutate import Make, mutated
+from .mutate import mutated
 from .target import Target, pieces
 
 MOST_NUMBERS = 1000
@@ -158,67 +156,13 @@ def _show(fetched: Fetched) -> None:
             assert part is None or part.filename is None or isinstance(part.filename, str)
 
 
-# --- e-mails ----------------------------------------------------------------------------------------------------------
-
-CHARSETS = (
-    *b"utf-8 us-ascii iso-8859-1 windows-1252 utf-16 utf-16-le utf-32 utf-7 utf-8-sig koi8-u idna punycode".split(),
-    *b"undefined unicode_escape raw_unicode_escape hex base64 rot13 zlib bz2 uu quopri mbcs oem cp65001".split(),
-    *b"iso-2022-jp hz gb18030 big5 shift_jis euc-kr x-unknown utf\xa38 utf8\0 ../x utf-8*en".split(),
-    b"",
-    b"\0",
-    b"a" * 300,
-)
-TEXTS = (
-    b"=?utf-8?B?w6Q=?= =?iso-8859-1?Q?=E4_x?= plain",
-    b"Re: =?utf-8?q?=F0=9F=98?= =?utf-8?q?=80?=",
-    b"plain \xc3\xa4 \xff",
-    b"=?utf-16?b?AGEAYg==?=",
-)
-
-
-def _text(data: bytes) -> None:
-    text_of(data).encode()
-
-
-def _parameters(data: bytes) -> None:
-    """Pairs of keys and values, between NULs, become the parameters of a part."""
-    words = data.split(b"\0")
-    parameters = {
-        key.decode("utf-8", "replace").lower(): value for key, value in zip(words[::2], words[1::2], strict=False)
-    }
-    leaf = Leaf("application/pdf", {}, "base64", 10, "attachment", parameters)
-    structure = structure_of(Multipart("mixed", (leaf, Leaf("text/plain", parameters, "7bit", 5, None, {}))))
-    (part,) = structure.attachments
-    (part.filename or "").encode()
+# --- e-mails ----------------------------------------------------------------------------------------------------
 
 
 def _evidence(data: bytes) -> None:
     found = MessageTag.parse(data.decode("utf-8", "replace"))
     assert found is None or MessageTag.parse(found.header()) == found
 
-
-def _charsets(make: Make) -> Make:
-    """Put odd character sets in the places of sound ones."""
-
-    def other(random: Random) -> bytes:
-        data = make(random)
-        for sound in (b"utf-8", b"iso-8859-1", b"utf-16"):
-            if random.random() < 0.3:
-                data = data.replace(sound, random.choice(CHARSETS))
-        return data
-
-    return other
-
-
-TEXT_WORDS = (
-    b"=?", b"?=", b"?B?", b"?Q?", b"=", b"_", b"=?utf-8?b?", b"=?utf-8?q?", b"\r\n ", b"====", b"=E4", *CHARSETS,
-)  # fmt: skip
-PARAMETERS = (
-    b"filename*\0utf-8''a%20b.pdf",
-    b"filename*0*\0utf-8'en'a%e4\0filename*1\0b\0filename*2*\0%c3%a4",
-    b"filename\0=?utf-8?q?a.pdf?=",
-    b"name\0x.pdf\0name*0\0y",
-)
 
 # --- SMTP -------------------------------------------------------------------------------------------------------------
 
@@ -246,8 +190,6 @@ def _smtp_wire(data: bytes) -> None:
 TARGETS = (
     Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
     Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
-    Target("mail-text", _charsets(mutated(TEXTS, TEXT_WORDS)), _text, ()),
-    Target("mail-parameters", _charsets(mutated(PARAMETERS, (b"\0", *TEXT_WORDS))), _parameters, ()),
     Target(
         "evidence",
         mutated(

@@ -99,16 +99,6 @@ def _mail(name: bytes, value: bytes) -> Act:
 _STRUCTURE = rb"BODYSTRUCTURE \(.*\)(?= UID \d+\)\r\n)"
 
 
-def _structure(name: bytes) -> Act:
-    """Give each message an attachment of this name (RFC 2231)."""
-    text = b'("TEXT" "PLAIN" ("CHARSET" "us-ascii") NIL NIL "7BIT" 10 1)'
-    odd = b'("APPLICATION" "PDF" ("NAME*" "%b") NIL NIL "BASE64" 100 NIL ("ATTACHMENT" ("FILENAME*" "%b")))' % (
-        name,
-        name,
-    )
-    return edits(_STRUCTURE, b'BODYSTRUCTURE (%b%b "MIXED")' % (text, odd))
-
-
 def _fault(name: str, about: str, at: str, act: Act, **more: object) -> Fault:
     return Fault(name, about, (Strike(at, act),), **more)  # type: ignore[arg-type]
 
@@ -203,13 +193,8 @@ IMAP_FAULTS = (
     # --- what mail contains ---
     _fault("Subject of 60 KB", "has encoded words of 60 KB for a Subject", "FETCH", _mail(b"Subject", b"" + BOMB * 850)),
     _fault("Subject folded", "has a Subject of 20,000 lines", "FETCH", _mail(b"Subject", b"a" + b"\r\n =?utf-8?q?x?=" * 20_000)),
-    _fault("Subject with a bad charset", "has charset utf\\xa38 in a Subject", "FETCH", _mail(b"Subject", b"=?utf\xa38?b?w6Q=?=")),
-    _fault("Subject undefined", "has charsets undefined, punycode, idna in a Subject", "FETCH", _mail(b"Subject", b"=?undefined?q?a?= =?punycode?q?=ff?= =?idna?q?=ff?= =?hex?q?x?=")),
     _fault("addresses of 60 KB", "has 10,000 nested comments for a sender", "FETCH", _mail(b"From", b"" + b"(" * 10_000 + b"a@b")),
     _fault("evidence false", "has an X-LoadSim of numbers that no record holds", "FETCH", _mail(b"X-LoadSim", b"run=run-1; from=99999999999999999999; id=n; kind=x; sent=-1; body=")),
-    _fault("filename idna", "has a file name in charset idna", "FETCH", _structure(b"idna''abc"), unasked=("init, clean",)),
-    _fault("filename undefined", "has a file name in charset undefined", "FETCH", _structure(b"undefined''abc%ff"), unasked=("init, clean",)),
-    _fault("filename punycode", "has a file name in charset punycode", "FETCH", _structure(b"punycode''%ff%ff"), unasked=("init, clean",)),
     _fault("structure odd", "has a structure of NILs", "FETCH", edits(_STRUCTURE, b"BODYSTRUCTURE (NIL NIL NIL)"), unasked=("init, clean",)),
     # --- IDLE ---
     _fault("IDLE hangs", "never agrees to IDLE", "IDLE", hangs()),

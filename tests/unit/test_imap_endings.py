@@ -20,7 +20,6 @@ from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import (
     GeneratorFailed,
     MailMissing,
-    ProtocolError,
     ServerLost,
     ServerRefused,
     ServerSilent,
@@ -172,38 +171,6 @@ def raising(error: Exception) -> Callable[[object], None]:
 # --- one fault each ---
 
 
-@pytest.mark.parametrize(
-    ("said", "name", "arguments", "kind"),
-    [
-        (b"TAG OK\r\n", "APPEND", (b"x", Literal(b"abc")), "IMAP literal"),
-        (b"TAG OK\r\n", "IDLE", (), "IMAP IDLE"),
-        (b"TAG PERHAPS\r\n", "NOOP", (), "IMAP syntax"),
-        (b"TAG\r\n", "NOOP", (), "IMAP syntax"),
-        (b"TAGx OK\r\n", "NOOP", (), "IMAP tag"),
-        (b"+ go\r\n", "NOOP", (), "IMAP continuation"),
-        (b"* 4294967295 EXISTS\r\nTAG OK\r\n", "NOOP", (), "IMAP EXISTS"),
-        (b"* 1 FETCH (BODY[1] {4294967295}\r\n", "UID FETCH", (b"1",), "IMAP literal too large"),
-        (b"* OK " + b"x" * (2 << 20), "NOOP", (), "IMAP line too long"),
-        (b"* BYE gone\r\nTAG OK\r\n", "NOOP", (), ""),
-    ],
-)
-def test_a_malformed_answer_fails_the_command(said: bytes, name: str, arguments: tuple[Any, ...], kind: str) -> None:
-    """At once, and with a protocol error; a BYE behind which a server stays ends the session with the last answer."""
-    if kind:
-        failure = fails([(0, said)], name, *arguments)
-        assert isinstance(failure, ProtocolError)
-        assert failure.kind == kind
-        return
-
-    async def main() -> None:
-        connection, _, _ = connected(lambda _: [(0, said)])
-        assert isinstance((await ending(connection.send(name, *arguments)))[0], Answer)
-        assert isinstance(connection.failure, ServerLost)
-        assert str(connection.failure) == "BYE: gone"
-
-    run(main)
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
 def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> None:
     """An error in a callback ends this session only, and does not reach asyncio's exception handler."""
@@ -268,17 +235,6 @@ FLOODS = [
     b"* OK [ALERT] x\r\n", b"* X-UNKNOWN\r\n", b"* SEARCH 1 2 3\r\n", b"* STATUS INBOX (MESSAGES 1)\r\n",
     b"* CAPABILITY IMAP4rev1\r\n",
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
-def test_a_flood_ends_the_session(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than any answer is: a protocol error, long before the time limit, for each kind of response."""
-    monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 18)
-    block = line * (4000 // len(line))
-    for name in ("NOOP", "UID FETCH", "LIST"):
-        failure = fails([(0, block)] * 100, name)
-        assert isinstance(failure, ProtocolError)
-        assert failure.kind == "IMAP answer too large"
 
 
 def test_floods_of_many_users_end_before_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,38 +365,6 @@ def in_inbox(answers: Sequence[bytes], offered: set[str]) -> tuple[ImapMailbox, 
     return ImapMailbox(session), connection
 
 
-@pytest.mark.parametrize(
-    ("greeting", "kind"),
-    [
-        (b"* OK [CAPABILITY" + b" X" * 10_000 + b"] hi\r\n", "IMAP syntax"),
-        (b"* OK hi" + b"x" * (2 << 20), "IMAP line too long"),
-        (b"t1 OK hi\r\n", "IMAP tag"),
-        (b"+ hi\r\n", "IMAP continuation"),
-        (b"* 1 EXISTS\r\n", "IMAP greeting"),
-        (b"* OK \r\n* 4294967295 EXISTS\r\n", "IMAP EXISTS"),
-    ],
-    ids=lambda said: said[:20] if isinstance(said, str) else said[:20].decode(),
-)
-def test_a_greeting_that_is_none_fails_the_log_on(greeting: bytes, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one with more capabilities than any server has."""
-
-    async def connect(make: Callable[[], asyncio.Protocol], *_: object) -> None:
-        protocol = make()
-        line = Line(protocol, lambda _: [])
-        protocol.connection_made(line)  # type: ignore[arg-type]
-        line.plan([(0, greeting)])
-
-    async def main() -> None:
-        box = ImapMailbox(ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, Ear(), LIMIT_S))
-        with pytest.raises(ProtocolError) as caught:
-            await box.log_on()
-        assert caught.value.kind == kind
-        await asyncio.sleep(1)
-
-    monkeypatch.setattr(connections, "connect", connect)
-    run(main)
-
-
 REFS = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
 OK = b"TAG OK\r\n"
 REMOVED = b"* 1 EXPUNGE\r\n" * 3
@@ -506,18 +430,6 @@ def test_messages_that_others_marked_are_not_expunged(found: bytes, others: int)
         box, _ = in_inbox([b"TAG OK\r\n", b"* 1 EXPUNGE\r\nTAG OK\r\n"], {"UIDPLUS"})
         with pytest.raises(MailMissing):  # one of several
             await box.expunge(REFS)
-
-    run(main)
-
-
-@pytest.mark.parametrize("items", [b"", b"UIDNEXT 9 UNSEEN 0", b"MESSAGES NIL UIDNEXT 9 UNSEEN 0"])
-def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
-    """A folder of which nothing is told does not count as empty: empty ones may be deleted."""
-
-    async def main() -> None:
-        box, _ = in_inbox([b"* STATUS Other (%b)\r\nTAG OK\r\n" % items], set())
-        with pytest.raises(ServerRefused, match="STATUS without"):
-            await box.message_count("Other")
 
     run(main)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import encodings
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -18,12 +17,6 @@ from loadsim.protocols.imap.responses import Exists, Fetched, Leaf, MailboxStatu
 from loadsim.protocols.imap.sets import MOST_LISTED, NumberSet
 from loadsim.protocols.imap.values import DEEPEST, Value, body_of
 from loadsim.protocols.imap.wire import Wire
-
-ODD_CHARSETS = (
-    "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "base64", "rot13", "bz2", "zip", "hex",
-    "uu", "mbcs", "utf-7", "utf\xa38", "no-such-charset", "a\0b", "..", "x" * 300, "",
-)  # fmt: skip
-"""Names that a codec's look-up knows but no mail may use, and names that make it raise."""
 
 
 class Steps:
@@ -51,72 +44,10 @@ def refused(work: Callable[[], object]) -> None:
 # --- what an e-mail contains ---
 
 
-@pytest.mark.parametrize("charset", ODD_CHARSETS)
-@pytest.mark.parametrize("how", ["=?{}?b?w6Q=?=", "=?{}?q?=C3=A4+2AA-?=", "=?{}*en?q?x?="])
-def test_a_subject_of_any_charset_has_a_text(charset: str, how: str) -> None:
-    assert text_of(how.format(charset).encode()).encode()
-
-
-@pytest.mark.parametrize("charset", ODD_CHARSETS)
-def test_a_filename_of_any_charset_has_a_text(charset: str) -> None:
-    for parameters in (
-        {"filename*": charset.encode() + b"''%C3%A4bc+2AA-"},
-        {"filename*0*": charset.encode() + b"'en'abc", "filename*1*": b"%00%ff"},
-        {"name*": b"%FF'" + charset.encode() + b"'x"},
-    ):
-        structure = structure_of(Leaf("image/png", parameters, "base64", 9, "attachment", parameters))
-        (part,) = structure.attachments
-        assert part.filename is not None
-        assert part.filename.encode()
-
-
-def test_an_unknown_charset_leaves_no_trace() -> None:
-    """Python remembers each name that it looked up in vain: a server must not fill that memory."""
-    text_of(b"=?x-warm-up?q?x?=")
-    before = len(encodings._cache)  # type: ignore[attr-defined]
-    for number in range(50):
-        text_of(b"=?x-unknown-%d?q?x?=" % number)
-    assert len(encodings._cache) == before  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("raw", "text"),
-    [
-        (b"=?utf-8?b?w6Q=?=", "ä"),
-        (b"=?UTF-8*de?B?w6Q?=", "ä"),
-        (b"=?iso-8859-1?q?a_=E4?= b", "a ä b"),
-        (b"a  =?utf-8?q?b?=\t=?utf-8?q?c?=  d", "a  bc  d"),
-        (b"=?utf-8?b?ww?= =?utf-8?b?pA==?=", "ä"),
-        (b"=?utf-8?q?=C3?= =?utf-8?q?=A4?=", "ä"),
-        (b"=?no-such-charset?q?x?= =?utf-8?q?y?=", "=?no-such-charset?q?x?= y"),
-        (b"=?koi8-u?q?=C1?=", "а"),
-        (b"=?utf-8?b?A?= =?=?=?", "=?utf-8?b?A?= =?=?=?"),
-    ],
-)
-def test_encoded_words_are_decoded(raw: bytes, text: str) -> None:
-    """RFC 2047: the words, the white space between them, and what is none of them."""
-    assert text_of(raw) == text_of(bytearray(raw)) == text
-
-
-def test_a_long_text_is_cut_and_not_decoded() -> None:
-    """Above the limit encoded words stay as they are; what remains is short."""
-    word = b"=?utf-8?q?x?= "
-    exact = word + b"y" * (LONGEST_TEXT_BYTES - len(word))
-    assert text_of(exact).startswith("x ")
-    assert text_of(exact + b"y") == exact.decode()
-    names = {f"filename*{number}*": b"utf-8''abc%20" for number in range(2000)}
-    (part,) = structure_of(Leaf("image/png", {}, "base64", 9, "attachment", names)).attachments
-    assert part.filename is not None
-    assert 100 < len(part.filename) <= LONGEST_TEXT_BYTES
-
-
-@pytest.mark.parametrize("piece", [b"=?", b"=?=?utf-8?q?", b"=?utf-8?q?=41?= ", b"=?x?b?", b"?=", b"=?utf-8?b?w6Q=?="])
-def test_the_work_for_a_subject_does_not_grow_with_it(piece: bytes) -> None:
-    with Steps() as short:
-        text_of((piece * 1000)[:LONGEST_TEXT_BYTES])
-    with Steps() as long:
-        text_of(piece * (60_000 // len(piece)))
-    assert long.taken <= short.taken < 5000
+def test_a_text_is_short_and_on_one_line() -> None:
+    """Encoded words, of whatever character set, stay encoded."""
+    assert text_of(b"=?idna?q?x?=\r\n \xff\0 y") == "=?idna?q?x?= \ufffd y"
+    assert text_of(b"x" * 60_000) == "x" * LONGEST_TEXT_BYTES
 
 
 def test_only_a_short_section_is_looked_into_for_evidence() -> None:
@@ -166,38 +97,23 @@ def test_deep_structures_raise_no_recursion_error() -> None:
     "raw",
     [
         b"* %d EXISTS" % (MOST_MESSAGES + 1),
-        b"* 4294967295 EXISTS",
-        b"* -1 EXISTS",
         b"* 0 EXPUNGE",
-        b"* 4294967296 EXPUNGE",
         b"* 0 FETCH (UID 1)",
-        b"* 4294967296 FETCH (UID 1)",
         b"* 1 FETCH (UID 0)",
-        b"* 1 FETCH (UID -1)",
         b"* 1 FETCH (UID 4294967296)",
         b"* 1 FETCH (RFC822.SIZE 9223372036854775808)",
         b"* 0 FETCH (BODY[1] {1}\r\nx)",
         b"* 1 FETCH (BODY[1] ~{999999999999999}\r\nx)",
-        b"* 1 FETCH (BODY[1] {-1}\r\nx)",
         b'* 1 FETCH (BODYSTRUCTURE ("a" "b" NIL NIL NIL "7bit" 9223372036854775808))',
-        b"* 1 FETCH (BODYSTRUCTURE (NIL NIL NIL NIL NIL NIL NIL))",
         b"* 1 FETCH (BODYSTRUCTURE NIL)",
-        b"* 1 FETCH (FLAGS NIL)",
         b"* 1 FETCH (FLAGS (" + b"ab " * LONGEST_WORDS_BYTES + b"))",
         b"* 1 FETCH (" + b"".join(b"BODY[%d] NIL " % number for number in range(2000)) + b")",
-        b"* 1 FETCH (X (" + b"NIL " * MOST_TOKENS + b"))",
         b"* 1 FETCH (X (" + b"()" * MOST_TOKENS + b"))",
-        b"* SEARCH 4294967296",
         b"* SEARCH 0",
-        b"* ESEARCH ALL 0",
         b"* ESEARCH ALL 1:*",
         b"* ESEARCH ALL " + b"1," * 400_000 + b"1",
         b"* STATUS INBOX (MESSAGES 9223372036854775808)",
-        b"* STATUS INBOX (" + b"MESSAGES 1 " * LONGEST_WORDS_BYTES + b")",
-        b"* STATUS NIL (MESSAGES 1)",
-        b"* LIST NIL NIL NIL",
         b'* LIST () "/" "' + b"x" * LONGEST_WORDS_BYTES + b'"',
-        b"* LIST (" + b"\\x " * LONGEST_WORDS_BYTES + b') "/" x',
         b"* CAPABILITY" + b" X1" * LONGEST_WORDS_BYTES,
     ],
     ids=lambda raw: raw[:40].decode(),
@@ -240,8 +156,7 @@ def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> Non
     refused(lambda: list(Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n")))
     wire = Wire()
     assert list(wire.feed(b"* 1 FETCH (BODY[1] {67108864}\r\nabc")) == []
-    assert wire._large is not None
-    assert (bytes(wire._large.arriving), wire.held_bytes) == (b"abc", len(b"* 1 FETCH (BODY[1] {67108864}\r\n"))
+    assert wire.held_bytes == len(b"* 1 FETCH (BODY[1] {67108864}\r\nabc")
 
 
 def test_an_empty_literal_is_a_text() -> None:

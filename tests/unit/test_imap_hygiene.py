@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from imap_dialogue import cut
 from imap_script import ACCOUNT, PATIENCE_S, Client, Ear, Peer, certificate, playing
 
 from loadsim.errors import ProtocolError, ServerLost
-from loadsim.model.ports import INBOX, Part
+from loadsim.model.ports import INBOX
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
-from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Exists, Fetched, Response
 from loadsim.protocols.imap.session import ImapSession
-from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES, Wire
 
 MANY = 3000
 
@@ -185,45 +182,3 @@ async def test_lists_and_headers_are_read_over_many_turns() -> None:
         # Taken in and made into values, each in so many portions.
         assert min(listed, turns.taken - listed) >= 2 * (MANY // RESPONSES_A_TURN)
         mailbox.abandon()
-
-
-async def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
-    """Gathered beside its response while it arrives, and handed over as it was gathered."""
-    body = bytes(range(256)) * (3 << 12)
-
-    async def script(peer: Peer) -> None:
-        await peer.greet()
-        await peer.inbox(1, 2)
-        tag = await peer.expect(rb"UID FETCH 1 \(BODY.PEEK\[1\]\)")
-        peer.writer.write(b"* 1 FETCH (UID 1 BODY[1] {%d}\r\n%b)\r\n%b OK done\r\n" % (len(body), body, tag))
-        await peer.end()
-
-    async with playing(script) as endpoint:
-        ear = Ear()
-        mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, ear, PATIENCE_S))
-        await mailbox.log_on()
-        mailbox.session.validity[INBOX] = 7
-        found = await mailbox.part(Ref(INBOX, 7, 1), Part("1", "text/plain", len(body), None, "7bit"))
-        assert found == body
-        assert isinstance(found, bytearray)
-        assert ear.commands[-1][3] > len(body)
-        mailbox.abandon()
-
-
-def test_literals_beside_count_towards_the_limit() -> None:
-    """All of one response together, wherever they are kept; and a line is no longer for it."""
-    size = LARGEST_LITERAL_BYTES // 2 + 1
-    wire = Wire()
-    assert not list(wire.feed(b"* 1 FETCH (BODY[1] {%d}\r\n" % size))
-    for _ in range(size >> 20):
-        assert not list(wire.feed(b"." * (1 << 20)))
-    with pytest.raises(ProtocolError, match="literal too large"):
-        list(wire.feed(b"." * (size & 0xFFFFF) + b" BODY[2] {%d}\r\n" % size))
-    wire = Wire(longest_line_bytes=50)
-    stream = b"* 1 FETCH (BODY[1] {%d}\r\n" % (2 << 20)
-    edges = [*range(0, 2 << 20, 1 << 16), 2 << 20]
-    assert not list(wire.feed(stream))
-    for begin, end in pairwise(edges):
-        assert not list(wire.feed(b"." * (end - begin)))
-    with pytest.raises(ProtocolError, match="line too long"):
-        list(wire.feed(b" BODY[2] " + b"x" * 60))

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import imaplib
-import re
-import socket
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_dialogue import DIALOGUE, cut
-from mailservers import SITES, StartDovecotPostfix, StartEmbedded
 
 from loadsim.errors import ProtocolError
-from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.imap import wire as wires
 from loadsim.protocols.imap.commands import (
     LONGEST_SET_BYTES,
     Literal,
@@ -39,7 +32,6 @@ from loadsim.protocols.imap.responses import (
     Exists,
     Fetched,
     ListEntry,
-    MailboxStatus,
     Response,
     Tagged,
 )
@@ -54,35 +46,23 @@ quick = settings(deadline=None, max_examples=50)
 MALFORMED = [
     b"",
     b"*",
-    b"* ",
-    b"* (((",
     b"*1 EXISTS",
-    b"a1",
     b"a1 MAYBE so",
-    b" OK",
     b'* LIST "/" x',
     b"* LIST () NIL",
     b'* LIST () "/" "open',
     b"* STATUS x (MESSAGES)",
-    b"* STATUS x 4",
     b"* SEARCH 1 two",
-    b"* SEARCH " + b"9" * 5000,
     b'* ESEARCH (TAG "a") ALL 1:4294967296',
-    b"* ESEARCH (TAG",
     b"* 1 FETCH",
-    b"* 1 FETCH UID 4",
     b"* 1 FETCH (UID 4",
     b"* 1 FETCH (UID four)",
-    b"* 1 FETCH (UID)",
-    b"* 1 FETCH (UID 4) x",
     b"* 1 FETCH (UID " + b"9" * 5000 + b")",
     b"* 1 FETCH (FLAGS \\Seen)",
     b"* 1 FETCH (BODY[] atom)",
     b"* 1 FETCH (BODY[] {9}\r\nshort)",
-    b"* 1 FETCH (ENVELOPE NIL)",
     b"* 1 FETCH (ENVELOPE (NIL))",
     b"* 1 FETCH (ENVELOPE (NIL NIL ((NIL NIL)) NIL NIL NIL NIL NIL NIL NIL))",
-    b"* 1 FETCH (BODYSTRUCTURE ())",
     b'* 1 FETCH (BODYSTRUCTURE ("text" "plain"))',
     b'* 1 FETCH (BODYSTRUCTURE ("text" "plain" NIL NIL NIL "7bit" big 1))',
     b"* 1 FETCH (X " + b"(" * (DEEPEST + 2),
@@ -106,41 +86,31 @@ def test_each_response_becomes_its_value(raw: bytes, expected: Response | None) 
     assert [type(response) for response in responses([stream])] == [type(response) for response in found]
 
 
-beside = pytest.mark.parametrize("large_bytes", [wires.LARGE_BYTES, 100, 1])
-"""Literals from this size on are gathered beside their response."""
-
-
-@beside
 @quick
 @given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
-def test_any_split_gives_the_same_responses(
-    large_bytes: int, sent: list[tuple[bytes, Response | None]], places: list[int]
-) -> None:
+def test_any_split_gives_the_same_responses(sent: list[tuple[bytes, Response | None]], places: list[int]) -> None:
     """However the network cuts the stream, the same responses come out, and nothing is held back."""
     stream = b"".join(raw + b"\r\n" for raw, _ in sent)
     wire = Wire()
-    with patch.object(wires, "LARGE_BYTES", large_bytes):
-        found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
+    found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
     assert found == [expected for _, expected in sent if expected is not None]
     assert wire.held_bytes == 0
     assert wire.taken_bytes == len(stream)
 
 
-@beside
 @quick
 @given(
     st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,3}\Z"), st.none() | st.binary(max_size=300), max_size=4),
     st.lists(st.integers(0, 2000)),
 )
-def test_any_bytes_survive_a_literal(large_bytes: int, sections: dict[str, bytes | None], places: list[int]) -> None:
+def test_any_bytes_survive_a_literal(sections: dict[str, bytes | None], places: list[int]) -> None:
     """Literals come out as they are, whatever they hold, on any split."""
     items = [
         b"BODY[%b] " % name.encode() + (b"NIL" if data is None else b"{%d}\r\n%b" % (len(data), data))
         for name, data in sections.items()
     ]
     stream = b"* 7 FETCH (" + b" ".join(items) + b")\r\na OK\r\n"
-    with patch.object(wires, "LARGE_BYTES", large_bytes):
-        found = responses(cut(stream, places))
+    found = responses(cut(stream, places))
     assert found == [Fetched(7, None, None, None, None, None, sections), Tagged("a", "OK", None, "")]
 
 
@@ -343,100 +313,6 @@ def test_commands_wait_where_a_literal_needs_it() -> None:
     assert encode(b"a", b"APPEND", arguments, 4096) == [b"a APPEND x {2+}\r\nab () {5+}\r\n12345\r\n"]
     assert encode(b"a", b"APPEND", arguments, -1) == [b"a APPEND x {2}\r\n", b"ab () {5}\r\n", b"12345\r\n"]
     assert encode(b"a", b"APPEND", arguments, 4) == [b"a APPEND x {2+}\r\nab () {5}\r\n", b"12345\r\n"]
-
-
-MESSAGE = (
-    b'From: "O\'Hara \\"Q\\"" <user1@sim.test>\r\nTo: user2@sim.test, Three <user3@sim.test>\r\n'
-    b"Subject: one {3}\r\nMessage-ID: <n1.0@sim.test>\r\nMIME-Version: 1.0\r\n"
-    b'Content-Type: multipart/mixed; boundary="b"\r\n\r\n'
-    b"--b\r\nContent-Type: text/plain\r\n\r\n* 9 EXISTS\r\n)\r\n{5}\r\na1 OK\r\n"
-    b'--b\r\nContent-Type: image/bmp; name="x.bmp"\r\nContent-Transfer-Encoding: base64\r\n'
-    b'Content-Disposition: attachment; filename="x.bmp"\r\n\r\nQk0=\r\n--b--\r\n'
-)
-
-
-ACCOUNTS = [Account(1, "user1", "user1@example.test", "pw-1")]
-
-
-def with_a_message(endpoint: Endpoint) -> Endpoint:
-    """The server, after one message was put into its one user's Inbox."""
-    with imaplib.IMAP4(endpoint.host, endpoint.port) as client:
-        client.login("user1", "pw-1")
-        assert client.append("INBOX", "(\\Seen)", None, MESSAGE)[0] == "OK"  # type: ignore[arg-type]
-    return endpoint
-
-
-@pytest.fixture(scope="module")
-def embedded(embedded_server: StartEmbedded) -> Endpoint:
-    return with_a_message(embedded_server(ACCOUNTS).services.imap)
-
-
-@pytest.fixture(scope="module")
-def dovecot(dovecot_postfix: StartDovecotPostfix) -> Endpoint:
-    return with_a_message(dovecot_postfix(ACCOUNTS).services.imap)
-
-
-@pytest.fixture(params=SITES)
-def server(request: pytest.FixtureRequest) -> Endpoint:
-    """Each IMAP server in turn, with one user, and one message in their Inbox."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Endpoint)
-    return found
-
-
-def transcript(endpoint: Endpoint, commands: Sequence[bytes]) -> bytes:
-    """Everything that the server says when these commands are sent one after the other."""
-    said = b""
-    with socket.create_connection((endpoint.host, endpoint.port), 10) as connection:
-        for number, command in enumerate([b"LOGIN user1 pw-1", *commands, b"LOGOUT"]):
-            connection.sendall(b"t%d %b\r\n" % (number, command))
-            while not re.search(rb"(?m)^t%d (OK|NO|BAD)" % number, said):
-                piece = connection.recv(65536)
-                assert piece
-                said += piece
-    return said
-
-
-QUERY = "(UID FLAGS RFC822.SIZE ENVELOPE BODYSTRUCTURE BODY.PEEK[1] BODY.PEEK[2])"
-
-
-def test_a_servers_answers_read_as_by_imaplib(server: Endpoint) -> None:
-    """What imaplib gets from the same server for the same FETCH and STATUS, our wire gets."""
-    ours = responses(
-        [transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode(), b"STATUS INBOX (MESSAGES UIDNEXT)"])]
-    )
-    fetched = next(each for each in ours if isinstance(each, Fetched))
-    with imaplib.IMAP4(server.host, server.port) as client:
-        client.login("user1", "pw-1")
-        selected = client.select("INBOX")[1][0]
-        _, answer = client.fetch("1", QUERY)
-        _, status = client.status("INBOX", "(MESSAGES UIDNEXT)")
-        literals = {each[1] for each in answer if isinstance(each, tuple)}
-        text = b"".join(each if isinstance(each, bytes) else each[0] for each in answer if each)
-        whole = client.fetch("1", "(BODY.PEEK[])")[1][0]
-    assert selected is not None
-    assert Exists(int(selected)) in ours
-    uid = re.search(rb"UID (\d+)", text)
-    size = re.search(rb"RFC822.SIZE (\d+)", text)
-    assert uid is not None
-    assert size is not None
-    assert (fetched.uid, fetched.size_bytes) == (int(uid[1]), int(size[1]))
-    assert fetched.flags is not None
-    assert fetched.flags - {"\\Recent"} == {"\\Seen"}
-    assert fetched.envelope is not None
-    # Some servers send the sender's name, which has quotes in it, as a literal too.
-    assert literals - {fetched.envelope.sent_by[0].name} == set(fetched.sections.values())
-    assert isinstance(whole, tuple)
-    assert len(whole[1]) == fetched.size_bytes == len(MESSAGE)
-    found = next(each for each in ours if isinstance(each, MailboxStatus))
-    assert status[0] == b"INBOX (MESSAGES %d UIDNEXT %d)" % (found.items["MESSAGES"], found.items["UIDNEXT"])
-
-
-def test_nothing_is_read_from_disk() -> None:
-    """The wire does no I/O: it imports neither sockets nor asyncio."""
-    package = Path(parse.__code__.co_filename).parent
-    for name in ("wire", "grammar", "values", "responses", "commands", "names"):
-        assert not re.search(r"(?m)^\s*(import|from) (asyncio|socket|ssl|time)\b", (package / f"{name}.py").read_text())
 
 
 def test_what_thousands_of_users_are_told_is_held_once() -> None:

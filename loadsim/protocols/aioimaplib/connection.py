@@ -32,7 +32,7 @@ from loadsim.protocols.imap.connection import (
     refusal,
 )
 from loadsim.protocols.imap.grammar import parse
-from loadsim.protocols.imap.responses import Condition, Continuation, Cut, Expunged, Response, Tagged
+from loadsim.protocols.imap.responses import Condition, Continuation, Expunged, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl.masking import without_password
@@ -321,7 +321,7 @@ class LibraryConnection:
         """Let the library read a response, and return its values. The greeting is not read by the library."""
         self._responses += 1
         if self._greeting.done() and not self._sealed:
-            self._protocol.read(raw.joined() if isinstance(raw, Cut) else raw)
+            self._protocol.read(raw)
         return parse(raw)
 
     def _take(self, response: Response) -> None:

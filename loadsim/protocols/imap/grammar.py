@@ -20,7 +20,6 @@ from loadsim.protocols.imap.responses import (
     Code,
     Condition,
     Continuation,
-    Cut,
     Envelope,
     Exists,
     Expunged,
@@ -275,7 +274,7 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """Parse `* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
     _within(number, 1, LARGEST_NUMBER, "FETCH")
     uid = size_bytes = flags = envelope = structure = None
-    sections: dict[str, bytes | bytearray | None] = {}
+    sections: dict[str, bytes | None] = {}
     if raw[at : at + 1] != b"(":
         raise malformed("FETCH", "(", at)
     at += 1
@@ -315,8 +314,6 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
 
 def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
     """Parse a FETCH of one section as a literal, with or without a UID. Return None for all others."""
-    if type(raw) is not bytes:
-        return None
     number, before, name, length = match.groups()
     begin = match.end()
     end = begin + int(length)
@@ -325,7 +322,7 @@ def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
         return None
     found = before or after[1]
     uid = None if found is None else _within(int(found), 1, LARGEST_NUMBER, "FETCH")
-    sections: dict[str, bytes | bytearray | None] = {decoded(name).upper(): raw[begin:end]}
+    sections: dict[str, bytes | None] = {decoded(name).upper(): raw[begin:end]}
     return Fetched(_within(int(number), 1, LARGEST_NUMBER, "FETCH"), uid, None, None, None, None, sections)
 
 
@@ -336,7 +333,7 @@ def _number(raw: bytes, at: int, least: int, most: int) -> tuple[int, int]:
     return _within(int(match[1]), least, most, "FETCH"), match.end()
 
 
-def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
+def _string(raw: bytes, at: int) -> tuple[bytes | None, int]:
     """Parse a quoted string, a literal, or NIL (RFC 9051 section 9, nstring and literal8)."""
     match = _STRING.match(raw, at)
     if match is None:
@@ -350,10 +347,8 @@ def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
     return None, match.end()
 
 
-def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes | bytearray, int]:
+def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes, int]:
     begin = match.end()
-    if isinstance(raw, Cut) and begin in raw.large:
-        return raw.large[begin], begin
     end = begin + int(match[_ON_LITERAL])
     if end > len(raw):
         raise malformed("a literal", "all of its bytes", begin)
@@ -394,8 +389,7 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
                 return inner, at
             value, inner = inner, outer.pop()
         elif kind == _ON_LITERAL:
-            literal, at = _literal(raw, match)
-            value = bytes(literal)  # as in an envelope: only a hostile server sends a large one
+            value, at = _literal(raw, match)
         else:
             value = match[6]
         if inner is None:

@@ -157,7 +157,7 @@ class ImapMailbox:
                 return structure_of(fetched.structure)
         raise MailMissing("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
-    async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
+    async def part(self, ref: Hashable, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5), or a part of the whole message."""
         if self.store is not None:
             data = (await self._whole(self.store, ref)).part(part.name)

@@ -98,10 +98,10 @@ def _evidence(fields: Mapping[str, bytes]) -> MessageTag | None:
     return MessageTag.parse(value.decode("utf-8", "replace")) if value and len(value) <= LONGEST_TEXT_BYTES else None
 
 
-def fields_of(header: bytes | bytearray) -> dict[str, bytes]:
+def fields_of(header: bytes) -> dict[str, bytes]:
     """Return the values of header fields by their names in lower case, unfolded; of several, the first."""
     found: dict[str, bytes] = {}
-    for line in _FOLD.sub(b"", bytes(header[:LONGEST_FIELDS_BYTES])).splitlines():
+    for line in _FOLD.sub(b"", header[:LONGEST_FIELDS_BYTES]).splitlines():
         name, colon, value = line.partition(b":")
         if colon:
             found.setdefault(name.strip().decode("ascii", "replace").lower(), value.strip())

@@ -11,24 +11,6 @@ from typing import NamedTuple
 
 from loadsim.protocols.imap.sets import NumberSet
 
-
-class Cut(bytes):
-    """A response without its largest literals. `large` has these by the offset at which each would begin.
-
-    So they are never copied.
-    """
-
-    large: Mapping[int, bytearray]
-
-    def joined(self) -> bytes:
-        """Return the response with its largest literals."""
-        text, end = bytearray(), 0
-        for at, literal in sorted(self.large.items()):
-            text += self[end:at] + literal
-            end = at
-        return bytes(text + self[end:])
-
-
 # fmt: off
 REGISTERED = frozenset((
     "ALERT", "ALREADYEXISTS", "ANNOTATE", "ANNOTATIONS", "APPENDLIMIT", "APPENDUID", "AUTHENTICATIONFAILED",
@@ -188,7 +170,7 @@ class Fetched(NamedTuple):
     """Data of one message; values that were not sent are None (RFC 9051 section 7.5.2).
 
     `flags` keep the server's spelling. `sections` has the data of BODY[...] by the section's name in capitals; None
-    stands for NIL, and very large data is a bytearray.
+    stands for NIL.
     """
 
     number: int
@@ -197,7 +179,7 @@ class Fetched(NamedTuple):
     size_bytes: int | None
     envelope: Envelope | None
     structure: Leaf | Multipart | None
-    sections: Mapping[str, bytes | bytearray | None]
+    sections: Mapping[str, bytes | None]
 
     def joined(self, later: Fetched) -> Fetched:
         """Return the data of both, which are of one message; a value of `later` replaces that of this one."""

@@ -181,7 +181,7 @@ class SeveralConnections:
     async def structure(self, ref: Hashable) -> Structure:
         return await (await self._for_message(ref)).structure(ref)
 
-    async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
+    async def part(self, ref: Hashable, part: Part) -> bytes:
         return await (await self._for_message(ref)).part(ref, part)
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:

@@ -26,11 +26,11 @@ STORED_BYTES = 1 << 20
 class WholeMessage:
     """A message as it was sent, its structure, and the places of its parts by their names."""
 
-    raw: bytes | bytearray
+    raw: bytes
     structure: Structure
     places: Mapping[str, tuple[int, int]]
 
-    def part(self, name: str) -> bytes | bytearray | None:
+    def part(self, name: str) -> bytes | None:
         """Return a part as it is encoded; None if there is none of this name."""
         place = self.places.get(name)
         return None if place is None else self.raw[place[0] : place[1]]
@@ -57,7 +57,7 @@ class MessageStore:
             found.append(header)
         return found
 
-    def take(self, ref: Hashable, raw: bytes | bytearray | None) -> None:
+    def take(self, ref: Hashable, raw: bytes | None) -> None:
         """Keep a fetched message, unless the server sent none of it."""
         if raw:
             self.add(ref, message_of(raw))
@@ -76,16 +76,14 @@ class MessageStore:
             self._stored_bytes -= len(message.raw)
 
 
-def message_of(raw: bytes | bytearray) -> WholeMessage:
+def message_of(raw: bytes) -> WholeMessage:
     """Return a message (RFC 5322, CRLF) with its structure (RFC 2046 section 5.1)."""
     body, places = _entity(raw, 0, len(raw), 0)
     named = zip(leaves_of(body), places, strict=True)
     return WholeMessage(raw, structure_of(body), {name: place for (name, _, _), place in named})
 
 
-def _entity(
-    raw: bytes | bytearray, begin: int, end: int, within: int
-) -> tuple[Leaf | Multipart, list[tuple[int, int]]]:
+def _entity(raw: bytes, begin: int, end: int, within: int) -> tuple[Leaf | Multipart, list[tuple[int, int]]]:
     """Return the part between two places, with `within` multiparts around it, and the places of its leaves in order."""
     # Split header and body.
     if raw[begin : begin + 2] == b"\r\n":
@@ -114,7 +112,7 @@ def _entity(
     return leaf, [(body_at, end)]
 
 
-def _between(raw: bytes | bytearray, boundary: bytes, begin: int, end: int) -> list[tuple[int, int]]:
+def _between(raw: bytes, boundary: bytes, begin: int, end: int) -> list[tuple[int, int]]:
     """Return the places between the lines of a boundary; the end of the message stands for a missing last one."""
     delimiter = re.compile(rb"(?:\A|\r\n)--" + re.escape(boundary) + rb"(--)?[ \t]*+(?:\r\n|\Z)")
     found: list[tuple[int, int]] = []

@@ -1,8 +1,7 @@
 """The server's stream of bytes into whole responses, in pieces of any size (RFC 9051 sections 2.2.2 and 4.3).
 
 No I/O. The time is linear in the bytes for pieces of any size: no byte is searched twice for a line's end, a literal is
-skipped by its length, and incomplete data is never copied. A large literal is collected in a buffer of its own, so that
-its last piece costs no more than the others.
+skipped by its length, and incomplete data is never copied.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.grammar import parse
-from loadsim.protocols.imap.responses import Cut, Response
+from loadsim.protocols.imap.responses import Response
 
 LONGEST_LINE_BYTES = 1 << 20
 """The most bytes of one response without its literals; RFC 9051 sets no limit. An ENVELOPE of 10,000 recipients has
@@ -22,40 +21,11 @@ about as many, and so has a SEARCH of 150,000 messages. Parsing it takes 0.1 s."
 LARGEST_LITERAL_BYTES = 64 << 20
 """The most bytes in all literals of one response: an attachment of 46 MB in Base64."""
 
-LARGE_BYTES = 1 << 20
-"""From this size on, a literal that arrives in pieces has a buffer of its own."""
-
 _LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
 _LONGEST_MARK = 24
 _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ \r\n]{1,20}+ (?:OK|NO|BAD)\b", re.IGNORECASE)
 """It matches only the beginning of a tagged answer: it is tried at the end of each line before a literal."""
 _CLOSING_BRACE = ord("}")
-
-
-@dataclass(slots=True)
-class _LargeLiterals:
-    """The large literals of the response that is arriving."""
-
-    whole: dict[int, bytearray] = field(default_factory=dict)  # by the offset in the response where each would begin
-    arriving: bytearray = field(default_factory=bytearray)  # the incomplete one
-    at: int = 0  # the offset where it would begin
-    missing: int = 0  # the bytes that it lacks
-    total_bytes: int = 0
-
-    def begin(self, at: int, size_bytes: int, arrived: bytes | bytearray) -> None:
-        """Begin a literal with its first bytes."""
-        self.arriving, self.at, self.missing = bytearray(arrived), at, size_bytes - len(arrived)
-        self.total_bytes += size_bytes
-
-    def gather(self, data: bytes) -> bytes:
-        """Take the literal's bytes. Return the rest."""
-        with memoryview(data) as view:
-            self.arriving += view[: self.missing]
-        rest = data[self.missing :]
-        self.missing -= len(data) - len(rest)
-        if not self.missing:
-            self.whole[self.at], self.arriving = self.arriving, bytearray()
-        return rest
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -71,7 +41,6 @@ class Wire:
     _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
     _line: int = field(default=0, init=False)  # the offset of its present line
     _literal_bytes: int = field(default=0, init=False)  # of its literals before this line
-    _large: _LargeLiterals | None = field(default=None, init=False)  # its large literals
 
     @property
     def held_bytes(self) -> int:
@@ -93,10 +62,6 @@ class Wire:
         return self._responses(data)
 
     def _responses(self, data: bytes) -> Iterator[Response]:
-        if self._large is not None and self._large.missing:
-            data = self._large.gather(data)
-            if self._large.missing:
-                return
         stream: bytes | bytearray = data
         if self._held:
             self._held += data
@@ -115,26 +80,16 @@ class Wire:
                 with memoryview(stream) as view:
                     whole = bytes(view[begin:end])
             self.taken_bytes += end + 2 - begin
-            if self._large is not None:
-                self.taken_bytes += self._large.total_bytes
-                self.taken_literal_bytes += self._large.total_bytes
-                whole = Cut(whole)
-                whole.large, self._large = self._large.whole, None
             begin = self._searched = self._line = end + 2
             self.taken_literal_bytes += self._literal_bytes
             self._literal_bytes = 0
             response = self.read(whole)
             if response is not None:
                 yield response
-        if self._large is not None and self._large.missing:
-            length = begin + self._large.at  # the rest is in the literal's buffer
         if stream is data:
-            self._held += data[begin:length]
-        else:
-            if length < len(stream):
-                del self._held[length:]
-            if begin:
-                del self._held[:begin]
+            self._held += data[begin:]
+        elif begin:
+            del self._held[:begin]
         self._searched -= begin
         self._line -= begin
 
@@ -154,14 +109,8 @@ class Wire:
             if mark is None or _HAS_NO_LITERAL.match(stream, begin):
                 return at
             literal_bytes = int(mark[1])
-            large_bytes = 0 if self._large is None else self._large.total_bytes
-            if self._literal_bytes + large_bytes + literal_bytes > self.largest_literal_bytes:
+            if self._literal_bytes + literal_bytes > self.largest_literal_bytes:
                 raise ProtocolError("IMAP literal too large", f"more than {self.largest_literal_bytes} bytes")
-            self._searched = self._line = at + 2
-            if literal_bytes >= LARGE_BYTES and at + 2 + literal_bytes > len(stream):
-                self._large = self._large or _LargeLiterals()
-                self._large.begin(at + 2 - begin, literal_bytes, stream[at + 2 :])
-                return -1
             self._literal_bytes += literal_bytes
             self._searched = self._line = at + 2 + literal_bytes
             at = stream.find(b"\r\n", self._searched)
