@@ -347,10 +347,11 @@ def sending(driver: str, connection: str, forgiven: type[Exception] = TaskFailed
     return send
 
 
-def _sendings() -> tuple[bytes, ...]:
+def sendings() -> tuple[bytes, ...]:
+    """One hostile answer, or two, at each place of a message."""
     answers = (
         b"%s", b"250 ok\r\n", b"354 go\r\n", b"550 no\r\n", b"421 x\r\n", b"250 x\r\n%s", b"%s250 x\r\n", b"",
-        *REPLIES,
+        b"221 bye\r\n", b"OK\r\n", b"2500 x\r\n", b"250-x\r\n550 x\r\n", b"%s250", b"250-x\r\n", b"250 \0\n", *REPLIES,
     )  # fmt: skip
     return tuple(
         b"%d" % at + MARK + answer + further
@@ -365,8 +366,8 @@ SEND_WORDS = (*SMTP_WORDS, b"%s", MARK, b"250 ok\r\n", b"354 x\r\n", b"503 x\r\n
 TARGETS = (
     Target("imap-visit", mutated(_visits(), VISIT_WORDS), visiting(open_own), share=3),
     Target("aioimaplib-visit", mutated(_visits(), VISIT_WORDS), visiting(open_library), share=1),
-    Target("smtp-pipelining", mutated(_sendings(), SEND_WORDS), sending("pipelining", "kept")),
-    Target("smtp-pipelining-each", mutated(_sendings(), SEND_WORDS), sending("pipelining", "per-message")),
-    Target("smtp-aiosmtplib", mutated(_sendings(), SEND_WORDS), sending("aiosmtplib", "kept")),
-    Target("smtp-aiosmtplib-each", mutated(_sendings(), SEND_WORDS), sending("aiosmtplib", "per-message")),
+    Target("smtp-pipelining", mutated(sendings(), SEND_WORDS), sending("pipelining", "kept")),
+    Target("smtp-pipelining-each", mutated(sendings(), SEND_WORDS), sending("pipelining", "per-message")),
+    Target("smtp-aiosmtplib", mutated(sendings(), SEND_WORDS), sending("aiosmtplib", "kept")),
+    Target("smtp-aiosmtplib-each", mutated(sendings(), SEND_WORDS), sending("aiosmtplib", "per-message")),
 )
