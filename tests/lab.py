@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from other_servers import UNPACKED
 from other_servers.courier import start_courier
 from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
@@ -26,7 +25,7 @@ def kind(name: str, start: Callable[..., Any], *options: str) -> Kind:
     """A server whose start takes the ports, and these settings."""
 
     def begin(args: argparse.Namespace, *given: Any) -> Any:
-        settings = {"programs": UNPACKED, "further": args.further, "altnamespace": args.altnamespace}
+        settings = {"further": args.further, "altnamespace": args.altnamespace}
         own = {each: settings[each] for each in options}
         return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
 
@@ -38,8 +37,8 @@ def add_altnamespace(parser: argparse.ArgumentParser) -> None:
 
 
 KINDS = (
-    kind("cyrus", start_cyrus, "programs", "further", "altnamespace"),
-    kind("courier", start_courier, "programs", "further"),
+    kind("cyrus", start_cyrus, "further", "altnamespace"),
+    kind("courier", start_courier, "further"),
     kind("james", start_james),
     kind("greenmail", start_greenmail),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from loadsim.model.ports import Account
 from loadsim.provisioning.export import PUBLIC, postfix_aliases, postfix_mailboxes, write_table
 from loadsim.servers.command import run
 from loadsim.servers.master import Master
-from loadsim.servers.mounts import View
 from loadsim.servers.private import Directory
 
 PROGRAM = "/usr/lib/postfix/sbin/master"
@@ -69,19 +68,19 @@ class Postfix:
         write_table(self.conf / "main.cf", main, PUBLIC)
         write_table(self.conf / "master.cf", master_cf(address, smtp_port, tls), PUBLIC)
 
-    def start(self, view: View | None = None) -> Master:
+    def start(self, within: Callable[[Sequence[str]], Sequence[str]] = list) -> Master:
         """Compile the tables (a missing one causes temporary failures), create the queue, start the master.
 
         The master starts as by `postfix start` after the same check, but as our own child. The environment lets it
-        write to the log before its own log service runs.
+        write to the log before its own log service runs. `within` returns the command that starts it in another view of
+        the file system.
         """
         conf = str(self.conf)
         for table in (self.mailboxes, self.aliases):
             run("postmap", ("-c", conf, f"hash:{table}"))
         run("postfix", ("-c", conf, "check"))
         environment = {"POSTLOG_SERVICE": str(self.queue_files / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
-        command = [PROGRAM, "-c", conf]
-        return Master("postfix", view.command(command) if view else command, self.log, environment=environment)
+        return Master("postfix", within([PROGRAM, "-c", conf]), self.log, environment=environment)
 
     def version(self) -> str:
         return run("postconf", ("-c", str(self.conf), "-h", "mail_version")).strip()

@@ -94,22 +94,16 @@ def on_free_ports(
     raise AssertionError("the last attempt returns or raises")
 
 
-def check_programs(
-    kind: str, programs: Mapping[str, str], *, unpacked: Path | None = None, may_be_unpacked: bool = False
-) -> None:
-    """Raise `ConfigError` unless the packages are installed, or unpacked in a directory, and the user is root.
+def check_programs(kind: str, programs: Mapping[str, str]) -> None:
+    """Raise `ConfigError` unless the packages are installed, and the user is root.
 
     `programs` has Debian's packages, each with a program that it installs.
     """
-    places = ("",) if unpacked is None else ("", str(unpacked))
-    missing = [name for name, path in programs.items() if not any(Path(place + path).exists() for place in places)]
-    if missing and unpacked is None:
+    missing = [name for name, path in programs.items() if not Path(path).exists()]
+    if missing:
         raise ConfigError(
             f"server: {kind}: expected {', '.join(missing)} to be installed: apt-get install {' '.join(programs)}"
-            + (" (or unpack them in a directory and give --programs)" if may_be_unpacked else "")
         )
-    if missing:
-        raise ConfigError(f"server: {kind}: --programs {unpacked}: expected {', '.join(missing)} to be unpacked there")
     if os.geteuid() != 0:
         program = program_name(for_root=True)
         raise ConfigError(f"server: {kind}: expected to be root; run it as: sudo {program} server {kind} ...")

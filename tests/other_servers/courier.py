@@ -1,6 +1,6 @@
 """A private Courier (IMAP) and Exim (SMTP), which share Maildirs, from Debian's packages.
 
-The programs are installed, or unpacked in a directory if they conflict with other mail servers. Courier's configuration
+The programs are unpacked in a directory. Courier's configuration
 and the socket of its authentication have fixed paths. So both servers run in a view of /etc and /run of their own (see
 `mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 (Debian 12).
 """
@@ -15,35 +15,25 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
 from loadsim.servers.master import Master
-from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.private import (
     LOOPBACK,
     Directory,
     PrivateServer,
-    check_address,
     check_programs,
     on_free_ports,
     prepare_directories,
     start_masters,
-    strangers_note,
 )
 from loadsim.servers.running import check_population
-from other_servers import exim
+from other_servers import UNPACKED
 from other_servers.exim import Exim
+from other_servers.mounts import View, unpacked
 
 LIBRARY = "/usr/lib/courier"
 AUTHDAEMOND = f"{LIBRARY}/courier-authlib/authdaemond"
-PROGRAMS = {
-    "courier-imap": f"{LIBRARY}/courier/imaplogin",
-    "courier-authdaemon": AUTHDAEMOND,
-    "exim4-daemon-light": exim.PROGRAM,
-}
-"""Debian's packages, each with a program that it installs."""
-
 USER = "mail"
 """Owner of the Maildirs."""
 
@@ -90,22 +80,19 @@ def start_courier(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    address: str = LOOPBACK,
-    programs: Path | None = None,
+    programs: Path = UNPACKED,
     further: int = 0,
 ) -> PrivateServer:
     """Start Courier and Exim for these accounts and lists (address -> member addresses), and wait until both answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. It listens on one IPv4 `address` of this machine. `programs` is a directory with unpacked packages. Beyond
+    given. `programs` is a directory with unpacked packages. Beyond
     one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the
     user is not root or may not mount, the directory or a login cannot be used, or a server does not start.
     """
     programs = unpacked(programs)
-    check_programs("courier", PROGRAMS, unpacked=programs, may_be_unpacked=True)
-    check_address(address)
+    check_programs("courier", {})
     population, lists = check_population(accounts, lists)
-    check_logins(population)
     layout = Layout(directory.resolve())
     front = Exim(layout.root, layout.etc, layout.mail, USER)
     view = View(programs, layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
@@ -116,29 +103,19 @@ def start_courier(
     view.run("makeuserdb")
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.conf / "imapd", imapd(address, imap_port, len(population) + further), PUBLIC)
-        front.configure(population, lists, address, smtp_port)
+        write_table(layout.conf / "imapd", imapd(imap_port, len(population) + further), PUBLIC)
+        front.configure(population, lists, LOOPBACK, smtp_port)
         masters = start_masters(
             (
                 (lambda: start_authdaemond(layout, view), lambda one: one.await_socket(layout.auth_socket)),
-                (lambda: start_imapd(layout, view), lambda one: one.await_greeting(address, imap_port, b"* OK")),
-                (lambda: front.start(view), lambda one: one.await_greeting(address, smtp_port, b"220")),
+                (lambda: start_imapd(layout, view), lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK")),
+                (lambda: front.start(view), lambda one: one.await_greeting(LOOPBACK, smtp_port, b"220")),
             )
         )
-        services = Services(Endpoint(address, imap_port, "none"), Endpoint(address, smtp_port, "none"))
-        return PrivateServer(services, masters, describe(front, view), strangers_note(address))
+        services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
+        return PrivateServer(services, masters, describe(front, view), [])
 
-    return on_free_ports(address, imap_port, smtp_port, start)
-
-
-def check_logins(accounts: Sequence[Account]) -> None:
-    """Raise `ConfigError` for logins that cannot be names of directories, or of entries in Courier's table."""
-    for account in accounts:
-        if not re.fullmatch(r"[\w@+=-][\w.@+=-]*", account.login, re.ASCII):
-            raise ConfigError(
-                f"accounts: user {account.number}: expected a login of letters, digits and ._@+=-,"
-                f" found {account.login!r}"
-            )
+    return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
 def make_maildirs(layout: Layout, accounts: Sequence[Account]) -> None:
@@ -164,7 +141,7 @@ def userdb(layout: Layout, accounts: Sequence[Account]) -> str:
     return "".join(lines)
 
 
-def imapd(address: str, imap_port: int, sessions: int) -> str:
+def imapd(imap_port: int, sessions: int) -> str:
     """Return Courier's file `imapd`: Debian's values, but no limits for one address.
 
     MAXDAEMONS is 40 in Debian, MAXPERIP 20. Here they are twice the `sessions`, since a lost session and the one that
@@ -172,7 +149,7 @@ def imapd(address: str, imap_port: int, sessions: int) -> str:
     """
     most = 2 * sessions + 100
     return f"""\
-ADDRESS={address}
+ADDRESS={LOOPBACK}
 PORT={imap_port}
 MAXDAEMONS={most}
 MAXPERIP={most}

@@ -1,7 +1,7 @@
 """A private Cyrus (IMAP, LMTP) behind a private Postfix (SMTP), from Debian's packages.
 
-Its programs are installed, or unpacked in a directory if they conflict with another server (see `mounts`).
-Configuration, mailboxes, queue and sockets are in a directory of its own. Written for Cyrus 3.6 (Debian 12).
+Its programs are unpacked in a directory (see `mounts`). Configuration, mailboxes, queue and sockets are in a directory
+of its own. Written for Cyrus 3.6 (Debian 12).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import imaplib
 import os
 import pwd
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,30 +18,22 @@ from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
 from loadsim.servers import postfix
 from loadsim.servers.master import START_LIMIT_S, Master
-from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.postfix import LMTP_CONCURRENCY, Postfix
 from loadsim.servers.private import (
     LOOPBACK,
     Directory,
     PrivateServer,
-    check_address,
     check_programs,
     on_free_ports,
     prepare_directories,
     start_masters,
     stopped_on_error,
-    strangers_note,
 )
 from loadsim.servers.running import check_population
+from other_servers import UNPACKED
+from other_servers.mounts import View, unpacked
 
 BIN = "/usr/lib/cyrus/bin"
-PROGRAMS = {
-    "cyrus-common": f"{BIN}/master",
-    "cyrus-imapd": f"{BIN}/imapd",
-    "db-util": "/usr/bin/db_load",
-}
-"""Debian's packages, each with a program that it installs."""
-
 USER = "mail"
 """User and group of Cyrus's processes: on each Debian, also if the package that creates `cyrus` is only unpacked."""
 
@@ -86,45 +77,41 @@ def start_cyrus(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    address: str = LOOPBACK,
     altnamespace: bool = False,
-    programs: Path | None = None,
+    programs: Path = UNPACKED,
     further: int = 0,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. It listens on one IPv4 `address` of this machine. With `altnamespace`, folders are at the level of the
+    given. With `altnamespace`, folders are at the level of the
     Inbox, else below it, as in Debian's configuration. `programs` is a directory with unpacked packages. Beyond one
     each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the user
-    is not root, the directory or a login cannot be used, or a server does not start.
+    is not root, the directory cannot be used, or a server does not start.
     """
     programs = unpacked(programs)
-    check_programs("cyrus", PROGRAMS, unpacked=programs, may_be_unpacked=True)
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
-    check_address(address)
     population, lists = check_population(accounts, lists)
-    check_logins(population)
     layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(programs)
     sockets = (layout.lmtp_socket, layout.state / "socket" / "idle")
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), sockets)
     admin = Account(0, ADMIN, f"{ADMIN}@{DELIVERY_DOMAIN}", secrets.token_urlsafe())
     write_passwords(layout.passwords, USER, (*population, admin), view)
-    notes = strangers_note(address)
+    notes = []
     if has_dots(population):
         notes.append("Folders are separated by a slash, since a login has a dot.")
     sasl = write_sasl(front, population, view)
     write_table(layout.imapd_conf, imapd_conf(layout, population, altnamespace), PUBLIC)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        write_table(layout.cyrus_conf, cyrus_conf(layout, address, imap_port, len(population) + further), PUBLIC)
+        write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, len(population) + further), PUBLIC)
         mailboxes = {account: mailbox_of(account, bool(domains_of(population))) for account in population}
         renamed = {account: mailbox for account, mailbox in mailboxes.items() if mailbox != account}
         aliases = {account.address: (mailbox.address,) for account, mailbox in renamed.items()}
         front.configure(
             (*population, *renamed.values()),
             {**lists, **aliases},
-            address,
+            LOOPBACK,
             smtp_port,
             lmtp_socket=layout.lmtp_socket,
             sasl=sasl,
@@ -134,33 +121,16 @@ def start_cyrus(
         )  # an error in imapd.conf ends this with a message, unlike the master
         masters = start_masters(
             (
-                (lambda: start_master(layout, view), lambda one: one.await_greeting(address, imap_port, b"* OK")),
-                (lambda: front.start(view), lambda one: one.await_greeting(address, smtp_port, b"220")),
+                (lambda: start_master(layout, view), lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK")),
+                (lambda: front.start(view.command), lambda one: one.await_greeting(LOOPBACK, smtp_port, b"220")),
             )
         )
         with stopped_on_error(masters):
-            create_mailboxes(address, imap_port, admin, population)
-        services = Services(Endpoint(address, imap_port, "none"), Endpoint(address, smtp_port, "none"))
+            create_mailboxes(imap_port, admin, population)
+        services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
         return PrivateServer(services, masters, description, notes)
 
-    return on_free_ports(address, imap_port, smtp_port, start)
-
-
-def check_logins(accounts: Sequence[Account]) -> None:
-    """Raise `ConfigError` for logins that Cyrus cannot use as names of mailboxes, or changes."""
-    owners = {account.address.lower(): account for account in accounts}
-    for account in accounts:
-        taken = account.login[0] in ".-" or account.login == ADMIN
-        if taken or not re.fullmatch(r"[a-z0-9_.+=-]+(@[a-z0-9.-]+)?", account.login):
-            raise ConfigError(
-                f"accounts: user {account.number}: expected a login of lower-case letters, digits and ._+=-,"
-                f" perhaps with a domain, found {account.login!r}"
-            )
-        if owners.get(account.login, account) != account:
-            raise ConfigError(
-                f"accounts: user {account.number}: expected a login that is not another user's address,"
-                f" found {account.login!r}"
-            )
+    return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
 def mailbox_of(account: Account, virtual: bool) -> Account:
@@ -264,7 +234,7 @@ sasl_auto_transition: no
 """
 
 
-def cyrus_conf(layout: Layout, address: str, imap_port: int, sessions: int) -> str:
+def cyrus_conf(layout: Layout, imap_port: int, sessions: int) -> str:
     """Return cyrus.conf: IMAP, LMTP for Postfix, and idled, without which idling sessions look only each minute.
 
     The limit counts twice the `sessions`: a lost session and the one that replaces it overlap.
@@ -278,7 +248,7 @@ DAEMON {{
   idled cmd="{BIN}/idled {conf} -d"
 }}
 SERVICES {{
-  imap cmd="{BIN}/imapd {conf} -U 30" listen="{address}:{imap_port}" proto="tcp4" prefork=0 maxchild={most}
+  imap cmd="{BIN}/imapd {conf} -U 30" listen="{LOOPBACK}:{imap_port}" proto="tcp4" prefork=0 maxchild={most}
   lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
 }}
 EVENTS {{
@@ -294,10 +264,10 @@ def start_master(layout: Layout, view: View) -> Master:
     return Master("cyrus", view.command((f"{BIN}/master", *arguments, "-l", "1000", "-D")), layout.log)
 
 
-def create_mailboxes(address: str, port: int, admin: Account, accounts: Sequence[Account]) -> None:
+def create_mailboxes(port: int, admin: Account, accounts: Sequence[Account]) -> None:
     """Create the mailboxes that are missing, without quota. Raises `ConfigError` if Cyrus refuses one."""
     separator = "/" if has_dots(accounts) else "."
-    with imaplib.IMAP4(address, port, timeout=START_LIMIT_S) as client:
+    with imaplib.IMAP4(LOOPBACK, port, timeout=START_LIMIT_S) as client:
         client.login(admin.login, admin.password)
         for account in accounts:
             name = f"user{separator}{account.login}"

@@ -16,9 +16,9 @@ from pathlib import Path
 from loadsim.model.ports import Account
 from loadsim.provisioning.export import PUBLIC, write_table
 from loadsim.servers.master import Master
-from loadsim.servers.mounts import View
 from loadsim.servers.postfix import LARGEST_MESSAGE_BYTES
 from loadsim.servers.private import Directory
+from other_servers.mounts import View
 
 PROGRAM = "/usr/sbin/exim4"
 USER = "Debian-exim"

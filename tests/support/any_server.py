@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import yaml
 from mailservers import short_directory
-from other_servers import UNPACKED
 from other_servers.courier import start_courier
 from other_servers.cyrus import start_cyrus
 from other_servers.greenmail import start_greenmail
@@ -51,9 +50,9 @@ KINDS = {
     "embedded": Kind(start_embedded),
     "dovecot-maildir": Kind(start_dovecot_postfix, {"mailbox_format": "maildir"}),
     "dovecot-mdbox": Kind(start_dovecot_postfix, {"mailbox_format": "mdbox"}),
-    "cyrus": Kind(start_cyrus, {"altnamespace": False, "programs": UNPACKED}),
-    "cyrus-altnamespace": Kind(start_cyrus, {"altnamespace": True, "programs": UNPACKED}),
-    "courier": Kind(start_courier, {"programs": UNPACKED}),
+    "cyrus": Kind(start_cyrus, {"altnamespace": False}),
+    "cyrus-altnamespace": Kind(start_cyrus, {"altnamespace": True}),
+    "courier": Kind(start_courier),
     "james": Kind(start_james, {}, {"Sent": SENT_ITEMS, "Trash": DELETED_ITEMS}, {"criteria": LOST_BY_JAMES}),
     "greenmail": Kind(start_greenmail, {}, {}, {"lists": {"count": 0}}),
 }
@@ -70,12 +69,6 @@ class Site(NamedTuple):
     @property
     def accounts(self) -> list[Account]:
         return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
-
-    def through(self, services: Services, path: Path) -> Site:
-        """Return the same accounts behind other services, with their scenario written to this path."""
-        document = yaml.safe_load(self.path.read_text(encoding="utf-8"))
-        path.write_text(yaml.safe_dump(document | {"server": on(services)["server"]}), encoding="utf-8")
-        return self._replace(services=services, path=path, scenario=load_scenario(str(path)))
 
     def mailboxes(self) -> list[Mailbox]:
         """Read all accounts by imaplib."""

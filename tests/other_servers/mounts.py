@@ -17,9 +17,9 @@ from loadsim.servers.private import check_path
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Directories that only a server's processes see. Without any of these, nothing is mounted."""
+    """Directories that only a server's processes see."""
 
-    programs: Path | None = None
+    programs: Path
     """Directory with unpacked packages, laid over /usr."""
     etc: Path | None = None
     """Directory that is laid over /etc."""
@@ -30,12 +30,10 @@ class View:
         """Return a command that makes the mounts, then becomes `command`, as the same process."""
         mounts = [
             f"mount -t overlay overlay -o ro,lowerdir={upper}:{lower} {lower}"
-            for upper, lower in ((self.programs and self.programs / "usr", "/usr"), (self.etc, "/etc"))
+            for upper, lower in ((self.programs / "usr", "/usr"), (self.etc, "/etc"))
             if upper is not None
         ]
         mounts += [f"mount --bind {path} {place}" for path, place in self.binds]
-        if not mounts:
-            return list(command)
         script = " && ".join((*mounts, 'exec "$@"'))
         return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh", *command]
 
@@ -45,12 +43,10 @@ class View:
         return run(name, arguments, stdin=stdin)
 
 
-def unpacked(programs: Path | None) -> Path | None:
+def unpacked(programs: Path) -> Path:
     """Return the absolute path of a directory with unpacked packages. Raises `ConfigError` if it cannot be mounted."""
-    if programs is None:
-        return None
     path = programs.resolve()
-    check_path("--programs", path)
-    if not (path / "usr").is_dir():
-        raise ConfigError(f"server: --programs {path}: expected unpacked packages, found no directory usr")
+    check_path("programs", path)
+    if not (path / "complete").exists():
+        raise ConfigError(f"server: programs: {path}: expected tests/install-other-servers.sh to have run")
     return path
