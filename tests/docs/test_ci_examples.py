@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from patience import PATIENCE_S
 from small_runs import written
 
 from bench.delay import delayed
-from loadsim.cli import parser
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
 
@@ -45,12 +43,6 @@ def test_both_execute_the_same() -> None:
     assert [script.strip() for script in github()[1]] == [script.strip() for script in gitlab()[1]]
 
 
-@pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
-def test_what_is_untested_says_so(name: str) -> None:
-    """The label is among the first lines."""
-    assert "\n# UNTESTED: " in "".join((EXAMPLES / name).read_text().splitlines(keepends=True)[:4])
-
-
 def test_its_parts_belong_together() -> None:
     """Services have the names of the servers that the scenario allows; results are kept if a step fails."""
     job, scripts = github()
@@ -62,15 +54,6 @@ def test_its_parts_belong_together() -> None:
     assert other["artifacts"]["when"] == "always"
     assert set(load_scenario(str(EXAMPLES / "gate.yaml"), []).allow_hosts) == set(VERSIONS)
     assert f"for version in {' '.join(VERSIONS)}; do" in scripts[1]
-
-
-def test_loadsim_takes_its_commands() -> None:
-    """Each call of loadsim has options that exist."""
-    lines = "".join(github()[1]).replace("\\\n", " ").replace('"', "").replace(";", "\n").splitlines()
-    calls = [line[line.index("loadsim ") :] for line in lines if "loadsim " in line]
-    assert [call.split()[1] for call in calls] == ["check", "run", "compare"]
-    for call in calls:
-        parser().parse_args(shlex.split(call)[1:])
 
 
 # --- the gate ----------------------------------------------------------------------------------------------------

@@ -153,12 +153,6 @@ def events() -> dict[str, set[str]]:
 # --- commands ---
 
 
-def test_the_tutorial_types_commands():
-    """The pattern that finds command lines finds the tutorial's: each verb that it teaches."""
-    found = {argv[0] for line in typed_lines(DOCS / "tutorial.md") for argv in arguments(line)}
-    assert found == {"run", "plan", "init", "clean", "server", "log", "report", "compare"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_commands_named_in_passing_exist(page):
@@ -193,15 +187,6 @@ def test_the_tutorials_scenario_and_settings_are_taken(tmp_path, monkeypatch):
     assert len(written) == 2
     assert len(refused) == 1
     assert refused[0] in page.read_text()
-
-
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "tutorial.md"], ids=named)
-def test_make_targets_exist(page):
-    """`make X` is something that make can do."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = set(re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(), re.MULTILINE))
-    assert asked
-    assert asked <= targets
 
 
 # --- tasks, results, events ---

@@ -127,28 +127,3 @@ def test_the_tests_that_type_pages_exist() -> None:
             assert f"def {name}(" in text
             assert Path(page).name in text
             assert any(re.fullmatch(pattern, section) for section in sections), f"{page}: no section {pattern}"
-
-
-def test_examples_are_found() -> None:
-    """The pages have many blocks of commands: the patterns find them."""
-    assert len(command_blocks()) > 60
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("loadsim run SCENARIO --pinn", "not taken"),
-        ("sudo .venv/bin/loadsim serve x", "not taken"),
-        ("make nothing", "no such targets"),
-        ("pip install 'loadsim[nothing]'", "no such extras"),
-        ("sudo tests/nothing.sh", "no file"),
-        ("python -m nothing", "no module"),
-        ("kubectl apply -f x", "neither"),
-        ("loadsim plan quickstart | less", "neither"),
-    ],
-)
-def test_wrong_commands_are_rejected(line: str, why: str) -> None:
-    """A verb, option, target, extra, file or module that does not exist, and any other program."""
-    rejected = [reason for words in arguments(line) if (reason := rejection(words))]
-    assert rejected
-    assert why in rejected[0]

@@ -41,35 +41,3 @@ def test_loadsim_takes_its_commands() -> None:
     assert len(executed) == 2
     for command in (*commands, *map(shlex.split, executed)):
         parser().parse_args([str(word) for word in command])
-
-
-def test_cpus_are_whole_and_all_that_is_allowed_is_requested() -> None:
-    """The static CPU manager gives no others away."""
-    for each in found("StatefulSet"):
-        pod = each["spec"]["template"]["spec"]
-        for container in (*pod["initContainers"], *pod["containers"]):
-            resources = container["resources"]
-            assert resources["requests"] == resources["limits"]
-            assert int(resources["requests"]["cpu"]) >= 1
-
-
-def test_its_parts_belong_together() -> None:
-    """Volumes, secrets, selectors and names are those that are defined."""
-    page = PAGE.read_text()
-    (clients,) = (each for each in found("StatefulSet") if each["metadata"]["name"] == "load")
-    names = [f"load-{number}" for number in range(clients["spec"]["replicas"])]
-    assert re.findall(r"--client (\S+)", page) == names
-    for each in found("StatefulSet"):
-        spec = each["spec"]
-        pod = spec["template"]["spec"]
-        labels = spec["template"]["metadata"]["labels"]
-        assert spec["selector"]["matchLabels"] == labels
-        volumes = {volume["name"] for volume in pod["volumes"]}
-        volumes |= {claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]}
-        mounts = [mount for one in (*pod["initContainers"], *pod["containers"]) for mount in one["volumeMounts"]]
-        assert {mount["name"] for mount in mounts} == volumes
-        for volume in pod["volumes"]:
-            if "secret" in volume:
-                assert f"create secret generic {volume['secret']['secretName']} " in page
-        assert any(service["spec"]["selector"] == labels for service in found("Service"))
-        assert any(policy["spec"]["podSelector"]["matchLabels"] == labels for policy in found("NetworkPolicy"))

@@ -20,7 +20,7 @@ from patience import PATIENCE_S
 from small_runs import written
 
 from loadsim.version import __version__
-from tools.package_readme import LINK, readme_for_index
+from tools.package_readme import LINK
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = SETTINGS["project"]
@@ -160,19 +160,6 @@ def test_pages_install_extras_that_exist() -> None:
 
 
 @pytest.mark.nightly(part="package")
-def test_the_metadata_says_what_is_true(built: tuple[Path, Path]) -> None:
-    """The oldest Python is classified; what the classifiers say of types and licence is so."""
-    about = metadata(built[0])
-    classifiers = about.get_all("Classifier") or []
-    oldest = PROJECT["requires-python"].removeprefix(">=")
-    assert f"Programming Language :: Python :: {oldest}" in classifiers
-    assert "Typing :: Typed" in classifiers
-    assert about["License-Expression"] == "GPL-3.0-or-later"
-    assert about["Author"] and about["Keywords"]
-    assert about["Description-Content-Type"] == "text/markdown"
-
-
-@pytest.mark.nightly(part="package")
 def test_the_description_has_no_link_that_an_index_cannot_follow(built: tuple[Path, Path]) -> None:
     """Of the README's relative links, only the text is left until the pages have an address."""
     assert LINK.search((ROOT / "README.md").read_text())
@@ -180,21 +167,6 @@ def test_the_description_has_no_link_that_an_index_cannot_follow(built: tuple[Pa
     assert isinstance(description, str)
     assert description.startswith("# loadsim\n")
     assert not LINK.search(description)
-
-
-@pytest.mark.parametrize(
-    ("text", "bare", "linked"),
-    [
-        ("see [a\npage](docs/a.md#b).", "see a\npage.", "see [a\npage](https://example.org/x/docs/a.md#b)."),
-        ("![the report](docs/a.png)", "the report", "![the report](https://example.org/x/docs/a.png)"),
-        ("[one](http://example.org/) [two](#two)", "[one](http://example.org/) [two](#two)", None),
-        ("```\n[a](b)\n```\n", "```\n[a](b)\n```\n", None),
-    ],
-)
-def test_links_in_the_description(text: str, bare: str, linked: str | None) -> None:
-    """Without an address of the pages their text stays; with one they are absolute; other links stay as they are."""
-    assert readme_for_index(text, "") == bare
-    assert readme_for_index(text, "https://example.org/x/") == (linked or text)
 
 
 # --- installations -----------------------------------------------------------------------------------------------

@@ -33,23 +33,6 @@ def test_help_lists_every_target() -> None:
     assert all(len(line.split()) > 1 and len(line) <= 120 for line in shown.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("command", "status", "out", "err"),
-    [
-        (["sh", "-c", "echo Collecting numpy"], 0, r"Working: 0 s.*\nWorking: done in \d+ s\n", ""),
-        (["sh", "-c", "echo what went wrong; exit 3"], 3, r"Working: 0 s\n", r"Working: failed\nwhat went wrong\n"),
-        (["no-such-command"], 127, r"Working: 0 s\n", r"Working: failed\n.*no-such-command.*not found\n"),
-    ],
-)
-def test_progress_of_a_command(command: list[str], status: int, out: str, err: str) -> None:
-    """What make installs shows at once that it works, and its own output only if it fails, with its status."""
-    script = ROOT / "tools" / "progress.sh"
-    done = subprocess.run(["sh", script, "Working", *command], capture_output=True, text=True, check=False)
-    assert done.returncode == status
-    assert re.fullmatch(out, done.stdout)
-    assert re.fullmatch(err, done.stderr)
-
-
 def test_hooks_before_a_commit_are_those_of_make_check() -> None:
     """Each hook calls one target of `make check`, and each of these has its hook."""
     configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())

@@ -70,12 +70,6 @@ def test_words_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path
     ]
 
 
-def test_a_phrase_may_be_broken(checker: ModuleType, tmp_path: Path) -> None:
-    """At the end of a line, in a page and in two comments."""
-    assert found(checker, tmp_path / "page.md", "They arrive at\nlast.\n") == [(1, "'at last'")]
-    assert found(checker, tmp_path / "module.py", "# it goes by\n# way of a file\n") == [(1, "'by way of'")]
-
-
 def test_pages_have_code(checker: ModuleType, tmp_path: Path) -> None:
     """Fences, indented blocks, code spans, comments and addresses are left out; lists and tables are not."""
     text = """
@@ -109,13 +103,6 @@ def test_pages_have_code(checker: ModuleType, tmp_path: Path) -> None:
     ]
 
 
-def test_long_sentences(checker: ModuleType, tmp_path: Path) -> None:
-    """Items, headings, table cells and docstrings end a sentence, numbers like 1.5 do not."""
-    page = tmp_path / "page.md"
-    page.write_text("# One two three\nfour five 1.5\nsix seven.\n- one two\n- three four\n\n| one two | three four |\n")
-    assert [(number, rule) for number, rule, _ in checker.long_sentences(page, 4)] == [(1, "8 words")]
-
-
 def test_exit_status_and_exceptions(
     checker: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +116,3 @@ def test_exit_status_and_exceptions(
     assert checker.main([str(tmp_path)]) == 0
     assert checker.main(["--long", "2", str(page)]) == 0
     assert not capsys.readouterr().out
-
-
-def test_few_exceptions() -> None:
-    """They fit on a screen."""
-    exceptions = ROOT / "tools" / "prose-exceptions.txt"
-    assert not exceptions.exists() or len(exceptions.read_text().splitlines()) <= 24

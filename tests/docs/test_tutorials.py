@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from fresh_debian import FreshDebian, fresh_debian
 from pages import Block, blocks, missing_from
-from paths import ROOT, SUPPORT
-from processes import ended
+from paths import ROOT
 from reader import Reader
 from shells import Shell, shell
 
@@ -138,31 +137,6 @@ def test_a_cluster_on_one_machine(fresh: FreshDebian) -> None:
         done = reader.read([block for block in blocks(TWO_MACHINES) if block.section == "Try it on one machine"])
         reader.interrupt()
     assert "40 users (40 sessions), from 2 clients" in done[-1].output
-
-
-@pytest.mark.nightly(part="tutorials")
-def test_nothing_of_a_fresh_debian_stays_when_its_test_is_killed(tmp_path: Path) -> None:
-    """SIGKILL to the process that started it ends all processes in it, and so its mounts."""
-    program = f"""
-import sys
-sys.path[:0] = {[str(ROOT), str(SUPPORT)]!r}
-from pathlib import Path
-from fresh_debian import fresh_debian
-with fresh_debian(Path({str(tmp_path)!r})) as machine, machine.terminal() as terminal:
-    terminal.start("sudo sh -c 'echo began; sleep 1000'", "began")
-    print(*machine.processes(), flush=True)
-    sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        inside = [int(pid) for pid in parent.stdout.readline().split()]
-        parent.kill()
-    assert len(inside) >= 5  # the first and its sleep, the shell, sudo and its sleep
-    assert all(ended(pid) for pid in inside)
-    assert str(tmp_path) not in Path("/proc/mounts").read_text()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

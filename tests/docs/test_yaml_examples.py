@@ -10,9 +10,7 @@ import pytest
 import yaml
 from example_plugins import python_with
 from pages import PAGES, Block, blocks, with_outputs
-from paths import ROOT
 
-from loadsim.errors import ConfigError
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
@@ -153,26 +151,3 @@ def test_yaml_blocks_are_found() -> None:
     assert {kind(yaml.safe_load(block.text)) for block in found} == {"scenario", *MARKS}
     assert all(yaml.safe_load(block.text).values() for block in found)
     assert not [block for block in found if None in yaml.safe_load(block.text).values()]
-
-
-def test_the_tests_of_other_programs_exist() -> None:
-    """Their first keys are in these tests."""
-    for why in OF_OTHERS.values():
-        assert (ROOT / why.split("; ")[1].split()[0]).is_file()
-
-
-@pytest.mark.parametrize(
-    "excerpt",
-    [
-        "run: {day_lenght: 4m}",
-        "mailbox:",
-        "criteria: {tasks.READ.p95: {max: 5}}",
-        "server: {imap: {host: mail.example.org, auth: plane}}",
-    ],
-)
-def test_wrong_excerpts_are_refused(excerpt: str, place: Path) -> None:
-    """A misspelt key, a section cut after its first line, an unknown figure, an unknown method."""
-    file = place / "own.yaml"
-    file.write_text(yaml.safe_dump(completed(yaml.safe_load(excerpt))))
-    with pytest.raises(ConfigError):
-        load_scenario(str(file), [])
