@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from loadsim.errors import ServerRefused
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import CALENDAR, INBOX, Account, Flag, Mailbox, MessageRef, Services
+from loadsim.model.ports import CALENDAR, Account, Mailbox, MessageRef, Services
 from loadsim.protocols.aioimaplib import open_driver
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.provisioning.sessions import NullObserver
 from loadsim.servers.running import RunningServer
 
 pytestmark = pytest.mark.nightly(part="drivers")
 
 ACCOUNTS = [Account(number, f"user{number}", f"user{number}@sim.test", "secret") for number in range(1, 8)]
-
-
-class Observed:
-    """An observer that keeps the names of the commands."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-
-    def now(self) -> int:
-        return time.monotonic_ns()
-
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        self.commands.append(name)
-
-    def arrived(self, messages: int) -> None: ...
-
-    def lost(self, failure: Exception) -> None: ...
 
 
 @pytest.fixture(scope="module", params=["embedded_server", "dovecot_postfix"])
@@ -83,12 +66,11 @@ def lying(services: Services, account: Account) -> list[tuple[bytes, bool]]:
     return found
 
 
-def using(services: Services, account: Account, doing: Callable[[Mailbox], Awaitable[None]]) -> list[str]:
-    """Do something with a logged-on mailbox; the commands that it took."""
-    observer = Observed()
+def using(services: Services, account: Account, doing: Callable[[Mailbox], Awaitable[None]]) -> None:
+    """Do something with a logged-on mailbox."""
 
     async def scenario() -> None:
-        mailbox = open_driver(services).session(account, observer).mailbox
+        mailbox = open_driver(services).session(account, NullObserver()).mailbox
         try:
             await mailbox.log_on()
             await doing(mailbox)
@@ -97,20 +79,6 @@ def using(services: Services, account: Account, doing: Callable[[Mailbox], Await
             mailbox.abandon()
 
     asyncio.run(scenario())
-    return observer.commands
-
-
-def test_the_new_schedule_takes_the_place_of_the_old(services: Services) -> None:
-    """After three changes the third schedule lies there alone, seen, and the Inbox is open again."""
-    prepare(services, ACCOUNTS[0], [])
-
-    async def change(mailbox: Mailbox) -> None:
-        calendar = MailboxCalendar(mailbox)
-        for number in (1, 2, 3):
-            await calendar.replace(schedule(number))
-
-    using(services, ACCOUNTS[0], change)
-    assert lying(services, ACCOUNTS[0]) == [(b"schedule 3\r\n", True)]
 
 
 def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Services) -> None:
@@ -125,39 +93,6 @@ def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Service
     using(services, ACCOUNTS[1], change)
     bodies = [body for body, _ in lying(services, ACCOUNTS[1])]
     assert bodies == [b"real appointment\r\n", b"real too\r\n", b"schedule 3\r\n"]
-
-
-class WithoutUidplus:
-    """A mailbox whose server does not tell where an appended message lies; counts how often the folder is read."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox = mailbox
-        self.looks = 0
-        self.headers = self._headers
-        self.open, self.expunge = mailbox.open, mailbox.expunge
-
-    async def append(self, folder: str, message: bytes, flags: tuple[Flag, ...] = ()) -> MessageRef | None:
-        await self._mailbox.append(folder, message, flags)
-        return None
-
-    async def _headers(self, folder: str, newest: int | None) -> object:
-        self.looks += 1
-        return await self._mailbox.headers(folder, newest)
-
-
-def test_without_a_reference_the_old_one_is_found_by_looking(services: Services) -> None:
-    """Where APPEND tells no UID, each change looks for what to replace."""
-    prepare(services, ACCOUNTS[2], [])
-
-    async def change(mailbox: Mailbox) -> None:
-        blind = WithoutUidplus(mailbox)
-        calendar = MailboxCalendar(blind)  # type: ignore[arg-type]
-        for number in (1, 2, 3):
-            await calendar.replace(schedule(number))
-        assert blind.looks == 3
-
-    using(services, ACCOUNTS[2], change)
-    assert lying(services, ACCOUNTS[2]) == [(b"schedule 3\r\n", True)]
 
 
 class Faltering:
@@ -188,20 +123,3 @@ def test_what_a_failed_change_left_is_cleared_by_the_next(services: Services) ->
 
     using(services, ACCOUNTS[3], change)
     assert lying(services, ACCOUNTS[3]) == [(b"schedule 3\r\n", True)]
-
-
-def test_the_inbox_is_open_afterwards(services: Services) -> None:
-    """The first change looks into the folder; each ends in the Inbox, which announces new mail."""
-    prepare(services, ACCOUNTS[4], [])
-
-    async def change(mailbox: Mailbox) -> None:
-        calendar = MailboxCalendar(mailbox)
-        await calendar.replace(schedule(1))
-        await calendar.replace(schedule(2))
-        await mailbox.open(INBOX)
-
-    commands = [name.removeprefix("IMAP ") for name in using(services, ACCOUNTS[4], change)]
-    first = ["SELECT", "APPEND", "SELECT"]
-    second = ["APPEND", "SELECT", "UID STORE", "UID EXPUNGE", "SELECT"]
-    names = [name for name in commands[3:4] if name == "NAMESPACE"]  # if the server has it
-    assert commands == ["CONNECT", "AUTHENTICATE", "CAPABILITY", *names, *first, *second, "LOGOUT"]

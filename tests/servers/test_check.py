@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from mailservers import submit
-from provisioning import FOREIGN, USERS, Lab, MakeLab, Snapshot, quiet
+from provisioning import FOREIGN, USERS, Lab, Snapshot, quiet
 from smtp_peers import Accepting, aiosmtpd, endpoint
 
 from loadsim.cli import main
@@ -22,12 +22,11 @@ from loadsim.errors import ConfigError
 from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
-from loadsim.model.workload import Workload
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.findings import CAN_RUN, NO_LIST, ServerReport, Severity
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
-from loadsim.provisioning.server_check import check_server, checked_users
+from loadsim.provisioning.server_check import check_server
 from loadsim.servers.running import RunningServer
 
 NO_LISTS = ("lists.count=0",)
@@ -191,20 +190,6 @@ def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> N
     assert {task["task"]: task["commands"] for task in document["tasks"]}["MOVE"] == ["UID MOVE"]
 
 
-def test_the_verdict_is_first_and_notes_are_last(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit status is that of the server."""
-    assert main(["check", str(lab.path), "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
-    out, warned = capsys.readouterr()
-    assert out.startswith(f"{CAN_RUN}\n\n  server ")
-    said = " ".join(out.split("\n\n")[-1].split())
-    assert said.startswith("Note: expect a provisional score: planned in the window are ")
-    assert re.search(
-        r"Note: users receive less mail than .*: loadsim plan says how much\. Checked in [\d.]+ s\.$", said
-    )
-    assert "less mail" not in warned
-    assert max(map(len, out.splitlines())) <= 80
-
-
 def test_a_run_that_cannot_become_valid_is_named(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The server lacks nothing, and so the exit status is 0; the first sentence says what `plan` warns of."""
     hits = ("--set", "limits.hits=1000", "--set", NO_LISTS[0])
@@ -240,12 +225,6 @@ def test_a_wrong_password_is_bad_input(lab: Lab, tmp_path: Path, capsys: pytest.
     error = capsys.readouterr().err
     assert re.search(rf"account {lab.accounts[0].login} .*: expected to log on( over SMTP)?, the server answer", error)
     assert "wrong-word" not in error
-
-
-def test_the_users_of_a_check(make_lab: MakeLab) -> None:
-    """The first, the last, and the first of each group."""
-    lab = make_lab()
-    assert checked_users(Workload(lab.scenario)) == [1, USERS]
 
 
 class Relaying(Accepting):

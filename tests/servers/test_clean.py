@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from mailservers import DOMAIN, logged_on
@@ -26,7 +23,6 @@ from provisioning import (
 )
 
 from loadsim.cli import main, parser
-from loadsim.model.accounts import AccountTable
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
@@ -119,34 +115,6 @@ def test_dry_run_changes_nothing_and_says_what_would_go(lab: Lab) -> None:
     assert run(lab) == said
 
 
-def test_second_time_there_is_nothing_left(lab: Lab) -> None:
-    """It says so."""
-    run(lab)
-    before = lab.snapshots()
-    again = run(lab)
-    assert lab.snapshots() == before
-    assert not any(again)
-    assert (
-        describe(again, False)
-        == "Nothing of loadsim's on 3 accounts; 0 messages not created by loadsim were left untouched."
-    )
-
-
-def test_accounts_that_fail_do_not_count_as_clean(lab: Lab) -> None:
-    """Their contents are unknown, and the total says so."""
-    table = lab.scenario.accounts
-    assert isinstance(table, AccountTable)
-    first, *others = table.rows
-    wrong = replace(lab.scenario, accounts=replace(table, rows=(replace(first, password="wrong"), *others)))
-    cleaned = asyncio.run(clean(wrong, lab.services, False, quiet))
-    assert [bool(one.failure) for one in cleaned] == [True, *(False for _ in others)]
-    assert describe(cleaned, False) == (
-        "Removed 24 messages and 12 folders from 2 of 2 accounts; 0 messages not created by loadsim were left"
-        " untouched; 1 accounts failed, and may hold more."
-    )
-    assert lab.snapshots()[0] != {INBOX: []}
-
-
 def test_folders_that_were_there_before_stay(make_lab: MakeLab) -> None:
     """An empty Sent Items of the user's own is not ours to delete, although its mail was."""
     lab = make_lab()
@@ -218,48 +186,6 @@ def test_redirected_mail_of_ours_goes(lab: Lab) -> None:
     """A message that somebody resent has no word of theirs in it (RFC 5322 section 3.6.6)."""
     lab.put(1, INBOX, b"Resent-From: friend@elsewhere.test\r\n" + own_message(1))
     assert run(lab)[0].foreign == {}
-
-
-def test_mail_that_arrives_meanwhile_keeps_its_folder(lab: Lab) -> None:
-    """Whether a folder is empty is asked right before it is deleted, the manifest's too."""
-
-    class Meanwhile:
-        """A mailbox into which somebody else puts mail after it was inspected."""
-
-        def __init__(self, mailbox: Any) -> None:
-            self._mailbox = mailbox
-            self._waiting = {"Folder 01", "LoadSim"}
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._mailbox, name)
-
-        def _put(self, folder: str) -> None:
-            if folder in self._waiting:
-                self._waiting.remove(folder)
-                lab.put(1, folder, FOREIGN % 1)
-
-        async def status(self) -> Any:
-            found = await self._mailbox.status()
-            self._put("Folder 01")
-            return found
-
-        async def listing(self, folders: Sequence[str]) -> Any:
-            found = await self._mailbox.listing(folders)
-            if "LoadSim" in folders:
-                self._put("LoadSim")
-            return found
-
-    async def work(account: Account, mailbox: Any) -> None:
-        cleaned = await clean_mailbox(account, Meanwhile(mailbox), dry_run=False)
-        assert set(cleaned.folders) == WANTED_FOLDERS - {INBOX, "Folder 01"}
-
-    assert asyncio.run(with_steps(lab, lab.accounts[0], 100, work))
-    after = lab.snapshots()[0]
-    assert {folder: [each.message for each in messages] for folder, messages in after.items()} == {
-        INBOX: [],
-        "Folder 01": [FOREIGN % 1],
-        "LoadSim": [FOREIGN % 1],
-    }
 
 
 def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster_commands import client, on_server, station
 from machines import machines
 from mailservers import StartDovecotPostfix, StartEmbedded
@@ -125,19 +124,6 @@ def test_a_monitor_ends_with_a_controller_that_is_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.nightly(part="runs")
-def test_a_monitor_that_cannot_start_is_refused_before_the_load(tmp_path: Path) -> None:
-    """In a line that does not have its command; nothing is left of the run."""
-    path = monitored(tmp_path, monitors={"mx1": {"command": "sh -c 'exit 255' sesame"}})
-    ended = loadsim("run", path, "--out", tmp_path / "out")
-    assert ended.returncode == 2
-    last = ended.stderr.splitlines()[-1]
-    assert "monitors.mx1: expected a first sample, found none: " in last
-    assert "(exit status 255)" in last
-    assert "sesame" not in ended.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.nightly(part="runs")
 def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
     """Each step has the figures; it also says which resource was nearest to full."""
     out = tmp_path / "out"
@@ -149,18 +135,6 @@ def test_a_search_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> No
         score = json.loads((out / step["run"] / "score.json").read_text())
         assert criterion(score)["passed"] is True
         assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_suite_judges_a_criterion_on_a_declared_monitor(tmp_path: Path) -> None:
-    monitored(tmp_path)
-    path = tmp_path / "suite.yaml"
-    path.write_text(yaml.safe_dump({"scenario": "small.yaml", "repeats": 1, "retries": 0}))
-    ended = loadsim("suite", path, "--out", tmp_path / "out", "--quiet")
-    assert ended.returncode == 0, ended.stderr
-    (run,) = json.loads((tmp_path / "out" / "campaign.json").read_text())["runs"]
-    assert (run["result"], run["passed"]) == ("pass", True)
-    assert criterion(json.loads((tmp_path / "out" / run["run"] / "score.json").read_text()))["passed"] is True
 
 
 @pytest.mark.nightly(part="runs")

@@ -580,34 +580,6 @@ def test_references_are_valid_in_later_sessions(site: Site) -> None:
     site.run(scenario)
 
 
-def test_an_appended_message_can_be_addressed(site: Site) -> None:
-    """The reference of `append` is that of the listing, and the flags are kept."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        ref = await mailbox.append(FOLDER, message(1), [Flag.SEEN])
-        assert ref is not None
-        assert [(each.ref, each.seen) for each in await mailbox.headers(FOLDER, None)] == [(ref, True)]
-        await mailbox.expunge([ref])
-        assert list(await mailbox.headers(FOLDER, None)) == []
-
-    site.run(scenario)
-
-
-def test_nothing_is_done_to_no_messages(site: Site) -> None:
-    """Operations on an empty list of references return, and leave everything as it is."""
-
-    async def scenario(stage: Stage) -> None:
-        mailbox = await stage.logged_on()
-        await stage.deliver(message(1))
-        for nothing in (mailbox.expunge([]), mailbox.move([], FOLDER), mailbox.copy([], FOLDER)):
-            await nothing
-        await mailbox.flag([], Flag.SEEN)
-        assert [(each.seen, each.subject) for each in await mailbox.headers(INBOX, None)] == [(False, "hello")]
-
-    site.run(scenario)
-
-
 def test_new_mail_is_announced_once_and_returned_once(site: Site) -> None:
     """While the user watches, while another folder is open, and after a session was lost."""
 
@@ -876,17 +848,6 @@ def test_a_message_is_sent_to_all_recipients_or_to_none(sending_site: Site) -> N
         for _ in range(2):
             await submission.close()
         await submission.send(own, [own], message(3, own))
-
-    sending_site.run(scenario)
-
-
-def test_submission_checks_without_a_message(sending_site: Site) -> None:
-    """`check` needs no session of the mailbox, and sends nothing."""
-
-    async def scenario(stage: Stage) -> None:
-        await stage.session.submission.check()
-        await stage.logged_on()
-        assert list(await stage.mailbox.headers(INBOX, None)) == []
 
     sending_site.run(scenario)
 

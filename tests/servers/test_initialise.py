@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import DOMAIN, StartDovecotPostfix, logged_on, numbered_accounts
+from mailservers import DOMAIN, logged_on
 from provisioning import (
     FOREIGN,
     USERS,
@@ -88,16 +87,6 @@ def test_start_state_is_exactly_there(lab: Lab) -> None:
     assert_start_state(lab)
     assert (done.accounts, done.changed, done.put, done.removed) == (3, 3, 33, 0)
     assert done.start_state == lab.workload.start_state_digest()
-
-
-def test_manifest_names_the_folders_that_were_created(lab: Lab) -> None:
-    """Folders that were there before are not among them."""
-    with logged_on(lab.server, lab.accounts[0]) as client:
-        client.create(quoted("Sent Items"))
-    run(lab)
-    first, second, _ = named_as_ours(lab)
-    assert second == WANTED_FOLDERS - {INBOX}
-    assert first == WANTED_FOLDERS - {INBOX, "Sent Items"}
 
 
 def test_second_time_there_is_nothing_to_do(lab: Lab) -> None:
@@ -303,31 +292,6 @@ def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
     assert_start_state(lab)
 
 
-def test_killed_while_it_puts_everything_anew(lab: Lab) -> None:
-    """`always`, killed after any number of steps: `auto` finishes it."""
-    run(lab)
-    start = StartState(lab.workload)
-
-    async def work(account: Account, mailbox: object) -> None:
-        await restore_mailbox(account, mailbox, start, from_scratch=True)
-
-    for steps in (1, 2, 4, 5, 7):
-        assert not asyncio.run(with_steps(lab, lab.accounts[0], steps, work))
-        run(lab)
-        assert_start_state(lab)
-
-
-def test_progress_is_told_in_two_phases(lab: Lab) -> None:
-    """First all accounts are inspected, then those that are wrong are changed, one by one."""
-    told: list[tuple[str, int, int]] = []
-
-    def tell(phase: str, done: int, total: int) -> None:
-        told.append((phase, done, total))
-
-    asyncio.run(initialise(lab.workload, lab.services, lab.scenario.initialise, tell))
-    assert told == [("inspect", done, 3) for done in range(4)] + [("initialise", done, 3) for done in range(4)]
-
-
 def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     """The line says what the server said; nothing is changed on the accounts that can log on."""
     before = lab.snapshots()
@@ -388,17 +352,6 @@ def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -
     assert f"Start state: {lab.with_settings('run.seed=5').workload.start_state_digest()}\n" in said.out
 
 
-@pytest.mark.system
-def test_wrong_certificate_is_one_line(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
-    """A server whose authority is not the system's is refused before anybody logs on."""
-    server = dovecot_postfix(numbered_accounts(2), tls="implicit")
-    imap, smtp = server.services.imap, server.services.smtp
-    unknown = Services(Endpoint(imap.host, imap.port, "implicit"), Endpoint(smtp.host, smtp.port, "implicit"))
-    workload = Workload(load_scenario("medium", ["topology.0.users=2", "accounts.user=user{index}"]))
-    with pytest.raises(ConfigError, match=rf"^server: imap: .*127\.0\.0\.1:{imap.port}, found: TLS certificate: .+$"):
-        asyncio.run(initialise(workload, unknown, "auto", quiet))
-
-
 def test_in_memory_users_need_no_server() -> None:
     """The client module `fake` has its mailboxes in the run itself."""
     scenario = load_scenario("medium", ["topology.0.protocol=fake", "topology.0.users=2"])
@@ -436,15 +389,6 @@ def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[t
     assert kept + [each.evidence for each in target[change.kept :]] == [each.evidence for each in target]
     assert all(each.flags == {"\\seen"} for each in after.values())
     assert len(target) == change.kept + change.missing
-
-
-def test_nothing_is_done_to_a_folder_that_is_right() -> None:
-    """The rule says so, and keeps every message."""
-    own = [Lying(number, _evidence(number), frozenset({"\\seen", "\\recent"})) for number in range(3)]
-    target = [Wanted(b"", (Flag.SEEN,), _evidence(number)) for number in range(3)]
-    change = change_folder(own, target, 3)
-    assert not change
-    assert change.kept == 3
 
 
 def test_trust_inspects_a_few_and_changes_none(lab: Lab) -> None:

@@ -136,13 +136,10 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
         ({"method": "mean"}, "method: expected one of merged, mean-of-clients, found 'mean'"),
         ({"by": "x"}, "by: expected one of group, profile, module, client, minute, outcome, found 'x'"),
         ({"weights": {"READ": "much"}}, "weights: READ: expected a weight of at least 0, found 'much'"),
-        ({"weights": {"READ": -1}}, "weights: READ: expected a weight of at least 0, found -1"),
         *(
             ({"begin_s": value}, f"window: expected finite instants, found {value:g} s to 100 s")
             for value in (float("nan"), float("inf"))
         ),
-        ({"begin_s": -1000}, "begin_s: expected a number of at least 0, found -1000"),
-        ({"weights": {}}, "weights: expected a mapping of tasks to weights, found an empty one"),
     ],
 )
 def test_analyse_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -157,7 +154,6 @@ def test_analyse_rejects_what_the_command_rejects(tmp_path: Path, options: dict[
     ("options", "says"),
     [
         ({"looks": 0}, "looks: expected a whole number from 1 to 100, found 0"),
-        ({"looks": 1.5}, "looks: expected a whole number from 1 to 100, found 1.5"),
         ({"max_regression": -5}, "max_regression: expected a share from 0 to 1, found -5"),
         ({"base": []}, "runs: expected at least one, found none"),
     ],
@@ -185,19 +181,12 @@ def test_an_event_loop_is_not_blocked(function: Any) -> None:
     ("options", "says"),
     [
         ({"width": 0}, "width: expected a number from 0.01 to 1, found 0"),
-        ({"width": float("nan")}, "width: expected a number from 0.01 to 1, found nan"),
         ({"pause_s": -1}, "pause_s: expected a number from 0 to inf, found -1"),
         ({"first": 1}, "--from: expected a number from 3 to 6 users, found 1"),
         ({"steps": [6, 4]}, "--steps: expected rising numbers, found 6,4"),
         ({"engines": 7}, "--engines: expected a number from 1 to 6, found 7"),
         ({"first": "4"}, "first: expected a whole number, found '4'"),
-        ({"most": 8.5}, "most: expected a whole number, found 8.5"),
-        ({"most": True}, "most: expected a whole number, found True"),
-        ({"engines": "2"}, "engines: expected a whole number, found '2'"),
-        ({"steps": (4, 8.5)}, "steps: expected whole numbers, found (4, 8.5)"),
         ({"steps": 8}, "steps: expected whole numbers, found 8"),
-        ({"steps": "48"}, "steps: expected whole numbers, found '48'"),
-        ({"width": "0.2"}, "width: expected a number from 0.01 to 1, found '0.2'"),
     ],
 )
 def test_a_search_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:

@@ -18,11 +18,9 @@ from patience import PATIENCE_S
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.analysis.probes import probe_facts, probe_figures
-from loadsim.errors import ConfigError
 from loadsim.model.ports import Probe
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
-from loadsim.monitor.bounded_command import output_of
 from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.dovecot_probe import (
     COMMANDS,
@@ -36,7 +34,7 @@ from loadsim.monitor.dovecot_probe import (
 from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
-from loadsim.runs.quiet_down import QUIET_DOWN, QuietDown
+from loadsim.runs.quiet_down import QUIET_DOWN
 from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
 from loadsim.servers.private import free_port
@@ -183,21 +181,6 @@ def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
     assert set(postfix_probe(server)().values()) == {0}
 
 
-def test_a_queue_that_may_not_be_listed_is_no_empty_one(server: DovecotPostfix) -> None:
-    """The command of the probe, run by a user whom Postfix does not allow this directory."""
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    command = ["/usr/sbin/postqueue", "-c", str(server.postfix.conf), "-j"]
-    assert output_of(command, PATIENCE_S, 1000) == b""
-    with pytest.raises(OSError, match=r"expected the command to succeed, found that it failed \(exit status \d+\)"):
-        output_of([*nobody, *command], PATIENCE_S, 1000)
-
-
-def test_a_log_that_may_not_be_read_is_one_line(server: DovecotPostfix, tmp_path: Path) -> None:
-    """Before the load."""
-    with pytest.raises(ConfigError, match=r"^log: expected a file that can be read, found: No such file or directory$"):
-        postfix_probe(server, log=str(tmp_path / "none.log"))
-
-
 class Delivering(Watcher):
     """Lets Postfix deliver again as soon as a wait says what it waits for."""
 
@@ -243,25 +226,6 @@ def test_the_wait_before_a_run_ends_once_deferred_mail_is_delivered(server: Dove
         postfix(server, "postsuper", "-d", "ALL")
         postfix(server, "postconf", "-X", "defer_transports")
         postfix(server, "postfix", "reload")
-
-
-def test_mail_that_no_daemon_has_picked_up_is_waited_for(server: DovecotPostfix, tmp_path: Path) -> None:
-    """Local mail is in `maildrop` until pickup(8) takes it."""
-    scenario = scenario_on(server, tmp_path)
-    pickup = "pickup/unix=pickup unix n - n 60 1 pickup"
-    postfix(server, "postconf", "-M", "-e", "pickup/unix=pickup unix n - n 0 1 /bin/false")
-    postfix(server, "postfix", "reload")
-    try:
-        words = ["/usr/sbin/sendmail", "-C", str(server.postfix.conf), "-f", f"a@{DOMAIN}", ACCOUNTS[0].address]
-        subprocess.run(words, input=b"Subject: x\n\nhi\n", check=True, timeout=PATIENCE_S)
-        assert spooled(server)["maildrop_messages"] == 1
-        why = QuietDown(longest_s=0).until_empty(scenario, SILENT)
-        assert why == "the send queue is not known to be empty after 0 min (postfix: 1 message)"
-    finally:
-        postfix(server, "postconf", "-M", "-e", pickup)
-        postfix(server, "postsuper", "-d", "ALL")
-        postfix(server, "postfix", "reload")
-    assert QUIET_DOWN.until_empty(scenario, SILENT) is None
 
 
 # --- Dovecot ------------------------------------------------------------------------------------------------------
@@ -382,20 +346,6 @@ def test_a_reset_is_no_rate(server: DovecotPostfix) -> None:
     assert sample() == {"imap_sessions": 0}
     assert sample()["commands_per_s"] == 0
     assert counters.increase(counters_of(dovecot_metrics(server)), 2) is None
-
-
-def test_a_dovecot_without_metrics(server_directory: Path) -> None:
-    """The sample fails with the missing setting, unless only sessions are asked for; or if the server is gone."""
-    with start_dovecot_postfix(ACCOUNTS, {}, server_directory) as plain:
-        base_dir = str(plain.layout.dovecot_run)
-        sample = open_dovecot(plain.services, base_dir=base_dir)
-        with pytest.raises(ValueError, match=r"expected the metric imap_command with .*, found it not configured"):
-            sample()
-        only_sessions = open_dovecot(plain.services, base_dir=base_dir, metrics=False)
-        with logged_on(plain, ACCOUNTS[0]):
-            assert only_sessions() == {"imap_sessions": 1}
-    with pytest.raises(OSError, match=r"^anvil: expected Dovecot's answer, found: "):
-        only_sessions()
 
 
 # --- in a run -----------------------------------------------------------------------------------------------------

@@ -14,14 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mailservers import StartEmbedded
 from patience import PATIENCE_S
-from small_runs import loadsim, on, population_of, written
+from small_runs import loadsim
 
-from loadsim.analysis.monitors import monitor_places
-from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.integrity import check_log
-from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log
 
 pytestmark = pytest.mark.nightly(part="runs")
@@ -101,29 +97,6 @@ def test_it_ends_by_itself_and_never_overwrites(tmp_path: Path) -> None:
     assert (tmp_path / "a.tlog").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (("--out", "a.tlog"), "expected at least one probe (--probe host), found none"),
-        (("--probe", "nothing", "--out", "a.tlog"), "expected installed probes"),
-        (("--probe", "host", "--out", "a.log"), "expected a name that ends in .tlog"),
-        (("--probe", "host", "--out", "a.tlog", "--name", "Mx 1"), "--name: expected a-z, 0-9 and -"),
-        (("--probe", "host", "--out", "no/a.tlog"), "expected a file to write, found: No such file"),
-        (("--probe", "host", "--out", "a.tlog", "--set", "users=5"), "--set users: expected a setting such as"),
-        (("--probe", "host", "--out", "a.tlog", "--set", "probes.host.x=5"), "one of the settings disks, groups"),
-        (("--probe", "command", "--out", "a.tlog"), "probe command: run: expected a command"),
-        (("quickstart", "--probe", "host", "--out", "a.tlog"), "expected a server that is running, found embedded"),
-    ],
-)
-def test_bad_input_is_one_line(words: tuple[str, ...], line: str, tmp_path: Path) -> None:
-    """With status 2, and no file."""
-    ended = loadsim("monitor", *words, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert line in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
-    assert not [*tmp_path.iterdir()]
-
-
 def streaming(start: Start, place: Path, **streams: int) -> subprocess.Popen[str]:
     """Start a monitor that writes to its standard output, and wait until it samples."""
     process = start(*until_sampled(place)[:-1], "-", "--name", "mx1", **streams)
@@ -167,42 +140,3 @@ def test_an_input_that_is_no_pipe_does_not_end_it(start: Start, tmp_path: Path) 
     assert process.poll() is None
     process.terminate()
     assert process.wait(PATIENCE_S) == 0
-
-
-def test_a_run_next_to_a_monitor(tmp_path: Path, embedded_server: StartEmbedded, start: Start) -> None:
-    """Its samples are where those of the run's own probe are, and have the server's processes; a criterion has them."""
-    path = tmp_path / "scenario.yaml"
-    server = embedded_server(*population_of(load_scenario(str(written(path)))))
-    run = {"day_length": "8s", "ramp_up": "1s", "warm_up": "1s", "window": "7s"}
-    criteria = {"probes.host@mx1.memory_used_share.mean": {"max": 1}}
-    written(path, run=run, probes={"host": {}}, criteria=criteria, **on(server.services))
-    monitor = start(path, "--name", "mx1", "--out", tmp_path / "mx1.tlog")
-    assert monitor.stderr is not None
-    assert monitor.stderr.readline().startswith("monitor mx1: host, each second into ")
-    while not (tmp_path / "mx1.tlog").exists():
-        assert monitor.poll() is None
-    ended = loadsim("run", path, "--out", tmp_path / "out")
-    assert ended.returncode in (0, 1, 3), ended.stderr
-    assert "criteria need the file of the monitor mx1" in ended.stderr
-    assert "expected its file among those of the run" in (tmp_path / "out" / "answer.txt").read_text()
-    monitor.terminate()
-    assert monitor.wait(PATIENCE_S) == 0
-    (tmp_path / "mx1.tlog").rename(tmp_path / "out" / "logs" / "mx1.tlog")
-    answered = loadsim("log", "answer", "--wide", tmp_path / "out")
-    assert "expected its file" not in answered.stdout
-    assert "Nearest to full on mx1, where the server is" in answered.stdout
-    log = read_logs([tmp_path / "out"])
-    (place,) = monitor_places(log)
-    assert (place.same_machine, place.ended) == (True, True)
-    # Both sample the same machine: its memory in use is the same at the same instant.
-    used = {
-        probe: [
-            (each["at_s"], each["figures"]["memory_used_share"]) for each in log.health if each.get("probe") == probe
-        ]
-        for probe in ("host", "host@mx1")
-    }
-    for at_s, share in used["host"]:
-        near = min(used["host@mx1"], key=lambda each: abs(each[0] - at_s))
-        assert abs(near[0] - at_s) < 5
-        assert near[1] == pytest.approx(share, abs=0.2)
-    assert any(each["figures"].get("server_rss_bytes") for each in log.health if each.get("probe") == "host@mx1")

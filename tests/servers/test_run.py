@@ -6,11 +6,9 @@ import html
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from typing import Any
 import pytest
 import recomputed
 import yaml
-from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
-from mailservers import StartDovecotPostfix, StartEmbedded
+from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_log
+from mailservers import StartDovecotPostfix
 from patience import PATIENCE_S, PATIENT_CRITERIA
 from recompute import recompute
 from recomputed import exports_of, printed, status_of
@@ -29,7 +27,6 @@ from loadsim.cli.run_view import Warnings
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.runs.result import write_whole
-from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 
@@ -164,18 +161,6 @@ def test_engines_say_in_their_logs_who_their_users_are(
     assert sorted(told) == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_log_says_who_was_in_which_group(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """By its header each record's user was in the group whose profile and client module stand in the record."""
-    out, _ = small_run
-    log = read_logs([out])
-    groups = Groups.of(log.header)
-    assert groups is not None and groups.sizes == (2, 2, 2)
-    numbers = groups.numbers(log.tasks["user"])
-    assert set(numbers.tolist()) == {0, 1, 2}
-    assert log.names(log.tasks, "profile").tolist() == [groups.profiles[number] for number in numbers]
-    assert log.names(log.tasks, "protocol").tolist() == [groups.modules[number] for number in numbers]
-
-
 def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """`log answer` over the run directory prints what the run did, or answer.txt, and exits as the run did."""
     out, run = small_run
@@ -183,19 +168,6 @@ def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.Com
     again = loadsim("log", "answer", "--wide", out)
     assert again.returncode == run.returncode
     assert again.stdout.strip() == (out / "answer.txt").read_text().strip()
-
-
-@pytest.mark.nightly(part="drivers")
-@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
-def test_the_mailboxes_agree_with_the_log_on_the_embedded_server(
-    protocol: str, embedded_server: StartEmbedded, tmp_path: Path
-) -> None:
-    """Read by imaplib, every mailbox holds what the log says, message by message, through either client module."""
-    groups = [{"profile": "loadsim-5.5/heavy", "users": 4, "protocol": protocol}]
-    path = written(tmp_path / "small.yaml", topology=groups)
-    server = embedded_server(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, **on(server.services))
-    assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_imap(accounts, server.services))
 
 
 @pytest.mark.system
@@ -295,35 +267,6 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
     assert len(log.tasks)
 
 
-def test_the_log_tells_the_time_of_day_of_its_own_beginning(
-    small_run: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
-    """The wall clock is that of the epoch: behind the mailboxes' preparation, 0 to 30 s before the common start."""
-    out, _ = small_run
-    for source in read_logs([out]).sources:
-        epoch_s = datetime.fromisoformat(source.wall_clock_start).timestamp()
-        assert (out / "scenario.yaml").stat().st_mtime <= epoch_s  # written when the mailboxes are ready
-        assert epoch_s + (source.facts["start_ns"] - source.epoch_ns) / 1e9 < (out / "score.json").stat().st_mtime
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_path: Path) -> None:
-    """Somebody removes the run directory meanwhile, and reads no more: the run goes on to its end, exit status 3."""
-    path = written(tmp_path / "small.yaml")
-    with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(tmp_path / "out")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        await_line(process, AT_WORK)
-        shutil.rmtree(tmp_path / "out")
-        _, complaints = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 3
-    assert complaints.splitlines()[-1].startswith("loadsim: the run has ended, but its logs cannot be read: ")
-    assert "Traceback" not in complaints
-
-
 @pytest.mark.nightly(part="runs")
 def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
     """With the other end of both outputs gone after the first line, score and verdict are there."""
@@ -341,29 +284,6 @@ def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 0
     assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["passed"]
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_disk_that_takes_nothing_ends_it_before_there_is_load(tmp_path: Path) -> None:
-    """Where no file may grow at all: one line, exit status 2, and no load."""
-    run = subprocess.run(
-        [
-            "bash",
-            "-c",
-            'ulimit -f 0; exec "$0" -m loadsim run "$1" --out "$2"',
-            sys.executable,
-            written(tmp_path / "small.yaml"),
-            tmp_path / "out",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert run.returncode == 2
-    assert run.stderr.splitlines()[-1].startswith(f"loadsim: --out {tmp_path / 'out'}: ")
-    assert "Traceback" not in run.stderr and "log-on" not in run.stderr
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.nightly(part="runs")
@@ -422,16 +342,6 @@ def test_a_soft_limit_of_open_files_is_raised() -> None:
     limited = f'ulimit -Sn 75; ulimit -Hn 200; exec "$0" -c "{asked}"'
     done = subprocess.run(["bash", "-c", limited, sys.executable], capture_output=True, text=True, check=False)
     assert done.stdout == "(75, 200) (144, 200)\n", done.stderr
-
-
-def test_a_directory_with_files_in_it_is_refused(tmp_path: Path) -> None:
-    """A run never writes among other files."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").touch()
-    run = loadsim("run", written(tmp_path / "small.yaml"), "--out", tmp_path / "out")
-    assert run.returncode == 2
-    assert run.stderr.count("\n") == 1
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
 def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(

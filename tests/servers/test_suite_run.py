@@ -7,30 +7,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 from kept_signals import kept_signals
-from mailservers import StartDovecotPostfix, short_directory
+from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
 
 from loadsim.engine.signals import ended_by_signals
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.runs.campaign import EachRun, Interrupted
 from loadsim.runs.capacity import Wanted, find_capacity
 from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Stage, Watcher
-from loadsim.servers.dovecot_postfix import start_dovecot_postfix
-from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.reader import TimingLog
 
 pytestmark = pytest.mark.system
 
@@ -121,86 +115,6 @@ def test_a_killed_suite_is_resumed_complete_with_nothing_twice(
     again = loadsim(*command, "--json", "--quiet")
     assert (json.loads(again.stdout), again.returncode) == (after, resumed.returncode)
     assert len((tmp_path / "begun").read_text().splitlines()) == 3
-
-
-PROFILES = ("light", "medium")
-
-
-def matrix(place: Path, servers: Mapping[str, Services]) -> Path:
-    """These servers, Light and Medium users, and three repeats; with the lines in `begun` and `ended` of `suite`."""
-    path = suite(place)
-    document = yaml.safe_load(path.read_text()) | {
-        "servers": [{"name": name, "set": {"name": name, **on(services)}} for name, services in servers.items()],
-        "profiles": [f"loadsim-5.5/{profile}" for profile in PROFILES],
-        "repeats": 3,
-        "compare": [{"base": {"server": "old"}, "new": {"server": "new"}}],
-    }
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
-
-
-def sent_messages(log: TimingLog) -> int:
-    return sum(log.strings[command] == "SMTP DATA" for command in log.commands["command"].tolist())
-
-
-@pytest.mark.nightly(part="runs")  # three minutes
-def test_a_killed_matrix_on_two_mail_servers_is_resumed_complete_with_nothing_twice(tmp_path: Path) -> None:
-    """Two servers, two profiles, three repeats; killed in run 6 of 12."""
-    out = tmp_path / "out"
-    suite(tmp_path)
-    population = population_of(load_scenario(str(tmp_path / "small.yaml")))
-    with ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(start_dovecot_postfix(*population, stack.enter_context(short_directory())))
-            for name in ("old", "new")
-        }
-        command = ("suite", matrix(tmp_path, {name: one.services for name, one in servers.items()}), "--out", out)
-
-        # 1. Kill the suite in its sixth run.
-        kill_in_run(6, 12, command)
-        before = json.loads((out / "campaign.json").read_text())
-        assert (len(before["runs"]), before["left"], before["complete"]) == (5, 7, False)
-        files = {
-            path: path.read_bytes()
-            for run in before["runs"]
-            for path in (out / run["run"]).rglob("*")
-            if path.is_file()
-        }
-        logs_of = {path.relative_to(out / "runs").parts[0] for path in files if path.parent.name == "logs"}
-        assert logs_of == {Path(run["run"]).name for run in before["runs"]}
-
-        # 2. Resume it. The files of the finished runs stay.
-        resumed = loadsim(*command)
-        after = json.loads((out / "campaign.json").read_text())
-        assert resumed.returncode == after["exit_status"], resumed.stderr
-        messages = {name: one.postfix.log.read_text().count("queue active") for name, one in servers.items()}
-    assert {path: path.read_bytes() for path in files} == files
-    assert after["runs"][:5] == before["runs"]
-
-    # 3. Twelve runs are measured: each cell three times.
-    assert (after["complete"], after["left"], len(after["runs"])) == (True, 0, 12)
-    assert [(run["number"], run["result"]) for run in after["runs"]] == [(at, "pass") for at in range(1, 13)]
-    assert Counter((run["cell"], run["repeat"]) for run in after["runs"]) == Counter(
-        (f"{server}/{profile}", repeat) for server in servers for profile in PROFILES for repeat in (1, 2, 3)
-    )
-
-    # 4. No run was made twice but the killed one: by directories, by their ids, and by the commands around each.
-    places = sorted(path.name for path in (out / "runs").iterdir())
-    finished = [Path(run["run"]).name for run in after["runs"]]
-    assert places == sorted([*finished, f"{finished[5]}.incomplete-1"])
-    logs = {name: read_logs([out / "runs" / name]) for name in places}
-    assert len({source.run for log in logs.values() for source in log.sources}) == len(places) == 13
-    names = [f"{run['cell']} {run['repeat']}" for run in after["runs"]]
-    assert (tmp_path / "begun").read_text().splitlines() == [*names[:6], *names[5:]]
-    assert (tmp_path / "ended").read_text().splitlines() == names
-
-    # 5. Postfix of each server took the mail of its runs; one also some of the killed run.
-    killed_on = names[5].partition("/")[0]
-    for server, taken in messages.items():
-        sent = [sent_messages(logs[Path(run["run"]).name]) for run in after["runs"] if run["cell"].startswith(server)]
-        assert min(sent) > 0
-        killed = sent_messages(logs[f"{finished[5]}.incomplete-1"]) if server == killed_on else 0
-        assert sum(sent) + killed <= taken <= sum(sent) + (sent[0] if server == killed_on else 0)
 
 
 @pytest.mark.nightly(part="runs")

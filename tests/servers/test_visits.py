@@ -15,16 +15,14 @@ from typing import Any
 import pytest
 from imap_script import PATIENCE_S, Peer, SkippingLoop, playing, skip
 from mailservers import StartEmbedded, numbered_accounts
-from provisioning import FOREIGN, USERS, Lab, MakeLab, delivery_report, lab_maker, own_message, quiet
+from provisioning import FOREIGN, USERS, Lab, MakeLab, lab_maker, own_message
 
-from loadsim.cli import main
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.ports import INBOX, Account, Services
 from loadsim.protocols.imap.header_lists import Ref
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
-from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.sessions import HOPELESS, NullObserver, all_done, visit
 
 OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
@@ -198,15 +196,6 @@ def test_nothing_is_opened_between_the_count_and_the_end() -> None:
             assert server.commands[at - 1].startswith(b"STATUS " + command.removeprefix(b"DELETE "))
 
 
-@pytest.mark.parametrize("subject", [b"=?utf\xa38?b?w6Q=?=", b"=?idna?q?x?=", b"=?" * 5000])
-def test_no_subject_ends_a_visit(subject: bytes) -> None:
-    """Whose message it is does not depend on it, so that it is not decoded."""
-    foreign = (FOREIGN % 1).replace(b"hello 1", subject)
-    result = cleaned(Courier({INBOX: {1: foreign, 2: own_message(2)}}))
-    assert isinstance(result, Cleaned)
-    assert (result.messages, result.foreign) == ({INBOX: 1}, {INBOX: 1})
-
-
 def without(pattern: bytes, wanted: bytes) -> Callable[[bytes, list[bytes]], list[bytes]]:
     """A quirk: what matches the pattern is missing from the answers to commands of this beginning."""
 
@@ -268,43 +257,6 @@ def test_a_command_without_an_answer_ends_its_visit_alone() -> None:
     assert isinstance(second, Cleaned)
     assert second.messages == {INBOX: 1}
     assert well.folders == {INBOX: {}}
-
-
-def test_a_log_on_without_an_answer_ends_its_visit_alone() -> None:
-    """An error without the account's name gets it, because another account could log on."""
-    hanging = Courier(
-        {}, quirk=lambda command, lines: None if command.startswith(b"AUTH") else lines, hangs_s=2 * LIMIT_S
-    )
-    first, second = visits(hanging, Courier({INBOX: {1: own_message(1)}}))
-    assert re.fullmatch(
-        r"account user1 \(user1@example\.test\): server: imap: expected a mail server at 127\.0\.0\.1:\d+, found:"
-        r" no answer to AUTHENTICATE; is tls: none right for this port\?",
-        str(first),
-    )
-    assert isinstance(second, Cleaned)
-
-
-@pytest.mark.parametrize("malformed", [b"* OK [UIDVALIDITY abc] valid", b"* OK [UIDVALIDITY 7"])
-def test_an_answer_that_does_not_parse_ends_its_visit_alone(malformed: bytes) -> None:
-    """The visit ends at once, or at its time limit."""
-
-    def quirk(command: bytes, lines: list[bytes]) -> list[bytes]:
-        return [lines[0], malformed, lines[-1]] if command.startswith(b"SELECT") else lines
-
-    def meanwhile(command: bytes) -> None:
-        if command == b"SELECT LoadSim":
-            skip(25 * LIMIT_S)
-
-    bad, well = (
-        Courier(initialised(), quirk=quirk, meanwhile=meanwhile, hangs_s=1),
-        Courier({INBOX: {1: own_message(1)}}),
-    )
-    first, second = visits(bad, well)
-    assert isinstance(first, ConfigError)
-    assert str(first).startswith("account user1 (user1@example.test): ")
-    assert "\n" not in str(first)
-    assert isinstance(second, Cleaned)
-    assert bad.deleted == []
 
 
 # --- many visits ------------------------------------------------------------------------------------------------
@@ -396,27 +348,3 @@ def test_after_many_failures_in_a_row_the_rest_is_not_tried(embedded_server: Sta
         results = visited(accounts, services, work, at_once=1)
         assert visits == list(range(1, tried + 1))
         assert sum(isinstance(result, ConfigError) for result in results) == len(accounts) - (good > 0)
-
-
-EVIL = {
-    "no header at all": b"\r\n\r\n",
-    "a report with a strange name": delivery_report(FOREIGN % 1)
-    .replace(
-        b"rfc822-headers", b"rfc822-headers; charset=us-ascii\r\nContent-Disposition: attachment; filename*=idna''a"
-    )
-    .replace(b"Subject:", b"Subject: =?idna?q?x?="),
-    "a report with NUL in its character set": delivery_report(own_message(1)).replace(
-        b"text/rfc822-headers", b"text/rfc822-headers\r\nContent-Disposition: attachment; filename*=a%00''abc"
-    ),
-}
-
-
-@pytest.mark.parametrize("message", EVIL.values(), ids=EVIL.keys())
-def test_no_mail_ends_a_command(lab: Lab, message: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    """A foreign message fails its account at most, without a traceback; the others are cleaned."""
-    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
-    lab.put(1, INBOX, message)
-    for verb in ("init", "clean"):
-        assert main([verb, str(lab.path)]) in (0, 2)
-        assert "Traceback" not in capsys.readouterr().err
-    assert [set(found) for found in lab.snapshots()[1:]] == [{INBOX}, {INBOX}]

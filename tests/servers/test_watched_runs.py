@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,6 @@ from terminals import Terminal
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
 
-SHORT = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
 LONG = {"day_length": "2m", "ramp_up": "1s"}
 
 
@@ -84,15 +82,6 @@ def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("event loop")
     assert "\x1b" not in printed
     assert "the run was ended early" in printed
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_quiet_run_says_the_answer_only(tmp_path: Path) -> None:
-    """Nothing on standard error, for a load that the machine can make; the run is what it would be."""
-    slow = SHORT | {"day_length": "12s"}
-    run = loadsim("run", written(tmp_path / "small.yaml", run=slow), "--out", tmp_path / "out", "--quiet", "--json")
-    assert run.stderr == ""
-    assert json.loads(run.stdout)["users"] == 6
 
 
 @pytest.mark.nightly(part="runs")
@@ -160,19 +149,6 @@ def test_prometheus_reads_a_run(tmp_path: Path) -> None:
         for key, count in before.items():
             if key[0].endswith(("_total", "_count", "_bucket", "_sum")):
                 assert after[key] >= count
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_port_that_is_taken_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
-    """One line, exit status 2, no directory."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        run = loadsim(
-            "run", "--no-report", written(tmp_path / "small.yaml"), "--out", tmp_path / "out", "--metrics", where
-        )
-    assert run.returncode == 2
-    assert run.stderr == f"loadsim: --metrics: expected to listen at {where}, found: Address already in use\n"
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.nightly(part="runs")

@@ -169,27 +169,3 @@ def test_a_suite_shows_its_runs_and_the_probes(tmp_path: Path) -> None:
         assert shown.text("#verdict")[2:].startswith("Suite two: ")
         assert shown.text("#verdict")[2:] in " ".join(printed.split())
         assert chromium.complaints == []
-
-
-def test_a_search_shows_its_steps(tmp_path: Path) -> None:
-    """Each on the same page, the ended ones in a list, and at the end its answer."""
-    run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
-    path = written(tmp_path / "small.yaml", run=run)
-    options = ["--steps", "3", "--web", "0", "--out", str(tmp_path / "out"), "--quiet"]
-    command = [sys.executable, "-m", "loadsim", "capacity", str(path), *options]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
-        browser() as chromium,
-    ):
-        assert process.stderr is not None
-        shown = chromium.page(process.stderr.readline().removeprefix("Watch: ").strip())
-        shown.wait_for("document.getElementById('title').textContent.startsWith('small: Run 1: 3 users, ')")
-        shown.wait_for("over")
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-        capacity = json.loads((tmp_path / "out" / "campaign.json").read_text())
-        steps = shown.value("[...document.querySelectorAll('#runs li')].map((item) => item.textContent)")
-        assert len(steps) == len(capacity["runs"]) > 0
-        assert re.match(r"\S 3 users, ", steps[0])
-        assert shown.text("#verdict")[2:].split()[0] == "Capacity:"
-        assert shown.text("#verdict")[2:] in " ".join(printed.split())
-        assert chromium.complaints == []
