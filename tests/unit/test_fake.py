@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Mailbox
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Mailbox
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, Pace
 
@@ -34,12 +33,6 @@ def erlang_quantile(k: int, p: float) -> float:
 def erlang_density(k: int, x: float) -> float:
     """The density of that sum."""
     return x ** (k - 1) * math.exp(-x) / math.factorial(k - 1)
-
-
-def test_the_oracle_itself() -> None:
-    """Published quantiles: chi-square with 4 and 6 degrees of freedom, halved (tables: 9.488 and 12.592)."""
-    assert erlang_quantile(2, 0.95) == pytest.approx(9.488 / 2, abs=0.001)
-    assert erlang_quantile(3, 0.95) == pytest.approx(12.592 / 2, abs=0.001)
 
 
 @pytest.fixture(scope="module")
@@ -158,34 +151,6 @@ def message(to: int) -> tuple[str, list[str], bytes]:
     return "user00001@loadsim.test", [address], made
 
 
-def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path) -> None:
-    """New mail is announced to an open Inbox, or when it is opened again; what a list showed is not announced."""
-
-    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
-        box: Mailbox = sessions[1].mailbox
-        await box.log_on()
-        assert len(await box.headers(INBOX, 50)) == 2
-        await box.watch()
-        assert ears[1].arrivals == []
-        await sessions[0].submission.send(*message(2))
-        assert ears[1].arrivals == [1]
-        (new,) = await box.arrived()
-        assert (new.seen, new.evidence.id if new.evidence else "") == (False, "n1.0")
-        assert await box.arrived() == []
-        await box.open(SENT_ITEMS)
-        await sessions[0].submission.send(*message(2))
-        assert ears[1].arrivals == [1]
-        await box.open(INBOX)
-        assert ears[1].arrivals == [1, 1]
-        await box.open(SENT_ITEMS)
-        await sessions[0].submission.send(*message(2))
-        assert len(await box.arrived()) == 2
-        await box.watch()
-        assert ears[1].arrivals == [1, 1]
-
-    converse(tmp_path, talk)
-
-
 def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
     """No server refused it: it is not recorded as a failure of the task."""
 
@@ -195,19 +160,6 @@ def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
         with pytest.raises(TypeError):
             await box.structure("a stranger's reference")
         assert module.mailboxes[2] is box
-
-    converse(tmp_path, talk)
-
-
-def test_a_list_can_be_cut(tmp_path: Path) -> None:
-    """Headers are a sequence: they have a length, places and slices."""
-
-    async def talk(_: InMemoryDriver, sessions: list[Any], __: list[Ear]) -> None:
-        box: Mailbox = sessions[0].mailbox
-        await box.log_on()
-        headers = await box.headers("Folder 01", None)
-        assert [each.ref for each in headers[1:3]] == [headers[1].ref, headers[2].ref]
-        assert [each.ref for each in await box.headers("Folder 01", 2)] == [each.ref for each in headers[3:]]
 
     converse(tmp_path, talk)
 
@@ -278,28 +230,6 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
         assert len(await box.headers(INBOX, None)) == 2
 
     converse(tmp_path, talk, pace=pace)
-
-
-def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
-    """Nobody waits: the observer hears it. Somebody waits: his call raises, and the observer hears nothing."""
-
-    async def talk(module: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
-        box = module.mailboxes[1]
-        await box.log_on()
-        await box.watch()
-        box.break_off(ServerLost("reset"))
-        box.break_off(ServerLost("reset"))
-        assert len(ears[0].losses) == 1
-        with pytest.raises(ServerLost):
-            await box.watch()
-        await box.log_on()
-        asyncio.get_running_loop().call_soon(box.break_off, ServerLost("reset"))
-        with pytest.raises(ServerLost):
-            await box.headers(INBOX, None)
-        assert len(ears[0].losses) == 1
-        assert sessions[0].mailbox is box
-
-    converse(tmp_path, talk)
 
 
 def test_without_service_time_nothing_waits(tmp_path: Path) -> None:

@@ -370,24 +370,6 @@ async def test_a_view_has_one_session_and_never_a_second_unseen() -> None:
     assert not ear.losses
 
 
-async def test_a_refused_log_on_refuses_its_call_only() -> None:
-    """SYNC may follow a refused task in the same view, and is no lost session."""
-
-    async def refusing(peer: Peer) -> None:
-        peer.say(b"* OK [CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN] ready")
-        await peer.answer(rb"AUTHENTICATE .*", end=b"NO [LIMIT] too many connections")
-        await peer.end()
-
-    ear = Ear()
-    async with playing(refusing, view((rb"UID FETCH 1:\* .*", (envelope(4),)))) as endpoint:
-        mailbox = opened(endpoint, ear)
-        with pytest.raises(ServerRefused):
-            await mailbox.headers(INBOX, 50)
-        assert len(await mailbox.arrived()) == 1
-        await mailbox.log_off()
-    assert not ear.losses
-
-
 async def test_a_folder_with_new_uids_is_noticed_when_it_is_opened_again() -> None:
     """UIDVALIDITY has changed between two views: the call is refused, and the cache of headers is dropped."""
 

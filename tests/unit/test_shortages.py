@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import resource
 import socket
@@ -19,9 +18,7 @@ from typing import Any
 import pytest
 from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
-from paths import SUPPORT
 
-from bench.hosts import hosts
 from loadsim.engine.channel import start_process
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import ConfigError, GeneratorFailed, ServerLost, ServerSilent, TaskFailed, machine_failure
@@ -92,60 +89,6 @@ def test_no_free_file_descriptor(
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(live())
-
-
-WITHOUT_PORTS = """
-import asyncio, json, socket, sys
-from pathlib import Path
-from imap_script import Ear
-from mailservers import numbered_accounts
-from loadsim.engine.event_loop import fastest_loop
-from loadsim.protocols.registry import open_driver
-from loadsim.errors import TaskFailed
-from loadsim.model.scenario_sections import Client
-from loadsim.model.ports import Endpoint, Services
-
-async def live(port, protocol, submission, sources):
-    endpoint = Endpoint("127.0.0.1", port)
-    services = Client(submission, sources).using(Services(endpoint, endpoint))
-    session = open_driver(protocol, services).session(numbered_accounts(1)[0], Ear())
-    found = []
-    for attempt in (session.mailbox.log_on, session.submission.check):
-        try:
-            await attempt()
-        except TaskFailed as failure:
-            found.append([failure.outcome, failure.kind])
-    return found
-
-with socket.create_server(("127.0.0.1", 0)) as listening:
-    port = listening.getsockname()[1]
-    low = 40000 if port < 39000 else 30000
-    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"{low} {low + 1}")
-    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
-    found = []
-    for protocol, submission in json.loads(sys.argv[1]):
-        for sources in ((), ("127.0.0.1",)):
-            for loop in (None, fastest_loop()):
-                with asyncio.Runner(loop_factory=loop) as runner:
-                    found += runner.run(live(port, protocol, submission, sources))
-    for connection in held:
-        connection.close()
-print(json.dumps(found))
-"""
-"""On a machine with two local ports, which are taken: the failures of log-ons and submissions."""
-
-
-@pytest.mark.nightly(part="hosts")
-def test_no_free_local_port() -> None:
-    """The server listens, and all ports from which it could be reached are in use."""
-    path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
-    with hosts(1) as (host,):
-        command = [sys.executable, "-c", WITHOUT_PORTS, json.dumps(DRIVERS)]
-        with host.start(command, stdout=-1, env=os.environ | {"PYTHONPATH": path}) as process:
-            printed, _ = process.communicate(timeout=PATIENCE_S)
-    found = json.loads(printed)
-    assert len(found) == 16
-    assert found == [["generator", "no free local port (EADDRNOTAVAIL)"]] * 16
 
 
 # --- the mapping --------------------------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ from smtp_peers import (
 )
 
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Submission
-from loadsim.protocols.mail_driver import SUBMISSION
+from loadsim.model.ports import Account, Endpoint, Submission
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
@@ -366,26 +365,9 @@ async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(way: Way, c
     assert not handler.delivered
 
 
-async def test_starttls_that_is_not_offered_is_refused(way: Way) -> None:
-    """Where TLS is asked for and not to be had, nothing goes in the clear."""
-
-    handler = Accepting()
-    async with way.aiosmtpd(handler) as (port, _):
-        submission = way.submission(endpoint(port, tls="starttls"), ACCOUNT, Observed(), LIMIT_S)
-        with pytest.raises(ServerRefused, match="no STARTTLS"):
-            await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
-        await submission.close()
-    assert not handler.delivered
-
-
 def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
     """`ca_file` that cannot be read is one line with the name of the file."""
     with pytest.raises(ConfigError) as error:
         tls_context(endpoint(25, tls="implicit", ca_file=str(tmp_path / "none.pem")))
     expected = "ca_file: expected a readable file of PEM certificates, found"
     assert str(error.value) == f"{expected} {tmp_path / 'none.pem'}: No such file or directory"
-
-
-def test_each_way_of_submission_has_its_driver() -> None:
-    assert {"aiosmtplib": LibrarySubmission, "pipelining": PipeliningSubmission} == SUBMISSION
-    assert set(SUBMISSION) == set(SUBMISSIONS)

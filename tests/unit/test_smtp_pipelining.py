@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
-from imap_script import PATIENCE_S, Peer, Script, SkippingLoop, certificate, playing, skip
-from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, PASSWORD, Observed, small_heap
+from imap_script import PATIENCE_S, Peer, SkippingLoop, playing, skip
+from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, Observed, small_heap
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
@@ -222,22 +220,6 @@ async def test_a_refused_log_on_is_not_kept() -> None:
         await driver.close()
 
 
-async def test_mechanisms_that_nobody_here_knows_are_refused() -> None:
-    """Where AUTH is offered it is wanted: nothing goes out without it."""
-
-    async def script(peer: Peer) -> None:
-        await hello(peer, b"250-mail.sim.test", b"250 AUTH GSSAPI NTLM")
-        await expect(peer, b"QUIT\r\n")
-
-    async with playing(script) as endpoint:
-        driver = submission(endpoint)
-        with pytest.raises(
-            ServerRefused, match="no AUTH: expected a method for a password, the server offers GSSAPI, NTLM"
-        ):
-            await driver.send(SENDER, [FIRST], MESSAGE)
-        await driver.close()
-
-
 # --- ends of connections ----------------------------------------------------------------------------------------
 
 
@@ -299,71 +281,3 @@ async def turns() -> None:
     """Let the other side read what was sent: on loopback it is there in the loop's next turns."""
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize("answer", [b"what is %b", b"334 %b", b"535-%b\r\n250 %b"])
-def test_no_answer_to_auth_shows_the_password(answer: bytes) -> None:
-    """Refused or garbled, in every form in which it was sent."""
-    forms = (PASSWORD.encode(), b64encode(PASSWORD.encode()), b64encode(f"\0user1\0{PASSWORD}".encode()))
-
-    async def scenario(form: bytes) -> TaskFailed:
-        async def script(peer: Peer) -> None:
-            await hello(peer, b"250-mail.sim.test", b"250 AUTH PLAIN")
-            await peer.packet()
-            peer.say(answer.replace(b"%b", form))
-            await peer.packet()
-
-        async with playing(script) as endpoint:
-            driver = submission(endpoint)
-            with pytest.raises((ServerRefused, ProtocolError)) as failure:
-                await driver.send(SENDER, [FIRST], MESSAGE)
-            await driver.close()
-        return failure.value
-
-    for form in forms:
-        failure = asyncio.run(scenario(form))
-        assert form.decode() not in str(failure)
-        assert "***" in str(failure)
-
-
-# --- STARTTLS ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
-
-
-def to_starttls(then: Script) -> Script:
-    async def script(peer: Peer) -> None:
-        await hello(peer, b"250-mail.sim.test", b"250-AUTH PLAIN", b"250 STARTTLS")
-        await expect(peer, b"STARTTLS\r\n")
-        await then(peer)
-
-    return script
-
-
-def test_a_handshake_that_nobody_answers_ends_at_the_limit(localhost: tuple[Path, Any]) -> None:
-    """STARTTLS includes it, and has one time limit."""
-    observer = Observed()
-    begun = asyncio.Event()
-
-    async def silent(peer: Peer) -> None:
-        peer.say(b"220 go ahead")
-        await peer.packet()  # the beginning of the handshake
-        begun.set()
-        await peer.end()
-
-    async def scenario() -> None:
-        async with playing(to_starttls(silent), tls="starttls") as endpoint:
-            driver = submission(replace(endpoint, ca_file=str(localhost[0])), observer)
-            sending = asyncio.create_task(driver.send(SENDER, [FIRST], MESSAGE))
-            await begun.wait()
-            skip(LIMIT_S)
-            with pytest.raises(ServerSilent, match="no answer to STARTTLS"):
-                await sending
-            await driver.close()
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(scenario())
-    assert observer.commands[-1][:2] == ("SMTP STARTTLS", "timeout")

@@ -17,12 +17,10 @@ from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
-from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import aioimaplib, imap
 from loadsim.protocols.connect import connect
-from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.tls import ResumingContext, remember, tls_context
 from loadsim.provisioning.sessions import services_of
 
@@ -180,60 +178,6 @@ def test_log_ons_are_resumed(
 
     on(loop, main())
     assert [secured.session_reused for secured in handshakes] == [False, True, False]
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_the_next_view_of_a_program_resumes(
-    loop: Callable[[], asyncio.AbstractEventLoop],
-    localhost: tuple[Path, ssl.SSLContext],
-    handshakes: list[ssl.SSLObject],
-) -> None:
-    """With a session for each view, all but a user's first have short handshakes."""
-    ca_file, context = localhost
-
-    async def script(peer: Peer) -> None:
-        await peer.greet()
-        await peer.inbox(exists=0, uid_next=1)
-        await peer.answer(rb"LOGOUT", b"* BYE")
-        await peer.end()
-
-    async def main() -> None:
-        async with playing(script, script, script, context=context, tls="implicit") as endpoint:
-            services = Services(replace(endpoint, ca_file=str(ca_file)), endpoint, program=load_program("phone"))
-            mailbox = imap.open_driver(services).session(ACCOUNTS[0], Ear()).mailbox
-            for _ in range(3):
-                await mailbox.watch()
-                await mailbox.log_off()
-
-    on(loop, main())
-    assert [secured.session_reused for secured in handshakes] == [False, True, True]
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_what_is_closed_may_be_closed_and_given_up(
-    loop: Callable[[], asyncio.AbstractEventLoop], localhost: tuple[Path, ssl.SSLContext]
-) -> None:
-    """A server that closes first leaves a transport that is closed already: as Dovecot does behind its BYE."""
-    ca_file, context = localhost
-
-    async def script(peer: Peer) -> None:
-        await peer.greet()
-        await peer.end()
-
-    async def main() -> None:
-        async with playing(script, context=context, tls="implicit") as endpoint:
-            client = imap.open_driver(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
-            mailbox = client.session(ACCOUNTS[0], Ear()).mailbox
-            assert isinstance(mailbox, ImapMailbox)
-            await mailbox.log_on()
-            connection = mailbox.session.connection
-            assert connection is not None
-            connection.close()
-            connection.close()
-            mailbox.abandon()
-            await connection.wait_closed()
-
-    on(loop, main())
 
 
 @pytest.mark.system
