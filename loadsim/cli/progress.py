@@ -23,7 +23,7 @@ SILENT_S = 2.0
 """The progress of a share is shown on a terminal after this time."""
 
 SILENT_ELSEWHERE_S = 30.0
-"""The same elsewhere, so that what a script reads depends on no machine's speed."""
+"""Elsewhere it is shown after this time: what a script reads must not depend on a machine's speed."""
 
 
 def watched_terminal() -> Console | None:
