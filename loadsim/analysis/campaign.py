@@ -221,6 +221,11 @@ class CampaignRun:
         return largest if largest is None or (largest >= 1) == (self.result == FAILED) else None
 
     @property
+    def broken(self) -> bool:
+        """True if what must never happen (`max: 0`) did happen."""
+        return any(one.max == 0 and bool(one.figure) for one in self.criteria)
+
+    @property
     def contended(self) -> bool:
         """True if other work than the server's had so much of its cores that the run measures both."""
         by_others = self.taken_share is not None and self.taken_share > CONTENDED_SHARE

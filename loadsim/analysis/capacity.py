@@ -65,7 +65,7 @@ class Capacity:
 
     @property
     def measured(self) -> Sequence[Step]:
-        return [Step(run.users, run.result, run.nearest) for run in self.runs]
+        return [Step(run.users, run.result, run.nearest, run.broken) for run in self.runs]
 
     @property
     def users(self) -> int | None:

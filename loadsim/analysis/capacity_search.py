@@ -17,12 +17,14 @@ from typing import Literal
 
 from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, Result
 from loadsim.analysis.capacity_order import depends_on_order
+from loadsim.model.draws import draw
 
-StoppedBy = Literal["criteria", "generator", "limit", "noise", "order", "refused"]
+StoppedBy = Literal["broken", "criteria", "generator", "limit", "noise", "order", "refused"]
 """The reason for the end: numbers from here on miss the criteria, or cannot be generated, or were not to be measured.
 `refused`: no run with the next number can be made, such as one of too few hits; also below a number that failed.
 `noise`: results contradict each other, or do not decide, so the interval is wider than wanted. `order`: results depend
-on the order of the runs (`capacity_order`), so equal ones are no evidence."""
+on the order of the runs (`capacity_order`), so equal ones are no evidence. `broken`: what must never happen did, with a
+number that passed otherwise; no majority decides about lost mail."""
 
 AGREEING = 2
 """The equal results of one number that decide it while the search moves. A first pass counts alone until its end."""
@@ -76,11 +78,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A measured step, as far as the search knows it. `figure` is how near it was to a failure; None if unknown."""
+    """A measured step, as far as the search knows it.
+
+    `figure` is how near it was to a failure, None if unknown. `broken`: what must never happen did.
+    """
 
     users: int
     result: Result
     figure: float | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int
 
     # 2. The next number, unless the interval is as short as wanted.
     if full:
-        return Found(state.low, state.high, "order" if _by_order(steps, settings) else "noise")
+        return Found(state.low, state.high, _unless_doubtful(steps, settings, state.low, "noise"))
     wanted = _from_list(results, state, settings, refused) if settings.steps else _between(state, settings)
     if isinstance(wanted, Measure):
         return wanted
@@ -132,32 +138,31 @@ def next_step(steps: Sequence[Step], settings: Settings, refused: Collection[int
     why = {state.low: "the largest number that passed, again", high: "the smallest number that failed, again"}
     ends = [users for users in why if users is not None]
     if all(established(steps, users, settings.evidence) for users in ends):
-        by_order = wanted in ("criteria", "noise") and _by_order(steps, settings)
-        return Found(state.low, high, "order" if by_order else wanted)
+        return Found(state.low, high, _unless_doubtful(steps, settings, state.low, wanted))
     users = _next_end(steps, ends, settings.evidence)
     return Measure(users, why[users])
 
 
 def _next_end(steps: Sequence[Step], ends: Sequence[int], evidence: int) -> int:
-    """Return the end of the interval to measure next: the ends take turns, so that a change of the server meets both.
+    """Return the end of the interval to measure next, at random, so that a change of the server meets both.
 
-    It is the one with fewer results of those that need more; after two runs with it, the other one.
+    If they took turns, a server with two states by turns would show each end one of them. After two runs with an end,
+    the other one follows.
     """
     numbers = [step.users for step in steps if step.result != VOID]
-    last = {users: max(at for at, number in enumerate(numbers) if number == users) for users in ends}
     quick = evidence < EVIDENCE
     needing = [users for users in ends if not established(steps, users, evidence)]
-    first = min(needing, key=lambda users: (numbers.count(users), last[users]))
+    first = needing[int(draw(0, 0, "end of the interval", len(numbers)) * len(needing))]
     return next(users for users in (first, *ends) if numbers[-2:] != [users, users] or len(ends) == 1 or quick)
 
 
 def interval(steps: Sequence[Step], found: Found) -> tuple[int | None, int | None] | None:
     """Return the ends of the interval for which enough results agree, each None otherwise; None without either.
 
-    Results that depend on the order of the runs are no evidence. Measured ends that are nearer to the limit than
-    `REACH` are moved outwards, along the line through their mean figures.
+    Results that depend on the order of the runs, or that hide a broken one, are no evidence. Measured ends
+    that are nearer to the limit than `REACH` are moved outwards, along the line through their mean figures.
     """
-    if found.stopped_by == "order":
+    if found.stopped_by in ("broken", "order"):
         return None
     low, high = (users if users and established(steps, users) else None for users in (found.low, found.high))
     if low is None or high is None:
@@ -177,6 +182,13 @@ def interval(steps: Sequence[Step], found: Found) -> tuple[int | None, int | Non
     users_each = (high - low) / (failed - passed)
     below, above = (max(0.0, REACH * spread - distance) * users_each for distance in (-passed, failed))
     return max(0, math.floor(low - below)), math.ceil(high + above)
+
+
+def _unless_doubtful(steps: Sequence[Step], settings: Settings, low: int | None, wanted: StoppedBy) -> StoppedBy:
+    """Return the wanted end, or why results that agree are no evidence for it."""
+    if any(step.broken and step.users <= (low or 0) for step in steps):
+        return "broken"
+    return "order" if wanted in ("criteria", "noise") and _by_order(steps, settings) else wanted
 
 
 def _by_order(steps: Sequence[Step], settings: Settings) -> bool:

@@ -43,7 +43,7 @@ def _verdict(capacity: Capacity) -> str:
     assert found is not None
     low = None if found.low is None else f"{found.low:,} users"
     high = None if found.high is None else f"{found.high:,} users"
-    if found.stopped_by in ("noise", "order"):
+    if found.stopped_by in ("broken", "noise", "order"):
         return f"not decided, from {low or 'none'}{f' to {high}' if high else ' up'}"
     if low and high and not capacity.certain:
         return f"about {low}: too few runs agree to state an interval"
@@ -119,8 +119,12 @@ def interval(capacity: Capacity) -> str:
         if users is not None
     ]
     seen = ", ".join(ends)
-    if found.stopped_by == "order":
-        return f"not stated: {seen}; results depend on the order of the runs"
+    no_evidence = {
+        "broken": "mail was lost, or what else must never happen did",
+        "order": "results depend on the order of the runs",
+    }
+    if found.stopped_by in no_evidence:
+        return f"not stated: {seen}; {no_evidence[found.stopped_by]}"
     if not capacity.certain:
         mixed = f"{EVIDENCE_OF_MIXED} of {EVIDENCE_OF_MIXED + 1}"
         stated = "not stated" if capacity.interval is None else "stated at one end only"
@@ -191,6 +195,9 @@ def doubts(capacity: Capacity) -> list[str]:
         lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
     if stopped_by == "order":
         lines.append("Results depend on the order of the runs, as on a server that drifts: they are no evidence.")
+    if stopped_by == "broken":
+        runs = [run for run in judged if run.broken and run.users <= (capacity.users or 0)]
+        lines += [f"{run.run}: {printable(run.reasons[0])}: no other runs decide about this." for run in runs]
     if refused := capacity.refused:
         numbers = ", ".join(f"{one.users:,}" for one in refused)
         with_last = f" (this is of {refused[-1].users:,})" if len(refused) > 1 else ""
@@ -240,6 +247,7 @@ def what_next(capacity: Capacity) -> str:
         "refused": "read in the doubts what the other numbers need, and resume this search where it is.",
         "limit": f"create more accounts, and search again beyond {settings.most:,} users.",
         "noise": "search again with longer windows, or accept the wider interval.",
+        "broken": "find out why, by the reports of the runs in the doubts, and search again.",
         "order": "find out what changes from run to run, such as a leak or other guests, and search again.",
     }
     if found.stopped_by in by_end:
