@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from loadsim.errors import MailMissing, ServerRefused
 from loadsim.model.content.compose import least_bytes
-from loadsim.model.message_tag import INITIAL_RUN, initial_id
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag, initial_id
 from loadsim.model.ports import INBOX, Flag, Header, MessageRef, flags_among
 
 DECODED = 3 / 4
@@ -28,6 +28,7 @@ class _Folder:
     lost: int = 0  # recorded as missing, and no longer held
     put: Counter[str] = field(default_factory=Counter)  # copies by id, less those removed
     recent: dict[str, frozenset[Flag]] = field(default_factory=dict)  # put since the last list, with their flags
+    known: bool = False  # the messages of the start state that a list showed are those of this folder
 
 
 @lru_cache(maxsize=4)  # a task moves many messages into one folder
@@ -42,7 +43,7 @@ class StoredMail:
     against them. `record` takes `missing` or `doubled`, a message id and its folder.
     """
 
-    __slots__ = ("_folders", "_gone", "_number", "_place", "_record", "_recorded", "_start", "_unlisted")
+    __slots__ = ("_folders", "_gone", "_number", "_place", "_record", "_recorded", "_start", "_tried", "_unlisted")
 
     def __init__(
         self, number: int, start: Callable[[int], Mapping[str, int]] | None, record: Callable[[str, str, str], object]
@@ -53,6 +54,7 @@ class StoredMail:
         self._folders: dict[str, _Folder] = {}
         self._gone: set[tuple[str, str]] = set()  # folder and id, removed by the user; of the Inbox, the start state's
         self._recorded: set[tuple[str, str, str]] = set()  # event, folder, id
+        self._tried: set[tuple[str, str]] = set()  # folder and id of the start state's that a task may have put there
         self._unlisted: set[str] = set()
         self._place: dict[MessageRef, str] = {}  # of messages that are browsed; others are in the Inbox
 
@@ -87,6 +89,10 @@ class StoredMail:
         """Note that the activity which has chosen a message is over."""
         self._place.pop(header.ref, None)
 
+    def tries(self, headers: Iterable[Header], folder: str) -> None:
+        """Note messages that the server is asked to put into a folder: from now on they may be there."""
+        self._tried.update((folder, tag.id) for each in headers if (tag := each.evidence) and tag.run == INITIAL_RUN)
+
     def leaves(self, headers: Iterable[Header]) -> None:
         """Note messages that the server is asked to remove: from now on they may be gone, also if it refuses."""
         for header in headers if self._start is not None else ():
@@ -118,9 +124,9 @@ class StoredMail:
     ) -> None:
         """Take a list of the `newest` messages of a folder (None: of all), which holds a number of `messages`.
 
-        Raises `ServerRefused` if it lacks or doubles messages, or if some are not whole, or lack flags that they had
-        when the user put them there, or have by what is `known`. All are recorded. A list of all counts itself: no
-        other mail, and no second copy, stands for a message.
+        Raises `ServerRefused` if it lacks or doubles messages, has others' ones, or if some are not whole, or lack
+        flags that they had when the user put them there, or have by what is `known`. All are recorded. A list of all
+        counts itself: no other mail, and no second copy, stands for a message.
         """
         if self._start is None:
             return
@@ -145,6 +151,8 @@ class StoredMail:
         flags = {each.evidence.id: each.flags for each in known if each.evidence} | recent
         kept = {tag.id for each, tag in own if not {*flags.get(tag.id, ())} - each.flags - {Flag.FORWARDED}}
         unflagged = [each for each in dict.fromkeys(tag.id for _, tag in own) if each not in kept]
+        others = [] if folder.known else self._others(name, own)
+        folder.known = True
         cut = [tag.id for each, tag in own if 0 < each.size_bytes < sum(least_bytes(tag)) * DECODED]
         # Record each fault once.
         lost = folder.lost
@@ -155,6 +163,7 @@ class StoredMail:
             self.lacks(name, f"unknown{folder.lost}")
         faults = {
             "stored mail is missing": folder.lost - lost,
+            "stored mail is another's": sum([self.lacks(name, each) for each in others]),
             "stored mail is truncated": sum([self.lacks(name, each) for each in cut]),
             "stored mail is doubled": sum([self._records("doubled", name, each) for each in doubled]),
             "flags are not kept": sum([self.lacks(name, each) for each in unflagged]),
@@ -162,6 +171,15 @@ class StoredMail:
         for kind, count in faults.items():
             if count:
                 raise ServerRefused(kind, f"{count} messages in {name}")
+
+    def _others(self, name: str, own: Iterable[tuple[Header, MessageTag]]) -> Sequence[str]:
+        """Return the ids of the start state that belong to another folder or user."""
+        left = dict.fromkeys(tag.id for _, tag in own if tag.run == INITIAL_RUN and (name, tag.id) not in self._tried)
+        for at in reversed(range(self._at_start(name))):  # a list shows the newest, which are the last
+            if not left:
+                break
+            left.pop(initial_id(self._number, name, at), None)
+        return [*left]
 
     def unseen(self) -> None:
         """Record the messages that were put into folders, and that the server has not listed since."""

@@ -259,6 +259,7 @@ async def move(user: UserMail, header: Header) -> None:
 
 async def copy(user: UserMail, header: Header) -> None:
     folder = user.random_folder("copy", header)
+    user.stored.tries([header], folder)
     with user.stored.must_be_whole(header):
         await user.mailbox.copy([header.ref], folder)
     user.record_stored("copied", [header], folder)
@@ -278,6 +279,7 @@ async def _move(user: UserMail, event: str, headers: list[Header], folder: str) 
     """Move messages. If this fails, they no longer count where they were: a second try would fail for all again."""
     headers = user.inbox.known(headers)
     user.inbox.gone(headers)
+    user.stored.tries(headers, folder)
     try:
         with user.stored.must_be_whole(headers[0]):
             await user.mailbox.move([header.ref for header in headers], folder)

@@ -20,8 +20,8 @@ USER, FOLDER, SCREEN = 7, "Folder 01", 5
 
 
 def header(name: str | None, *flags: Flag, size_bytes: int = 2000) -> Header:
-    """A message in a list; without a name, one of somebody else."""
-    tag = None if name is None else MessageTag(INITIAL_RUN, 1, name, "ups1K", 0, "")
+    """A message in a list, of the start state if its id is so long; without a name, one of somebody else."""
+    tag = None if name is None else MessageTag(INITIAL_RUN if len(name) == 17 else "run", 1, name, "ups1K", 0, "")
     return Header(object(), frozenset(flags), size_bytes, "user1@x", (), "", "", tag)
 
 
@@ -128,6 +128,17 @@ def test_doubled_copies_of_the_start_state_are_recorded_beside_what_they_hide() 
     stored = Stored(4)
     assert stored.look(stored.initial[:2] * 2) == LACKS
     assert (stored.doubled, stored.missing) == (stored.initial[:2], stored.initial[2:])
+
+
+@pytest.mark.parametrize("other", [initial_id(USER + 1, FOLDER, 0), initial_id(USER, "Folder 02", 0)])
+def test_mail_of_another_user_or_folder_is_a_failure(other: str) -> None:
+    """It is counted, but it is not what must be there; what a task may have put there is."""
+    for tried in (False, True):
+        stored = Stored(2)
+        if tried:
+            stored.mail.tries([header(other)], FOLDER)
+        assert stored.look([stored.initial[1], other]) == ("" if tried else "stored mail is another's")
+        assert stored.missing == ([] if tried else [other])
 
 
 def test_a_copy_that_the_user_made_is_no_fault() -> None:
@@ -310,6 +321,7 @@ def test_mail_that_is_moved_and_copied_to_and_fro_is_not_missed(data: st.DataObj
             mail.leaves([chosen])
             mail.release(chosen)
             held[source].remove(name)
+        mail.tries([chosen], target)
         mail.put(target, name, chosen)
         held[target].append(name)
         if data.draw(st.booleans()):
