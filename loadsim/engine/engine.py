@@ -149,7 +149,7 @@ class Engine:
             for number in users
         ]
         self._companions = [
-            Companion(self, user.mail.account, driver, which)
+            Companion(self, user.mail.account, driver, which, user.mail.stored)
             for user in self.users
             for which, driver in enumerate(
                 dependencies.companions.get(workload.population.group(user.number).module, ()), start=1

@@ -12,6 +12,7 @@ from loadsim.model.records import GENERATOR
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
 from loadsim.users.session_state import SessionState
+from loadsim.users.stored_mail import StoredMail
 from loadsim.users.tasks import SCREENFUL
 
 COMPANION = "COMPANION"
@@ -24,16 +25,17 @@ LIST_AGAIN_S = 5.0
 class Companion:
     """A companion, and the observer of its driver (`ports.Observer`).
 
-    It shares no state with its user's tasks. Its commands are recorded, and all else that it does is only counted, in
-    `host.counts`. So it is in no task's time, no delivery time and no score. `which` is its place among the companions
-    of its user, from 1.
+    Its commands are recorded, and all else that it does is only counted, in `host.counts`. So it is in no task's time,
+    no delivery time and no score. `which` is its place among the companions of its user, from 1. At the end it looks
+    for the mail of the Inbox that the user's program has seen, `stored`.
     """
 
-    def __init__(self, host: Host, account: Account, driver: Driver, which: int) -> None:
+    def __init__(self, host: Host, account: Account, driver: Driver, which: int, stored: StoredMail) -> None:
         self.number = account.number
         self.which = which
         self.now = host.now_ns  # ports.Observer: the instant, in nanoseconds
         self._host = host
+        self._stored = stored
         self._counts = host.counts.companions
         self._recorder = host.recorder
         session = driver.session(account, self)
@@ -105,9 +107,9 @@ class Companion:
                     await self._alarm.until(self._due_ns)
             if self._lost is not None:
                 self._end_session(self._failed(self._lost))
-            elif self._at_work and self._poll_ns is None:
+            elif self._at_work:
                 async with self._host.log_off_slots:
-                    self._end_unless_refused(await self._try(self._mailbox.log_off))
+                    self._end_unless_refused(await self._try(self._look_and_log_off))
         except Exception as error:  # noqa: BLE001 - it ends only this companion
             self._failed(error)
             self._down()
@@ -122,6 +124,17 @@ class Companion:
                 self._mailbox.abandon()
             except Exception as error:  # noqa: BLE001 - as above
                 self._failed(error)
+
+    async def _look_and_log_off(self) -> None:
+        """Look at the Inbox a last time. Raises `ServerRefused` if it lacks mail that the user has seen."""
+        if self._poll_ns is not None:
+            self._counts.log_ons += 1
+            await self._mailbox.log_on()
+        headers = await self._mailbox.headers(INBOX, 1)
+        try:
+            self._stored.look(INBOX, headers, 1, self._mailbox.messages)
+        finally:
+            await self._mailbox.log_off()
 
     async def _sleep_until(self, at_ns: int) -> None:
         """Sleep until an instant, or until the host calls `close`."""

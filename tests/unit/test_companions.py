@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class CompanionDriver:
 
     inner: InMemoryDriver
     poll_s: float | None = None
+    stale: bool = False  # shows no new mail
     name: str = "companion"
     supported_tasks: frozenset[str] = ALL_TASKS
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)
@@ -60,6 +62,9 @@ class CompanionDriver:
     def session(self, account: Account, observer: Observer) -> Session:
         first, mailbox = self.inner.mailboxes[account.number], InMemoryMailbox(self.inner, account, observer)
         mailbox._inbox, mailbox._folders = first._inbox, first._folders
+        if self.stale:
+            mailbox._inbox = deepcopy(first._inbox)
+            mailbox._folders = {**first._folders, INBOX: mailbox._inbox}
         mailbox._account = replace(account, number=account.number + COMPANIONS)
         receive = first.receive
 
@@ -77,14 +82,23 @@ class CompanionDriver:
 def lived_by(place: Path, profile: dict[str, Any] = SENDS, poll_s: float | None = None, **options: Any) -> Lived:
     """A run of three users with a companion each, whose driver is appended to `opened`."""
     opened: list[CompanionDriver] = options.pop("opened", [])
+    stale = options.pop("stale", False)
 
     def companions(module: InMemoryDriver) -> dict[str, list[CompanionDriver]]:
-        opened.append(CompanionDriver(module, poll_s))
+        opened.append(CompanionDriver(module, poll_s, stale))
         return {"fake": opened}
 
     lived = live(scenario_of(place, (profile, 3), day=f"{DAY_S}s"), place, companions=companions, **options)
     assert lived.failure is None, lived.failure
     return lived
+
+
+@pytest.mark.parametrize("poll_s", [None, POLL_S])
+def test_mail_that_a_companion_does_not_see_is_missing(tmp_path: Path, poll_s: float | None) -> None:
+    """In a session that is kept, and in one for each look."""
+    assert not lived_by(tmp_path, poll_s=poll_s).mails("missing")
+    lived = lived_by(tmp_path, poll_s=poll_s, stale=True)
+    assert len(lived.mails("missing")) == len(lived.mails("seen")) + len(lived.mails("found")) > 20
 
 
 def counts(lived: Lived) -> CompanionCounts:
@@ -168,10 +182,10 @@ def test_a_companion_that_polls_has_a_session_for_each_look(tmp_path: Path) -> N
     found = counts(lived)
     made = Counter(command["command"] for command in lived.tape.commands)
     assert made["IMAP LOGOUT"] == made["IMAP AUTHENTICATE"] == found.log_ons + 3
-    assert found.log_ons == found.looks + 3
+    assert found.log_ons == found.looks + 2 * 3  # the first one, and the last
     assert 3 * DAY_S / POLL_S - 3 <= found.looks <= 3 * DAY_S / POLL_S + 6  # and in the drain
     assert len(lived.mails("seen")) - 3 * POLL_S < found.listed <= len(lived.mails("seen"))
-    begun = [
+    *begun, _, _, _ = [
         command["started_ns"]
         for command in lived.tape.commands
         if command["command"] == "IMAP AUTHENTICATE" and command["started_ns"] > lived.engine.start_ns
