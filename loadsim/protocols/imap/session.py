@@ -199,8 +199,9 @@ class ImapSession:
         """Open the folder to list it. The list has the new mail, which is not announced.
 
         A server need not show new mail in an open folder before it announces it. NOOP lets it (RFC 9051 section 6.1.2).
+        Mail in other folders than the Inbox is not announced to a connection: another one may have put it there.
         """
-        has_news = folder != INBOX or self.arrivals.take_announced()
+        has_news = folder == INBOX and self.arrivals.take_announced()
         if not await self.select(connection, folder, announce=False) and not (self.count and has_news):
             await connection.send("NOOP")
 
