@@ -58,7 +58,9 @@ OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share", "unserved_share")
 SCORED = "tasks.scored."
 """The prefix of a criterion for each scored task that has none of its own."""
 
-DEFAULT: Criteria = {
+DELIVERY, DELIVERY_MS = "delivery.p95_ms", 60_000.0
+
+DEFAULT: Mapping[str, Bound] = {
     "score_ms": Bound(below=1000.0),
     "response_score_ms": Bound(below=5000.0),
     "failed_share": Bound(max=0.01),
@@ -69,7 +71,7 @@ DEFAULT: Criteria = {
     "delivery.undelivered_at_end": Bound(max=0),
     "delivery.duplicates": Bound(max=0),
     "delivery.missing": Bound(max=0),
-    "delivery.p95_ms": Bound(below=60_000.0),
+    DELIVERY: Bound(below=DELIVERY_MS),
     "tasks.scored.response_p95_ms": Bound(below=5000.0),
     "tasks.scored.failed_share": Bound(max=0.01),
     "tasks.scored.done_share": Bound(min=0.98),
@@ -313,7 +315,7 @@ def read_criteria(
     problems.check()
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
     without_mail = SENDING.isdisjoint(task for tasks in planned.values() for task in tasks)
-    off: Criteria = {"delivery.p95_ms": None} if without_mail else {}  # never measured, and so always missed
+    off: Criteria = {DELIVERY: None} if without_mail else {}  # never measured, and so always missed
     common = {name: bound for name, bound in {**DEFAULT, **off, **given}.items() if name not in own}
     criteria: dict[str, Bound | None] = {}
     for name, bound in common.items():

@@ -34,6 +34,11 @@ class MailProgram:
     session: str = KEPT
     connections: int = 1
 
+    @property
+    def look_s(self) -> float:
+        """The longest time for which the program does not look for new mail; 0 if the server announces it."""
+        return 0.0 if self.idle and self.session == KEPT else self.poll_s
+
 
 OUTLOOK_LIKE = MailProgram()
 """The default program."""

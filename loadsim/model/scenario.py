@@ -22,7 +22,16 @@ from loadsim.model.accounts import (
     prefer_set_password,
     resolve_accounts,
 )
-from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
+from loadsim.model.criteria import (
+    DEFAULT,
+    DELIVERY,
+    DELIVERY_MS,
+    Criteria,
+    documents,
+    planned_tasks,
+    read_criteria,
+    unfolded,
+)
 from loadsim.model.groups import (
     Group,
     Lists,
@@ -465,4 +474,9 @@ def _criteria(document: Document, topology: Sequence[Group], origin: Origin) -> 
     planned: dict[str, set[str]] = {}
     for group in topology:
         planned.setdefault(group.module, set()).update(planned_tasks(group.profile))
-    return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
+    criteria = read_criteria(document.criteria, planned, document.run.mode == STRESS, origin, document.probes)
+    # A server is not late for as long as the program does not look.
+    if criteria.get(DELIVERY) is DEFAULT[DELIVERY]:
+        look_ms = 1000 * max(group.program.look_s for group in topology)
+        criteria = {**criteria, DELIVERY: replace(DEFAULT[DELIVERY], below=DELIVERY_MS + look_ms)}
+    return criteria

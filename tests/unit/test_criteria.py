@@ -89,6 +89,14 @@ def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Pat
     assert read(tmp_path, "{}", more=both) == documents(DEFAULT)
 
 
+def test_mail_may_be_late_by_the_time_between_two_looks(tmp_path: Path) -> None:
+    """By default, and of the program that looks most rarely; a criterion that is given stays as it is."""
+    group = "{profile: loadsim-5.5/light, users: 1, program: %s}"
+    more = f"topology: [{group % 'webmail'}, {group % 'phone'}]\n"
+    assert read(tmp_path, "{}", more=more)["delivery.p95_ms"] == {"below": 60_000 + 15 * 60_000}
+    assert read(tmp_path, "{delivery.p95_ms: {below: 5}}", more=more)["delivery.p95_ms"] == {"below": 5}
+
+
 def test_a_setting_finds_the_criterion_however_it_is_written(tmp_path: Path) -> None:
     """`--set` replaces one limit and leaves the other, and adds what the file does not have."""
     for criteria in ("{tasks.READ.p95_ms: {min: 1, max: 500}}", "{tasks: {READ.p95_ms: {min: 1, max: 500}}}"):
