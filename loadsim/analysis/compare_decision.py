@@ -155,11 +155,15 @@ _FINITE = {name: {"below": math.inf} for name in ("response_score_ms", "delivery
 
 
 def misses(runs: Sides) -> Missed:
-    """Return the criteria that the runs miss. Infinite times miss those of `_FINITE` even if they are switched off."""
+    """Return the criteria that the runs miss; a degraded run misses `validity`.
+
+    Infinite times miss those of `_FINITE` even if they are switched off.
+    """
 
     def missed(summary: Summary) -> list[str]:
         finite = (one for one in judge_each(_FINITE, summary.score) if one.figure is not None)
-        return list(dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed))
+        names = dict.fromkeys(one.name for one in (*summary.criteria, *finite) if not one.passed)
+        return [*names, *(["validity"] if summary.verdict.validity == "degraded" else [])]
 
     return {side: [missed(run.recorded.summary) for run in of_side] for side, of_side in runs.items()}
 

@@ -247,15 +247,17 @@ def _judged(
 
 
 def _with_runs(facts: Facts, judged_by_run: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
-    """Return the facts with the reasons of the runs that are invalid or miss criteria by themselves."""
-    invalid, missed = [], []
+    """Return the facts with the reasons of the runs that are invalid, degraded or miss criteria by themselves."""
+    invalid, degraded, missed = [], [], []
     for run, judged in judged_by_run.items():
         verdict = judge(judged.facts, (), limits)
         if verdict.validity == "invalid":
             invalid.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
+        if verdict.validity == "degraded":
+            degraded.append(f"run {run} by itself is degraded: {'; '.join(verdict.reasons)}")
         if texts := missed_texts(judged.results):
             missed.append(f"run {run} by itself misses criteria: {'; '.join(texts)}")
-    return replace(facts, invalid_runs=invalid, missed_runs=missed)
+    return replace(facts, invalid_runs=invalid, degraded_runs=degraded, missed_runs=missed)
 
 
 def _figures(

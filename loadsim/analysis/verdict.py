@@ -65,6 +65,9 @@ def server_failed(causes: Collection[str]) -> bool:
     return bool(causes) and {*causes} <= {LOAD, ABORTED}
 
 
+EARLY_MS = 5000.0
+"""By so much, mail may be seen before it is accepted, if the clocks of several machines were not compared."""
+
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
 are always waiting."""
@@ -105,8 +108,8 @@ class Facts:
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
     `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
-    several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
-    `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
+    several runs, `invalid_runs`, `degraded_runs` and `missed_runs` have those that are so by themselves, and `mixed`
+    has the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
     score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
     None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan. `late_busy_p95_ms` is
     the 95th percentile of the lateness of users who still waited for the server. `unserved` is None in a closed
@@ -128,6 +131,7 @@ class Facts:
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
+    degraded_runs: Sequence[str] = ()
     missed_runs: Sequence[str] = ()
     mixed: Sequence[str] = ()
     part: str | None = None
@@ -233,7 +237,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     ]
     invalid = [reason for _, reason in invalid_for]
     causes = {cause for cause, _ in invalid_for}
-    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps, *facts.degraded_runs]
     if not over_limits:
         ways = _keeping_up(facts, limits)
     elif invalid == began_late(facts.generator, limits) and not any(
@@ -330,6 +334,11 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     reasons += [
         (missing, f"{found}, at most {_percent(1 - least)} allowed") for found in _companions_down(facts, least)
     ]
+    early_ms = facts.delivery.earliest_ms or 0.0
+    if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
+        reasons.append(
+            (FAULT, f"mail was seen {_seconds(early_ms)} before it was accepted: clocks of machines were not compared")
+        )
     if facts.mixed:
         reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(map(named, facts.mixed))}"))
     length_s = facts.window_s.length_s

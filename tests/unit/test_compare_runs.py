@@ -386,6 +386,20 @@ def test_criteria_that_new_misses_are_no_pass(
     assert says in verdict_line(without_limit.figures)
 
 
+@pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
+def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
+    """They lack load, and may be as fast only for that."""
+    sides: dict[str, list[Path]] = {"base": [], "new": []}
+    for at in range(3):
+        for side, runs in sides.items():
+            late = [skipped("READ", 50_000 + task) for task in range(3)] if side == "new" and at < degraded else []
+            tasks = [*[done("READ", 100 * task, 103 + at) for task in range(200)], *late]
+            runs.append(write_run(tmp_path, f"{side}{at}", tasks=tasks))
+    found = compare_runs(sides["base"], sides["new"], max_regression=0.05)
+    assert found.figures.decision == decision
+    assert found.document["missed_more"] == (["validity"] if degraded else [])
+
+
 def test_a_further_criterion_that_new_misses_is_no_pass(tmp_path: Path) -> None:
     """All runs of both sides miss one criterion; those of new miss another one, too."""
     criteria = {"response_score_ms": {"below": 50}, "tasks.READ.response_max_ms": {"below": 200}}

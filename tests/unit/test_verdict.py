@@ -151,6 +151,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_load(planned=1000, made=1500), "valid", True, 0, ()),
     (with_load(planned=0, made=0), "valid", True, 0, ()),
     (with_facts(incomplete=("a.tlog: cut",)), "degraded", True, 0, ("a.tlog: cut",)),
+    (with_facts(degraded_runs=("run 1 is degraded",)), "degraded", True, 0, ("run 1 is degraded",)),
     (
         with_facts(incomplete=("a.tlog: cut",), lost_users=3),
         "invalid", True, 3,
@@ -191,6 +192,9 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         (with_facts(own_faults=("the generator itself failed in 1 task: no memory (ENOMEM)",)), ("generator",)),
         (with_facts(own_faults=("the generator itself failed in 1 task: internal error: KeyError",)), ("fault",)),
         (with_facts(lost_users=3), ("fault",)),
+        (with_facts(delivery=replace(FINE.delivery, earliest_ms=5001.0, clock_error_ms=None)), ("fault",)),
+        (with_facts(delivery=replace(FINE.delivery, earliest_ms=4999.0, clock_error_ms=None)), ()),
+        (with_facts(delivery=replace(FINE.delivery, earliest_ms=9999.0, clock_error_ms=0.0)), ()),
         (with_facts(unended=True), ("fault",)),
         (with_task(ok=969, skipped=21, unfinished=10), ("load",)),
         (with_load(planned=1300, made=1234), ("load",)),
