@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.prepare import Change
-from loadsim.cluster.prepare_process import PrepareRequest
 from loadsim.engine.control import INSTANT, TO_A_MEMBER, Message, encode, message
 from loadsim.engine.coordinator import engines_for
 from loadsim.engine.event_log import Events
@@ -22,10 +21,6 @@ from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 from loadsim.timinglog.json_checks import each_in, having, or_none, switch, whole
-
-MAILBOXES_OF_A_PROCESS = 25
-"""With fewer mailboxes, another process to prepare them does not pay: it takes a second to start."""
-
 
 # --- which clients fit ---
 
@@ -186,18 +181,6 @@ class WorkerAssignment:
         per_engine = [Assignment(**engine) for engine in values.pop("hands")]
         agreed = Fingerprints(**values.pop("fingerprints"))
         return cls(scenario, services, per_engine=per_engine, fingerprints=agreed, **values)
-
-    def prepare_requests(self) -> dict[str, PrepareRequest]:
-        """Return the requests to the processes that prepare its users' mailboxes, by the names of the processes.
-
-        There are as many processes as engines, or fewer if each would get few mailboxes.
-        """
-        processes = max(1, min(len(self.per_engine), len(self.assignment) // MAILBOXES_OF_A_PROCESS))
-        at_once = max(1, self.services.imap.preparation_connections // processes)
-        return {
-            f"process {number} of {processes}": PrepareRequest(self.scenario, self.services, users, at_once)
-            for number, users in enumerate(self.assignment.cut([1] * processes), 1)
-        }
 
     def begins(self, logs: Path) -> list[Begin]:
         """Return the `Begin` of each engine. Their timing logs are in the directory `logs`."""

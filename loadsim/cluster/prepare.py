@@ -1,13 +1,13 @@
 """Parallel preparation of mailboxes in two steps: all are inspected before any is changed.
 
-A controller has workers prepare the mailboxes of their users. A worker has processes that share the mailboxes of its
-users (`prepare_process`). Both use the same messages.
+A controller has workers prepare the mailboxes of their users. A worker does so on one core: an IMAP server takes more
+time for a message than it takes to make one (docs/explanation/performance.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Self
 
@@ -55,11 +55,9 @@ class PhaseProgress(Message):
     of: int = 0
 
 
-@message("inspected", _COUNT)
+@message("inspected")
 class Inspected(Message):
-    """The number of a preparer's mailboxes that will be changed."""
-
-    to_change: int
+    """A preparer's mailboxes are inspected. It waits for `Change`."""
 
 
 @message("prepared", having_only(having(_INITIALISED), *_INITIALISED))
@@ -89,13 +87,35 @@ def combine(progress: Mapping[str, PhaseProgress]) -> PhaseProgress:
     return PhaseProgress(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
 
 
+class ProgressReporter:
+    """Sends the progress at the beginning of each phase, and once a beat."""
+
+    def __init__(self, send: Callable[[bytes], None], progress: PhaseProgress) -> None:
+        self._send = send
+        self._progress = progress
+
+    def update(self, progress: PhaseProgress) -> None:
+        begins = progress.phase != self._progress.phase
+        self._progress = progress
+        if begins:
+            self.send()
+
+    def send(self) -> None:
+        self._send(encode(self._progress))
+
+    async def send_each_beat(self) -> None:
+        while True:
+            self.send()
+            await asyncio.sleep(BEAT_S)
+
+
 class _Preparer:
     def __init__(self, channel: Channel, users: int) -> None:
         self.channel = channel
         self.progress = PhaseProgress(of=users)
         self.ever_received = False
         self.silent_beats = 0  # since its last message
-        self.to_change: int | None = None
+        self.inspected = False
         self.done: Initialised | None = None
 
 
@@ -117,18 +137,16 @@ class Preparation:
         self._misses = misses
         self._changed = asyncio.Event()
 
-    async def run(self, agree: Callable[[int], Awaitable[None]]) -> dict[str, Initialised]:
+    async def run(self) -> dict[str, Initialised]:
         """Inspect and change all mailboxes. Return the result of each preparer, by name.
 
-        `agree` gets the number of mailboxes to be changed, and returns when that is permitted. Raises `ConfigError` for
-        the first error of a preparer. On an error or a cancellation, all preparers are killed.
+        Raises `ConfigError` for the first error of a preparer. On an error or a cancellation, all preparers are killed.
         """
         try:
             async with task_group() as group:
                 background = [group.create_task(self._listen(name, each)) for name, each in self._preparers.items()]
                 background.append(group.create_task(self._supervise()))
-                await self._until(lambda each: each.to_change is not None)
-                await agree(sum(each.to_change or 0 for each in self._preparers.values()))
+                await self._until(lambda each: each.inspected)
                 for each in self._preparers.values():
                     each.channel.send(encode(Change()))
                 await self._until(lambda each: each.done is not None)
@@ -157,8 +175,8 @@ class Preparation:
                 case PhaseProgress():
                     preparer.progress = message
                     self._watch({name: each.progress for name, each in self._preparers.items()})
-                case Inspected(to_change):
-                    preparer.to_change = to_change
+                case Inspected():
+                    preparer.inspected = True
                 case Prepared(result):
                     preparer.done = result
                 case Refused(why):

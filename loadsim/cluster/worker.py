@@ -29,13 +29,11 @@ from loadsim.cluster.placement import (
     WorkerAssignment,
     fingerprints,
 )
-from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Preparation, Prepared, combine
-from loadsim.cluster.prepare_process import PREPARER, ProgressReporter
+from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared, ProgressReporter
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, listening_at, locked
-from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
+from loadsim.engine.control import Message, Over, Refused, Stop, decode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.event_loop import background_tasks, calls_on_signal
@@ -52,7 +50,7 @@ from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.hold import Hold, held
-from loadsim.provisioning.initialise import total
+from loadsim.provisioning.initialise import inspect, restore
 from loadsim.provisioning.preflight import check_ports, check_server_limits, check_sources, check_submission
 from loadsim.provisioning.sessions import accounts_on_server
 from loadsim.timinglog.early_end import ACCOUNTS_TAKEN, EarlyEnd
@@ -60,9 +58,6 @@ from loadsim.users.plugin_tasks import check_plugin_tasks
 
 BEGIN_LIMIT_S = 60.0
 """Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
-
-MOST_SILENT_BEATS = 60
-"""Beats that a process that prepares mailboxes may be silent: it handles them one by one, and may report late."""
 
 
 class Released(Exception):
@@ -99,8 +94,8 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         partial(controller.link.send, replaceable=True), PhaseProgress(of=len(assigned.assignment))
     )
 
-    def update(of_processes: Mapping[str, PhaseProgress]) -> None:
-        progress.update(combine(of_processes))
+    def visited(phase: str, done: int, of: int) -> None:
+        progress.update(PhaseProgress(phase, done, of))
 
     # Follow the controller.
     async def listen() -> None:
@@ -113,30 +108,20 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
                 case BeginLoad():
                     begin.set()
 
-    async def agree(to_change: int) -> None:
-        progress.send()
-        control.send(Inspected(to_change))
-        await change.wait()
-
     async with background_tasks(listen(), progress.send_each_beat()):
-        # Check the machine and the server, then have processes inspect and change.
+        # Check the machine and the server, then inspect and change.
         await check(assigned)
-        workload = Workload(assigned.scenario)
-        await check_submission(workload, assigned.services, assigned.assignment)
-        await check_server_limits(workload, assigned.services, assigned.assignment)
-        channels: dict[str, tuple[Channel, int]] = {}
-        try:
-            for name, request in assigned.prepare_requests().items():
-                channels[name] = await start_process(PREPARER), len(request.assignment)
-                channels[name][0].send(encode(request))
-            done = await Preparation(channels, update, MOST_SILENT_BEATS).run(agree)
-        finally:
-            for channel, _ in channels.values():
-                channel.kill()
-                await channel.wait()
+        workload, services, users = Workload(assigned.scenario), assigned.services, assigned.assignment
+        await check_submission(workload, services, users)
+        await check_server_limits(workload, services, users)
+        mode = assigned.scenario.initialise
+        inspected = await inspect(workload, services, mode, visited, users)
+        progress.send()
+        control.send(Inspected())
+        await change.wait()
+        prepared = await restore(workload, services, mode, inspected, visited)
 
         # Wait for the other clients.
-        prepared = total(list(done.values()))
         facts = prepared.facts(MonotonicClock().now_ns())
         progress.send()
         control.send(Prepared(prepared))

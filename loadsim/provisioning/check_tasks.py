@@ -223,7 +223,6 @@ class TaskCheck:
         self.planned = planned_tasks(self.user.profile)
         self.findings: list[TaskFinding] = []
         self.arrivals: list[Arrival] = []
-        self.first: Header | None = None
 
     async def run(self) -> None:
         """Do each planned task once. A task that fails is a finding; without a session, the rest is left out."""
@@ -242,7 +241,6 @@ class TaskCheck:
         headers = await self._receive()
         if headers is not None:
             first, second, third = headers
-            self.first = first
             structure = await self._do("READ", first)
             if structure is not None and first.evidence is not None:
                 await self._answer(Read(first, first.evidence, structure))

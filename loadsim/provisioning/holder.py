@@ -33,8 +33,8 @@ class Holder:
 
     @property
     def ours(self) -> bool:
-        """True of this process, and of the one that started it: a worker has processes that prepare mailboxes."""
-        return self.process in (identity(os.getpid()), identity(os.getppid()))
+        """True of this process."""
+        return self.process == identity(os.getpid())
 
     @property
     def gone(self) -> bool:

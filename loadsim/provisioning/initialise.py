@@ -6,6 +6,7 @@ are changed, in steps that a second run can finish after an interruption.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -188,18 +189,20 @@ class FolderChange:
         return bool(self.remove or self.reflag or self.missing)
 
 
-def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
+async def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
     """Return the changes for a folder that holds our messages `own`, in their order, and needs the `count` wanted ones.
 
     The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
-    longest prefix of the wanted messages that is present in order is kept.
+    longest prefix of the wanted messages that is present in order is kept. Other visits get their turn meanwhile.
     """
     remove: list[MessageRef] = []
     reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
     kept = 0
     rest = iter(wanted)
     following = next(rest, None)
-    for message in own:
+    for at, message in enumerate(own):
+        if at % BATCH_MESSAGES == 0:
+            await asyncio.sleep(0)
         if following is None or message.evidence != following.evidence:
             remove.append(message.ref)
             continue
@@ -226,7 +229,7 @@ class MailboxChange:
         return bool(self.create or self.delete or self.forget or self.folders)
 
 
-def change_mailbox(state: MailboxState, start: StartState, user: int, from_scratch: bool) -> MailboxChange:
+async def change_mailbox(state: MailboxState, start: StartState, user: int, from_scratch: bool) -> MailboxChange:
     """Return the changes for a mailbox in this state; with `from_scratch`, they keep none of our messages."""
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
@@ -240,7 +243,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
         if from_scratch:
             change = FolderChange(tuple(message.ref for message in own), {}, 0, count)
         else:
-            change = change_folder(own, start.messages(user, name), count)
+            change = await change_folder(own, start.messages(user, name), count)
         if change:
             changes[name] = change
     return MailboxChange(
@@ -268,9 +271,8 @@ async def inspect(
     mode: str,
     progress: Progress,
     users: Iterable[int] | None = None,
-    at_once: int | None = None,
 ) -> Inspected:
-    """Inspect the mailboxes of these users (None: of all), `at_once` at a time at most; nothing is changed.
+    """Inspect the mailboxes of these users (None: of all); nothing is changed.
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
     state. With `trust`, only a few are inspected. Raises `ConfigError` if a visit fails, an account holds mail of
@@ -285,9 +287,10 @@ async def inspect(
         state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest)
         if state.foreign or mode not in ("auto", TRUST):
             return state, mode == "always"
-        return state, not state.holds(digest) or bool(change_mailbox(state, start, account.number, from_scratch=False))
+        change = not state.holds(digest) or await change_mailbox(state, start, account.number, from_scratch=False)
+        return state, bool(change)
 
-    examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
+    examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT)))
     refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
     if mode == "never":
         _refuse_missing_folders(
@@ -339,7 +342,6 @@ async def restore(
     mode: str,
     inspected: Inspected,
     progress: Progress,
-    at_once: int | None = None,
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
@@ -350,7 +352,7 @@ async def restore(
     async def change(account: Account, mailbox: Provisioning) -> Initialised:
         return await restore_mailbox(account, mailbox, start, mode == "always")
 
-    done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once))
+    done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE)))
     return replace(
         total(done),
         accounts=inspected.accounts,
@@ -420,7 +422,7 @@ async def restore_mailbox(
     digest = start.digest(account.number, mailbox.path)
     state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest and not from_scratch)
     refuse_foreign([(account, state.foreign)])
-    change = change_mailbox(state, start, account.number, from_scratch)
+    change = await change_mailbox(state, start, account.number, from_scratch)
 
     # Write the manifest before the folders that it names are created.
     created = state.created - change.forget | frozenset(change.create) - {INBOX}

@@ -105,7 +105,7 @@ class AccountTaken(ConfigError):
 
 
 def refuse_taken(account: Account, manifests: Sequence[Manifest]) -> None:
-    """Raise `AccountTaken` unless these manifests of an account leave it to this process, or its parent.
+    """Raise `AccountTaken` unless these manifests of an account leave it to this process.
 
     The first one decides, so that of two processes that write one at the same time, only one is refused.
     """

@@ -225,16 +225,13 @@ class _ClusterRun:
             channel.send(encode(PrepareMailboxes(assignment.values())))
             channels[f"client {assignment.name}"] = channel, len(assignment.assignment)
 
-        async def agree(_: int) -> None:
-            """All clients have inspected their mailboxes: they may change them."""
-
         def watch(standings: Mapping[str, PhaseProgress]) -> None:
             together = combine(standings)
             self.watcher.prepared(together.phase, together.done, together.of)
             for client, standing in standings.items():
                 self.watcher.prepared(standing.phase, standing.done, standing.of, client)
 
-        done = await Preparation(channels, watch, MISSES).run(agree)
+        done = await Preparation(channels, watch, MISSES).run()
         for name, prepared in done.items():
             self.watcher.message(f"{name[0].upper()}{name[1:]}: {prepared.describe()}")
         if len(done) > 1:

@@ -1,4 +1,4 @@
-"""Mailboxes prepared by many: in step, as one would, by processes and by the clients of a cluster."""
+"""Mailboxes prepared by many: in step, as one would, and by the clients of a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cluster_commands import Command, client, running, station
 from control_lines import line_of
 from mailservers import SITES, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from patience import PATIENCE_S
-from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
+from provisioning import FOREIGN, Lab, lab_maker, put, quiet, snapshot
 from small_runs import loadsim, on, population_of, written
 from workers import wait_for_end
 
@@ -26,16 +26,14 @@ from loadsim.cli import BAD_INPUT
 from loadsim.cluster.build_fingerprint import build_fingerprint, sources_digest
 from loadsim.cluster.placement import fingerprints
 from loadsim.cluster.prepare import INITIALISE, INSPECT, PhaseProgress, Preparation, combine
-from loadsim.cluster.prepare_process import PREPARER, PrepareRequest
-from loadsim.engine.channel import Channel, start_process
+from loadsim.engine.channel import Channel
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.control import encode
 from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import divide
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.provisioning.initialise import Initialised, initialise, total
+from loadsim.provisioning.initialise import Initialised, initialise, inspect, restore, total
 from loadsim.servers.running import RunningServer
 
 
@@ -77,35 +75,26 @@ class Told:
             self.lines.put_nowait(b"")
 
 
-def inspected(count: int) -> dict[str, Any]:
-    """What is said after inspecting."""
-    return {"inspected": count}
-
-
 def done(count: int) -> dict[str, Any]:
     """What is said in the end."""
     return {"prepared": asdict(Initialised(count, changed=count, put=3, start_state="s"))}
 
 
 def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
-    """One is through long before the other; what is agreed on is the sum, and then both are told."""
+    """One is through long before the other; then both are told."""
 
     async def live(_: LoopClock) -> None:
-        quick, slow = Told(inspected(2)), Told()
-        agreed = []
-
-        async def agree(to_change: int) -> None:
-            agreed.append((to_change, quick.told, slow.told))
-            for channel, count in ((quick, 2), (slow, 5)):
-                channel.lines.put_nowait(line_of(**done(count)))
-
+        quick, slow = Told({"inspected": True}), Told()
         channels: Mapping[str, tuple[Channel, int]] = {"quick": (quick, 2), "slow": (slow, 5)}
-        running = asyncio.create_task(Preparation(channels, lambda _: None, 100).run(agree))
+        running = asyncio.create_task(Preparation(channels, lambda _: None, 100).run())
         await asyncio.sleep(50)
         assert not quick.told
-        slow.lines.put_nowait(line_of(**inspected(3)))
+        slow.lines.put_nowait(line_of(inspected=True))
+        await asyncio.sleep(1)
+        assert quick.told == slow.told == [line_of(change=True)]
+        for channel, count in ((quick, 2), (slow, 5)):
+            channel.lines.put_nowait(line_of(**done(count)))
         prepared = await running
-        assert agreed == [(5, [line_of(change=True)], [line_of(change=True)])]
         assert total(list(prepared.values())) == Initialised(7, changed=7, put=6, start_state="s")
         assert (quick.ended, slow.ended) == (None, None)
 
@@ -124,10 +113,10 @@ def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
     ],
 )
 def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float, before_s: int) -> None:
-    """Noticed at once, or after so many beats; none is left, and nobody was told to change anything."""
+    """Noticed at once, or after so many beats; none is left, and nobody was told to change anything before."""
 
     async def live(_: LoopClock) -> None:
-        good, bad = Told(inspected(0)), Told()
+        good, bad = Told({"inspected": True}), Told()
 
         async def keep_well() -> None:
             while True:
@@ -143,24 +132,21 @@ def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float,
             if what == "refuses":
                 bad.lines.put_nowait(line_of(refused="account user3: too late"))
             elif what == "ends when it is through":
-                bad.lines.put_nowait(line_of(inspected=0))
+                bad.lines.put_nowait(line_of(inspected=True))
                 bad.lines.put_nowait(line_of(**done(1)))
             if what.startswith("ends"):
                 bad.end("signal 9")
-
-        async def never(_: int) -> None:
-            await asyncio.Event().wait()
 
         beside = [asyncio.create_task(keep_well()), asyncio.create_task(go_wrong())]
         begun = asyncio.get_running_loop().time()
         channels: Mapping[str, tuple[Channel, int]] = {"good": (good, 1), "bad": (bad, 1)}
         with pytest.raises(ConfigError) as refused:
-            await Preparation(channels, lambda _: None, 8).run(never)
+            await Preparation(channels, lambda _: None, 8).run()
         assert str(refused.value) == said
         waited_s = asyncio.get_running_loop().time() - begun
         assert waited_s == pytest.approx(after_s + (before_s if what != "never said anything" else 0), abs=1.01)
         assert None not in (good.ended, bad.ended)
-        assert good.told == bad.told == []
+        assert good.told == bad.told == ([line_of(change=True)] if what == "ends when it is through" else [])
         for task in beside:
             task.cancel()
 
@@ -227,34 +213,19 @@ def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_pat
     return made[0], made[1]
 
 
-def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
+def test_parts_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
     """The same messages, flags and folders, byte by byte as imaplib sees them, and the same digest."""
     alone, many = labs
-    expected = asyncio.run(initialise(alone.workload, alone.services, "auto", lambda *_: None))
-    standings: list[Mapping[str, PhaseProgress]] = []
+    expected = asyncio.run(initialise(alone.workload, alone.services, "auto", quiet))
 
-    async def agree(to_change: int) -> None:
-        assert to_change == 3
+    async def live() -> list[Initialised]:
+        parts = [await inspect(many.workload, many.services, "auto", quiet, hand) for hand in divide(3, 2)]
         assert not any(each.get("Folder 01") for each in many.snapshots())
-
-    async def live() -> dict[str, Initialised]:
-        channels: dict[str, tuple[Channel, int]] = {}
-        try:
-            for name, hand in zip("ab", divide(3, 2), strict=True):
-                channel = await start_process(PREPARER)
-                channel.send(encode(PrepareRequest(many.scenario, many.services, hand, 2)))
-                channels[name] = channel, len(hand)
-            async with asyncio.timeout(PATIENCE_S):
-                return await Preparation(channels, standings.append, PATIENCE_S).run(agree)
-        finally:
-            for channel, _ in channels.values():
-                channel.kill()
-                await channel.wait()
+        return [await restore(many.workload, many.services, "auto", part, quiet) for part in parts]
 
     prepared = asyncio.run(live())
-    assert total(list(prepared.values())) == expected
-    assert {each.accounts for each in prepared.values()} == {1, 2}
-    assert combine(standings[-1]) == PhaseProgress(INITIALISE, 3, 3)
+    assert total(prepared) == expected
+    assert {each.accounts for each in prepared} == {1, 2}
     for one, other in zip(alone.snapshots(), many.snapshots(), strict=True):
         assert one.keys() == other.keys()
         for folder in one:

@@ -195,8 +195,8 @@ def test_a_crash_does_not_block_accounts(lab: Lab, crash: str) -> None:
     assert not asyncio.run(initialise(lab.workload, lab.services, "auto", quiet)).changed
 
 
-def test_a_process_and_its_parent_share_a_hold() -> None:
+def test_a_hold_is_of_one_process() -> None:
     assert Holder.this("run").ours
-    assert replace(OTHER, process=identity(os.getppid())).ours
+    assert not replace(OTHER, process=identity(os.getppid())).ours
     assert not OTHER.ours
     assert not OTHER.gone

@@ -380,7 +380,7 @@ def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[t
     """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
     own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
     target = [Wanted(b"", (Flag.SEEN,), _evidence(number)) for number in wanted]
-    change = change_folder(own, target, len(target))
+    change = asyncio.run(change_folder(own, target, len(target)))
     after = {each.ref: each for each in own if each.ref not in change.remove}
     for flags, refs in change.reflag.items():
         for ref in refs:
