@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Self
 
+from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine.channel import Channel
 from loadsim.engine.control import Message, Refused, decode, encode, message
 from loadsim.engine.coordinator import READY_LIMIT_S
@@ -18,9 +19,6 @@ from loadsim.engine.event_loop import task_group
 from loadsim.errors import ConfigError
 from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
 from loadsim.timinglog.json_checks import having, having_only, or_none, text, whole
-
-BEAT_S = 1.0
-"""Seconds between the progress messages of a preparer."""
 
 CHECK = "check"
 """The phase before mailboxes are inspected."""
@@ -85,28 +83,6 @@ def combine(progress: Mapping[str, PhaseProgress]) -> PhaseProgress:
     phase = max((each.phase for each in progress.values()), key=PHASES.index, default=CHECK)
     in_it = [each for each in progress.values() if each.phase in (phase, CHECK)]
     return PhaseProgress(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
-
-
-class ProgressReporter:
-    """Sends the progress at the beginning of each phase, and once a beat."""
-
-    def __init__(self, send: Callable[[bytes], None], progress: PhaseProgress) -> None:
-        self._send = send
-        self._progress = progress
-
-    def update(self, progress: PhaseProgress) -> None:
-        begins = progress.phase != self._progress.phase
-        self._progress = progress
-        if begins:
-            self.send()
-
-    def send(self) -> None:
-        self._send(encode(self._progress))
-
-    async def send_each_beat(self) -> None:
-        while True:
-            self.send()
-            await asyncio.sleep(BEAT_S)
 
 
 class _Preparer:

@@ -29,11 +29,11 @@ from loadsim.cluster.placement import (
     WorkerAssignment,
     fingerprints,
 )
-from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared, ProgressReporter
+from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Prepared
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, listening_at, locked
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import Message, Over, Refused, Stop, decode
+from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.event_loop import background_tasks, calls_on_signal
@@ -90,14 +90,23 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
     Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
-    progress = ProgressReporter(
-        partial(controller.link.send, replaceable=True), PhaseProgress(of=len(assigned.assignment))
-    )
+    progress = PhaseProgress(of=len(assigned.assignment))
 
+    # Report the progress, and follow the controller.
     def visited(phase: str, done: int, of: int) -> None:
-        progress.update(PhaseProgress(phase, done, of))
+        nonlocal progress
+        progress = PhaseProgress(phase, done, of)
+        if not done:
+            report()
 
-    # Follow the controller.
+    def report() -> None:
+        controller.link.send(encode(progress), replaceable=True)
+
+    async def beat() -> None:
+        while True:
+            report()
+            await asyncio.sleep(BEAT_S)
+
     async def listen() -> None:
         while not begin.is_set():
             match await _next_message(controller):
@@ -108,7 +117,7 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
                 case BeginLoad():
                     begin.set()
 
-    async with background_tasks(listen(), progress.send_each_beat()):
+    async with background_tasks(listen(), beat()):
         # Check the machine and the server, then inspect and change.
         await check(assigned)
         workload, services, users = Workload(assigned.scenario), assigned.services, assigned.assignment
@@ -116,14 +125,14 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         await check_server_limits(workload, services, users)
         mode = assigned.scenario.initialise
         inspected = await inspect(workload, services, mode, visited, users)
-        progress.send()
+        report()
         control.send(Inspected())
         await change.wait()
         prepared = await restore(workload, services, mode, inspected, visited)
 
         # Wait for the other clients.
         facts = prepared.facts(MonotonicClock().now_ns())
-        progress.send()
+        report()
         control.send(Prepared(prepared))
         await begin.wait()
     return facts
