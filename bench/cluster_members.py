@@ -126,7 +126,7 @@ def cluster(
     certs = loadsim("cluster", "certs", "make", place / "certs", "--station", station.address, *members)
     subprocess.run(certs, stdout=subprocess.DEVNULL, check=True, timeout=LONGEST_S)
     with ExitStack() as stack:
-        listen = ("--listen", f"tls://{station.address}:0", "--certs", place / "certs/station")
+        listen = ("--listen", f"{station.address}:0", "--certs", place / "certs/station")
         with pinned(station_on):
             up = stack.enter_context(started(place / "up", station.command(loadsim("cluster", "up", *listen))))
         lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up)

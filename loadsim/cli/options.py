@@ -101,7 +101,7 @@ def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluste
     needs_dask()
     from loadsim.cluster.security import access_to
 
-    found = control_address(address, what, secured=args.certs is not None, listens=listens)
+    found = control_address(address, what, listens=listens)
     return access_to(found, args.certs, args.insecure_plain_tcp)
 
 

@@ -33,14 +33,14 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Address at which the controller listens; `secured` means TLS. `str()` returns it in the form that Dask takes."""
+    """Address at which the controller listens; `secured` means TLS. `str()` returns it as users write it."""
 
-    secured: bool
     host: str
     port: int
+    secured: bool = False
 
     def __str__(self) -> str:
-        return f"{self.protocol}://{self.written_host}:{self.port}"
+        return f"{bracketed(self.host)}:{self.port}"
 
     @property
     def protocol(self) -> str:
@@ -48,30 +48,25 @@ class ControlAddress:
         return "tls" if self.secured else "tcp"
 
     @property
-    def written_host(self) -> str:
-        """The host as it is written before a port: an IPv6 address in brackets."""
-        return bracketed(self.host)
+    def for_dask(self) -> str:
+        """The address in the form that Dask takes."""
+        return f"{self.protocol}://{self}"
 
 
-def control_address(
-    text: str, what: str = "--cluster", *, secured: bool = False, listens: bool = False
-) -> ControlAddress:
-    """Read `HOST`, `HOST:PORT`, or either after `tls://` or `tcp://`. Raises `ConfigError`, which names the option.
+def control_address(text: str, what: str = "--cluster", *, listens: bool = False) -> ControlAddress:
+    """Read `HOST` or `HOST:PORT`. Raises `ConfigError`, which names the option.
 
-    Without `tls://` or `tcp://`, `secured` decides. An address that `listens` may also be a lone port, on loopback, and
-    the port may be 0: the listening socket then takes a free one.
+    An address that `listens` may also be a lone port, on loopback, and the port may be 0: the listening socket then
+    takes a free one.
     """
-    scheme, separator, rest = text.rpartition("://")
     try:
-        if separator and scheme not in ("tls", "tcp"):
-            raise ValueError
-        host, port = host_and_port(rest, LOOPBACK if listens else None, DEFAULT_PORT)
+        host, port = host_and_port(text, LOOPBACK if listens else None, DEFAULT_PORT)
         if port == 0 and not listens:
             raise ValueError
     except ValueError as wrong:
         expected = "HOST, HOST:PORT or PORT" if listens else "HOST[:PORT]"
-        raise ConfigError(f"{what}: expected {expected}, also after tls:// or tcp://, found {text!r}{wrong}") from None
-    return ControlAddress(scheme == "tls" if separator else secured, host, port)
+        raise ConfigError(f"{what}: expected {expected}, found {text!r}{wrong}") from None
+    return ControlAddress(host, port)
 
 
 def check_transport(address: ControlAddress, insecure_plain_tcp: bool = False) -> None:

@@ -58,7 +58,7 @@ async def reach(access: Access, name: str | None = None) -> str:
     """
     try:
         comm = await connect(
-            str(access.address), timeout=CONNECT_LIMIT_S, **access.security.get_connection_args("worker")
+            access.address.for_dask, timeout=CONNECT_LIMIT_S, **access.security.get_connection_args("worker")
         )
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
@@ -91,7 +91,7 @@ async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> As
         raise ConfigError(f"--cluster {access.address}: expected a controller there, found: {failure}") from None
     with dask.config.set(DASK_SETTINGS):
         dask_client = Client(
-            str(access.address),
+            access.address.for_dask,
             security=access.security,
             asynchronous=True,
             set_as_default=False,

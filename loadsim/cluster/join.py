@@ -46,7 +46,7 @@ async def join_forever(
     while True:
         try:
             host = await reach(access, name)
-            await serve(str(access.address), name, runs, access.security, host, weight, joined, until_back)
+            await serve(access.address.for_dask, name, runs, access.security, host, weight, joined, until_back)
         except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
             report_change(f"waiting for {access.address}, found: {deepest(failure)}")
         await asyncio.sleep(RETRY_S)

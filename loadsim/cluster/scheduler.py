@@ -16,6 +16,7 @@ from loadsim.cluster.address import ControlAddress
 from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.security import PAGES_ADDRESS, Access
 from loadsim.errors import ConfigError
+from loadsim.model.host_port import bracketed
 
 FORGET_S = 15
 """Seconds without a heartbeat after which a client is removed, and its name is free; checked as often.
@@ -65,7 +66,7 @@ async def scheduler_at(access: Access, report: Callable[[str], None]) -> AsyncIt
     with dask.config.set(settings):
         scheduler = Scheduler(
             protocol=address.protocol,
-            host=address.written_host,
+            host=bracketed(address.host),
             port=address.port,
             dashboard=False,
             dashboard_address=PAGES_ADDRESS,

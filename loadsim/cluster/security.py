@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from distributed.security import Security
 
 from loadsim.cluster.address import ControlAddress, check_transport
 from loadsim.cluster.bundle import CA_FILE, CERT_FILE, KEY_FILE, Bundle, load_bundle
-from loadsim.errors import ConfigError
 
 
 class MutualTls(Security):
@@ -58,21 +57,13 @@ class Access:
 
 
 def access_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Access:
-    """Return the access with the bundle in the directory `certs`, or by plain TCP without one.
+    """Return the access over TLS with the bundle in the directory `certs`, or by plain TCP without one.
 
-    Raises `ConfigError` if plain TCP is rejected (`check_transport`), and for a bundle that is missing, invalid or not
-    needed.
+    Raises `ConfigError` if plain TCP is rejected (`check_transport`), and for a bundle that is missing or invalid.
     """
+    address = replace(address, secured=certs is not None)
     check_transport(address, insecure_plain_tcp)
-    if address.secured:
-        if certs is None:
-            raise ConfigError(
-                f"{address}: expected --certs DIR, this machine's bundle (loadsim cluster certs makes it), found none"
-            )
-        return Access(address, mutual_tls(load_bundle(certs)))
-    if certs is not None:
-        raise ConfigError(f"--certs {certs}: expected an address that begins with tls://, found {address}")
-    return Access(address, Security())
+    return Access(address, Security() if certs is None else mutual_tls(load_bundle(certs)))
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.error import HTTPError
@@ -345,12 +346,12 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
     import bokeh  # noqa: F401  # without it Dask has no dashboard, and this test would prove nothing
 
     async def work() -> None:
-        access = access_to(control_address("tls://localhost:0", listens=True), place / "station")
+        access = access_to(control_address("localhost:0", listens=True), place / "station")
         joined = asyncio.Event()
         async with asyncio.timeout(PATIENCE_S), scheduler_at(access, lambda _: None) as address:
             security = mutual_tls(load_bundle(place / "clients/first"))
             agent = asyncio.create_task(
-                serve(str(address), "first", tmp_path, security, "127.0.0.1", joined=joined.set)
+                serve(address.for_dask, "first", tmp_path, security, "127.0.0.1", joined=joined.set)
             )
             await joined.wait()
             listening = [each.laddr for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"]
@@ -455,24 +456,7 @@ def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("10.9.8.1:1", "10.9.8.1:1"),
-        ("station", "station:8786"),
-        ("tls://station.example.test:1", "station.example.test:1"),
-        ("tcp://station", "station:8786"),
-        ("[fd00::1]", "[fd00::1]:8786"),
-    ],
-)
-def test_scheme_and_port_have_defaults(text: str, written: str) -> None:
-    """TLS is for those with certificates, unless the address says otherwise. It is written as Dask writes it."""
-    for secured in (False, True):
-        scheme = text.partition("://")[0] if "://" in text else ("tls" if secured else "tcp")
-        assert str(control_address(text, secured=secured)) == f"{scheme}://{written}"
-
-
-@pytest.mark.parametrize(
-    ("text", "written"), [("1", "tcp://127.0.0.1:1"), (":0", "tcp://127.0.0.1:0"), ("0.0.0.0", "tcp://0.0.0.0:8786")]
+    ("text", "written"), [("1", "127.0.0.1:1"), (":0", "127.0.0.1:0"), ("0.0.0.0", "0.0.0.0:8786")]
 )
 def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
     """On loopback; of none to connect to."""
@@ -482,24 +466,24 @@ def test_an_address_to_listen_at_may_be_a_port(text: str, written: str) -> None:
             control_address(text)
 
 
-@pytest.mark.parametrize("text", ["", "http://a:1", "a:0", "tls://a:x", "tls://:1", "tls://u@a:1", "tls://tls://a"])
+@pytest.mark.parametrize("text", ["", "http://a:1", "a:0", "a:x", ":1", "u@a:1", "tls://a:1"])
 def test_what_no_address_is(text: str) -> None:
     """One line, with what was expected."""
-    with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], also after tls:// or tcp://, found "):
+    with pytest.raises(ConfigError, match=r"^--cluster: expected HOST\[:PORT\], found "):
         control_address(text)
 
 
 @pytest.mark.parametrize("host", ["127.9.9.9", "[::1]", "localhost", "10.9.8.1", "0.0.0.0", "127.0.0.1.example.test"])
 def test_plain_tcp_beyond_loopback_needs_a_word(host: str) -> None:
     """Refused, with the word; with the word, taken; over TLS, no question."""
-    plain = control_address(f"tcp://{host}:8786")
+    plain = control_address(f"{host}:8786")
     if host not in ("127.9.9.9", "[::1]", "localhost"):
         with pytest.raises(ConfigError, match=rf"found plain TCP; {PLAIN_WORD} permits it"):
             check_transport(plain)
     else:
         check_transport(plain)
     check_transport(plain, insecure_plain_tcp=True)
-    check_transport(control_address(f"tls://{host}:8786"))
+    check_transport(replace(plain, secured=True))
 
 
 # --- the command ---

@@ -55,11 +55,11 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
         certs.make(tmp_path / directory, [certs.station(["localhost"]), certs.client("load1")], 10, 10)
     own, strange = (tmp_path / directory / "clients/load1" for directory in ("ours", "theirs"))
     with (
-        station(tmp_path, "tls://127.0.0.1:0", "--certs", tmp_path / "ours/station") as (address, up),
+        station(tmp_path, "127.0.0.1:0", "--certs", tmp_path / "ours/station") as (address, up),
         running(tmp_path, "client", "--cluster", address, "--certs", strange, "--runs", tmp_path / "x") as stranger,
         running(tmp_path, "client", "--cluster", address, "--certs", own) as load1,
     ):
-        assert address.startswith("tls://127.0.0.1:")
+        assert address.startswith("127.0.0.1:")
         up.until("client load1 has joined$")
         load1.until(f"joined {address} as load1$")
         stranger.until(f"waiting for {address}, found: .*certificate verify failed")
@@ -68,25 +68,27 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("cluster up --listen tls://0.0.0.0", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
         (
             "cluster up --listen 0.0.0.0",
-            "tcp://0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes the bundles)",
+            "0.0.0.0:8786: expected --certs DIR (loadsim cluster certs makes the bundles)",
         ),
-        ("cluster up --listen tcp://127.0.0.1:x", "--listen: expected HOST, HOST:PORT or PORT"),
-        ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
-        ("client --cluster tcp://127.0.0.1:1", "--name: expected a client name, found none"),
-        ("client --cluster tcp://127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
-        ("client --cluster tcp://127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
-        ("client --cluster tcp://127.0.0.1:1 --name one --certs x", "--certs x: expected an address that begins with"),
-        ("run small --cluster tcp://127.0.0.1:1", "--cluster: small: server: expected one that all machines reach"),
-        ("run small --cluster tcp://127.0.0.1:1 --engines 2", "--engines: expected a run of one machine"),
-        ("run small --cluster tcp://127.0.0.1:1 --clients 0", "--clients: expected a number of at least 1, found 0"),
+        ("cluster up --listen 127.0.0.1:x", "--listen: expected HOST, HOST:PORT or PORT"),
+        ("client --cluster 10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
+        ("client --cluster 127.0.0.1:1", "--name: expected a client name, found none"),
+        ("client --cluster 127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
+        ("client --cluster 127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
+        (
+            "client --cluster 127.0.0.1:1 --name one --certs x",
+            "x/ca.pem: expected a file of the cluster's",
+        ),
+        ("run small --cluster 127.0.0.1:1", "--cluster: small: server: expected one that all machines reach"),
+        ("run small --cluster 127.0.0.1:1 --engines 2", "--engines: expected a run of one machine"),
+        ("run small --cluster 127.0.0.1:1 --clients 0", "--clients: expected a number of at least 1, found 0"),
         ("run small --clients 2", "--clients: expected --cluster, too"),
         ("run small --certs x", "--certs: expected --cluster, too"),
         ("run small --insecure-plain-tcp", "--insecure-plain-tcp: expected --cluster, too"),
-        ("cluster collect --cluster tcp://127.0.0.1:1 --out x", "--out x: expected RUN, too"),
-        ("cluster collect --cluster tcp://127.0.0.1:1", "expected a controller there, found: "),
+        ("cluster collect --cluster 127.0.0.1:1 --out x", "--out x: expected RUN, too"),
+        ("cluster collect --cluster 127.0.0.1:1", "expected a controller there, found: "),
     ],
 )
 def test_what_is_refused(
@@ -102,11 +104,10 @@ def test_what_is_refused(
 
 def test_where_one_cannot_listen(tmp_path: Path) -> None:
     """In one line, with exit status 2; none of Dask's."""
-    refused = loadsim("cluster", "up", "--listen", "tcp://192.0.2.1:0", "--insecure-plain-tcp", cwd=tmp_path)
+    refused = loadsim("cluster", "up", "--listen", "192.0.2.1:0", "--insecure-plain-tcp", cwd=tmp_path)
     assert refused.returncode == BAD_INPUT
     assert refused.stderr == (
-        "loadsim: --listen tcp://192.0.2.1:0: expected an address to listen at, found:"
-        " Cannot assign requested address\n"
+        "loadsim: --listen 192.0.2.1:0: expected an address to listen at, found: Cannot assign requested address\n"
     )
 
 

@@ -23,7 +23,7 @@ NAMES = ("station", "load1", "load2", "mail")
 GOES_ON = {
     "loadsim server": ["# Ctrl-C stops it."],
     "loadsim cluster up": ["# Ctrl-C ends it."],
-    "loadsim client": ["joined tls://station:8786 as "],
+    "loadsim client": ["joined station:8786 as "],
 }
 """What does not come back to the prompt, and what it has said when the tutorial goes on."""
 

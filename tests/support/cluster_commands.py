@@ -71,7 +71,7 @@ def running(place: Path, *arguments: str | Path, error: bool = False, before: Se
 
 
 @contextmanager
-def station(place: Path, listen: str = "tcp://127.0.0.1:0", *options: str | Path) -> Iterator[tuple[str, Command]]:
+def station(place: Path, listen: str = "127.0.0.1:0", *options: str | Path) -> Iterator[tuple[str, Command]]:
     """`loadsim cluster up`, and the address that it says."""
     with running(place, "cluster", "up", "--listen", listen, *options) as up:
         address = up.until(r"Controller at (\S+)\. ")[1]

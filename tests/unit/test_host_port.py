@@ -15,9 +15,9 @@ def test_a_written_host_is_read_again(host: str, written: str) -> None:
     """An IPv6 address in brackets, others as they are."""
     assert bracketed(host) == written
     assert host_and_port(f"{written}:143") == (host, 143)
-    address = control_address(f"tls://{written}:8786")
+    address = control_address(f"{written}:8786")
     assert address.host == host
-    assert str(address) == f"tls://{written}:8786"
+    assert (str(address), address.for_dask) == (f"{written}:8786", f"tcp://{written}:8786")
 
 
 @pytest.mark.parametrize(("port", "found"), [("00014312", 14312), ("0000080", 80), ("065535", 65535), ("0", 0)])
