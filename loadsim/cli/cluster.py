@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from loadsim.cli.options import add_certs, add_cluster, cluster_access, needs_dask, print_with_time, whole
 from loadsim.cli.run_view import Warnings
 from loadsim.cli.shown_answer import add_wide, shown_answer
-from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, PLAIN_WORD, ControlAddress
+from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
@@ -117,19 +116,15 @@ async def _up(access: Access, certs: Path | None) -> int:
 
 def _public_host(host: str, certs: Path | None) -> str:
     """Return a name by which clients reach the controller: the host that it listens on, unless that is all."""
-    if host not in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
+    if certs is None or host not in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
         return host
-    if certs is None:
-        return socket.gethostname()
     from loadsim.cluster.bundle import load_bundle
 
     return load_bundle(certs).hosts[0]
 
 
 def _client_command(address: ControlAddress, secured: bool) -> str:
-    if secured:
-        return f"loadsim client --cluster {address} --certs BUNDLE"
-    return f"loadsim client --cluster {address} --name NAME" + ("" if is_loopback(address.host) else f" {PLAIN_WORD}")
+    return f"loadsim client --cluster {address} {'--certs BUNDLE' if secured else '--name NAME'}"
 
 
 def _add_certs(certs: argparse.ArgumentParser) -> None:

@@ -21,10 +21,9 @@ def add_cluster_runs(parser: argparse.ArgumentParser) -> None:
 
 def refuse_cluster_options(args: argparse.Namespace) -> None:
     """Raise `ConfigError` for options that need `--cluster`, which is missing."""
-    for option in ("clients", "certs", "insecure_plain_tcp"):
-        found = getattr(args, option)
-        if found is not None and found is not False:
-            raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
+    for option in ("clients", "certs"):
+        if getattr(args, option) is not None:
+            raise ConfigError(f"--{option}: expected --cluster, too, found none")
 
 
 def cluster_runner(

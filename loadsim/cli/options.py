@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli.stderr_lines import print_line
-from loadsim.cluster.address import LOOPBACK, PLAIN_WORD, control_address
+from loadsim.cluster.address import LOOPBACK, control_address
 from loadsim.errors import ConfigError, printable
 from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.host_port import host_and_port
@@ -88,9 +88,6 @@ def add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--certs", type=Path, metavar="DIR", help="certificate bundle of this machine (see `loadsim cluster certs`)"
     )
-    parser.add_argument(
-        PLAIN_WORD, action="store_true", help="disable TLS (anyone who can connect can then run code on this machine)"
-    )
 
 
 def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluster", *, listens: bool = False) -> Access:
@@ -101,8 +98,7 @@ def cluster_access(args: argparse.Namespace, address: str, what: str = "--cluste
     needs_dask()
     from loadsim.cluster.security import access_to
 
-    found = control_address(address, what, listens=listens)
-    return access_to(found, args.certs, args.insecure_plain_tcp)
+    return access_to(control_address(address, what, listens=listens), args.certs)
 
 
 def needs_dask() -> None:

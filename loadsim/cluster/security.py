@@ -9,8 +9,10 @@ from typing import Any
 
 from distributed.security import Security
 
-from loadsim.cluster.address import ControlAddress, check_transport
+from loadsim.cluster.address import ControlAddress
 from loadsim.cluster.bundle import CA_FILE, CERT_FILE, KEY_FILE, Bundle, load_bundle
+from loadsim.errors import ConfigError
+from loadsim.model.host_port import is_loopback
 
 
 class MutualTls(Security):
@@ -56,14 +58,20 @@ class Access:
     security: Security
 
 
-def access_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Access:
-    """Return the access over TLS with the bundle in the directory `certs`, or by plain TCP without one.
+def access_to(address: ControlAddress, certs: Path | None) -> Access:
+    """Return the access over TLS with the bundle in the directory `certs`; without one, by plain TCP on loopback.
 
-    Raises `ConfigError` if plain TCP is rejected (`check_transport`), and for a bundle that is missing or invalid.
+    Neither the wildcard addresses (0.0.0.0, ::) nor names count as loopback; `localhost` does. Raises `ConfigError` for
+    another address without a bundle, and for a bundle that is missing or invalid.
     """
-    address = replace(address, secured=certs is not None)
-    check_transport(address, insecure_plain_tcp)
-    return Access(address, Security() if certs is None else mutual_tls(load_bundle(certs)))
+    if certs is not None:
+        return Access(replace(address, secured=True), mutual_tls(load_bundle(certs)))
+    if not is_loopback(address.host):
+        raise ConfigError(
+            f"{address}: expected --certs DIR (loadsim cluster certs makes the bundles), because anyone who can connect"
+            " can run code on every machine, found none"
+        )
+    return Access(address, Security())
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}

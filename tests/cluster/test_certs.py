@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.error import HTTPError
@@ -35,7 +34,7 @@ from patience import PATIENCE_S
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
-from loadsim.cluster.address import PLAIN_WORD, check_transport, control_address
+from loadsim.cluster.address import control_address
 from loadsim.cluster.agent import serve
 from loadsim.cluster.bundle import CA_FILE, load_bundle
 from loadsim.cluster.scheduler import scheduler_at
@@ -474,16 +473,15 @@ def test_what_no_address_is(text: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.9.9.9", "[::1]", "localhost", "10.9.8.1", "0.0.0.0", "127.0.0.1.example.test"])
-def test_plain_tcp_beyond_loopback_needs_a_word(host: str) -> None:
-    """Refused, with the word; with the word, taken; over TLS, no question."""
-    plain = control_address(f"{host}:8786")
-    if host not in ("127.9.9.9", "[::1]", "localhost"):
-        with pytest.raises(ConfigError, match=rf"found plain TCP; {PLAIN_WORD} permits it"):
-            check_transport(plain)
+def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
+    """Beyond it, certificates are needed."""
+    address = control_address(f"{host}:8786")
+    if host in ("127.9.9.9", "[::1]", "localhost"):
+        assert access_to(address, None).address.protocol == "tcp"
     else:
-        check_transport(plain)
-    check_transport(plain, insecure_plain_tcp=True)
-    check_transport(replace(plain, secured=True))
+        with pytest.raises(ConfigError, match="expected --certs DIR"):
+            access_to(address, None)
+    assert access_to(address, place / "station").address.protocol == "tls"
 
 
 # --- the command ---
