@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 DAYS = 365
 """The default validity of a certificate."""
 
-MOST_DAYS = 36525
-
-AUTHORITY_DAYS = 3650
-"""The default validity of the authority, which has to outlive all certificates that it signs."""
+MOST_DAYS = 3650
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,13 +129,6 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
 
     making = verbs.add_parser("make", help="make an authority, and a bundle for the controller and for each client")
     _add_members(making, station_required=True)
-    making.add_argument(
-        "--authority-days",
-        type=whole(1, MOST_DAYS),
-        default=AUTHORITY_DAYS,
-        metavar="N",
-        help="validity of the authority in days; default: %(default)s",
-    )
     making.set_defaults(run=run_make)
 
     adding = verbs.add_parser("add", help="add bundles signed by an existing authority")
@@ -178,7 +168,7 @@ def run_make(args: argparse.Namespace) -> int:
     from loadsim.cluster.bundle import AUTHORITY
 
     members = [certs.station(args.station), *map(certs.client, args.client)]
-    certs.make(args.directory, members, args.days, args.authority_days)
+    certs.make(args.directory, members, args.days)
     print(f"{args.directory / AUTHORITY}: the authority; keep it here, and secret")
     _print_bundles(args.directory, members)
     return 0

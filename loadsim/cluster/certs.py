@@ -43,6 +43,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _BACKDATED = timedelta(days=1)
 """Certificates are valid from this long ago: the clock of another machine may be behind."""
 
+AUTHORITY_DAYS = 3650
+"""The validity of the authority, which has to outlive all certificates that it signs."""
+
 _ROLES = {"station": "loadsim station", "client": "loadsim client"}
 """The organisation in a certificate's subject, by role."""
 
@@ -97,16 +100,16 @@ def _host(text: str) -> str:
         return text.lower()
 
 
-def make(directory: Path, members: Sequence[Member], days: int, authority_days: int) -> None:
+def make(directory: Path, members: Sequence[Member], days: int) -> None:
     """Make an authority and its members' bundles in a new directory: complete, or not at all.
 
-    Certificates are valid for `days` from now, the authority for `authority_days`, so that more can be added.
+    Certificates are valid for `days` from now, the authority for `AUTHORITY_DAYS`, so that more can be added.
     Raises `ConfigError` if the directory exists, or cannot be made.
     """
     _check_unique(members)
-    _check_days(days, authority_days)
+    _check_days(days, AUTHORITY_DAYS)
     with _new_directory(directory) as new:
-        authority = _new_authority(authority_days)
+        authority = _new_authority()
         (new / AUTHORITY).mkdir(mode=0o700)
         (new / CLIENTS).mkdir(mode=0o700)
         _write_certificate(new / AUTHORITY / CA_FILE, authority.certificate)
@@ -146,12 +149,12 @@ def _check_days(days: int, authority_days: int) -> None:
         )
 
 
-def _new_authority(days: int) -> Authority:
+def _new_authority() -> Authority:
     """Make a self-signed authority with a unique name. It signs members, but no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("loadsim authority", f"loadsim cluster {secrets.token_hex(8)}")
     certificate = (
-        _certificate_builder(name, name, key, days)
+        _certificate_builder(name, name, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())

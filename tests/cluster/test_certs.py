@@ -66,7 +66,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(directory: Path, *clients: str) -> Path:
     """Make a cluster whose station is reached at 10.9.8.1 and station.example.test."""
     members = [certs.station(["10.9.8.1", "Station.example.test"]), *map(certs.client, clients)]
-    certs.make(directory, members, 90, 1000)
+    certs.make(directory, members, 90)
     return directory
 
 
@@ -116,7 +116,7 @@ def test_members_cannot_make_members(place: Path, tmp_path: Path) -> None:
 
 
 def test_keys_serials_and_validity(place: Path) -> None:
-    """P-256, numbers that nobody can guess, valid for 90 days (the authority 1,000) and not for longer."""
+    """P-256, numbers that nobody can guess, valid for 90 days (the authority ten years) and not for longer."""
     serials = set()
     for certificate in place.rglob("cert.pem"):
         text = openssl("x509", "-in", certificate, "-noout", "-text").stdout
@@ -125,7 +125,7 @@ def test_keys_serials_and_validity(place: Path) -> None:
         serials.add(openssl("x509", "-in", certificate, "-noout", "-serial").stdout)
     assert len(serials) == 3
     assert all(len(serial) > 30 for serial in serials)
-    for certificate, days in ((place / "station/cert.pem", 90), (place / "authority/ca.pem", 1000)):
+    for certificate, days in ((place / "station/cert.pem", 90), (place / "authority/ca.pem", 3650)):
         ends = [
             openssl("x509", "-in", certificate, "-noout", "-checkend", str((days + more) * 86400)) for more in (-1, 1)
         ]
@@ -170,7 +170,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     """Half a cluster would be taken for one: it is there as a whole, or not at all."""
     members = [certs.station(["10.9.8.1"]), certs.Member("client", "not/there", ("first",))]
     with pytest.raises(ConfigError, match="expected to make a new directory, found: No such file"):
-        certs.make(tmp_path / "cluster", members, 10, 10)
+        certs.make(tmp_path / "cluster", members, 10)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -183,10 +183,10 @@ def test_a_client_is_added_by_the_same_authority(tmp_path: Path) -> None:
     after = files(directory)
     assert {name: after[name] for name in before} == before
     assert after.keys() - before.keys() == {f"clients/late/{name}" for name in ("ca.pem", "cert.pem", "key.pem")}
-    with pytest.raises(ConfigError, match="--days 1001: expected at most 1000"):
-        certs.make(tmp_path / "longer", [certs.station(["10.9.8.1"])], 1001, 1000)
-    with pytest.raises(ConfigError, match="--days 2000: expected at most 999"):
-        certs.add(directory, [certs.client("later")], 2000)
+    with pytest.raises(ConfigError, match="--days 3651: expected at most 3650"):
+        certs.make(tmp_path / "longer", [certs.station(["10.9.8.1"])], 3651)
+    with pytest.raises(ConfigError, match="--days 4000: expected at most 3649"):
+        certs.add(directory, [certs.client("later")], 4000)
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "..", "-first", "first-", "f_1", "x" * 64, "ä", "=10.0.0.1"])

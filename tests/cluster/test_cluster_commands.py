@@ -53,7 +53,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
 def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Path) -> None:
     """The client is called what its bundle says. One of another authority learns that the station's is not his."""
     for directory in ("ours", "theirs"):
-        certs.make(tmp_path / directory, [certs.station(["localhost"]), certs.client("load1")], 10, 10)
+        certs.make(tmp_path / directory, [certs.station(["localhost"]), certs.client("load1")], 10)
     own, strange = (tmp_path / directory / "clients/load1" for directory in ("ours", "theirs"))
     with (
         station(tmp_path, "127.0.0.1:0", "--certs", tmp_path / "ours/station") as (address, up),
