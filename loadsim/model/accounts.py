@@ -49,16 +49,6 @@ def _address(user: str, domain: str) -> str:
     return user if "@" in user else f"{user}@{domain}"
 
 
-def _remark(password: str) -> str:
-    """Return what errors say about a pattern of passwords: how it may be meant otherwise. It quotes nothing of it."""
-    remarks = []
-    if not _INDEX.search(password):
-        remarks.append("the password has no {index}, so it is the same for all users")
-    if re.search(r"\{.*\}", _INDEX.sub("", password)):
-        remarks.append("its only field is {index}: other braces in it are sent as they are")
-    return "; ".join(remarks)
-
-
 def address_problem(address: str, domain: str) -> str | None:
     """Return what is expected if this is no address in the domain, else None."""
     local, _, own = address.rpartition("@")
@@ -133,7 +123,6 @@ class AccountPattern:
             *(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key),
             first_address=_address(_fill(self.user, 1), domain),
             password_source=self.password_source,
-            password_remark=_remark(self.password),
         )
         return account if self.identity == OWN else self.identity.of(account)
 

@@ -90,7 +90,6 @@ class Account:
     if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
     `first_address` is the address of the scenario's first account, which all its manifests name; "" without one.
     `password_source` is the key of the scenario that the password comes from, for errors; "" for a key that has it.
-    `password_remark` is what errors say about the pattern of the password; "" if nothing is unusual.
     """
 
     number: int
@@ -103,7 +102,6 @@ class Account:
     token: TokenSource | None = None
     first_address: str = field(default="", compare=False)
     password_source: str = field(default="", compare=False)
-    password_remark: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:

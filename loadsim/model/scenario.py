@@ -60,7 +60,6 @@ from loadsim.model.scenario_sections import (
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
 from loadsim.model.schema import (
     with_nearest,
-    with_nearest_file,
 )
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
@@ -339,7 +338,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     """
     found = locate("scenarios", reference, None)
     if found is None:
-        shown = with_nearest_file(reference, known("scenarios"))
+        shown = with_nearest(reference, known("scenarios"))
         raise ConfigError(f"scenario: expected {expected_file('scenarios')}, found {shown}")
     path, name = found
     document, origin = read_document(path, name)

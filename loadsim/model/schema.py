@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import MOST_SHOWN
 from loadsim.model import lazy_pydantic as pydantic
-from loadsim.model.yaml_reader import failures_of, known, mismatch, show, similar
+from loadsim.model.yaml_reader import failures_of, known, mismatch, show
 
 T = TypeVar("T")
 
@@ -100,18 +98,6 @@ def with_nearest(name: object, names: Iterable[str]) -> str:
     """Return a wrong name as errors show it, with the name that is probably meant."""
     near = nearest_path(name, names)
     return show(name) + (f" (perhaps {near})" if near else "")
-
-
-def with_nearest_file(reference: str, names: Iterable[str]) -> str:
-    """Return a wrong name of a file as errors show it, with what is probably meant: shipped, or in its directory.
-
-    A file with this name and a suffix comes first.
-    """
-    meant: object = None
-    with suppress(OSError, ValueError):  # such as a name that is too long
-        meant = next((file for end in (".yaml", ".yml") if Path(file := f"{reference}{end}").is_file()), None)
-    meant = meant or nearest_path(reference, names) or similar(Path(reference))
-    return show(reference) + (f" (perhaps {meant})" if meant else "")
 
 
 Json = Mapping[str, Any]

@@ -31,7 +31,7 @@ from loadsim.model.schema import (
     strict,
     text,
     whole,
-    with_nearest_file,
+    with_nearest,
     word,
 )
 from loadsim.model.terms import MOST_USERS
@@ -307,7 +307,7 @@ def load_suite(ref: str) -> Suite:
     """
     found = locate("suites", ref, None)
     if found is None:
-        shown = with_nearest_file(ref, known("suites"))
+        shown = with_nearest(ref, known("suites"))
         raise ConfigError(f"suite: expected {expected_file('suites')}, found {shown}")
     path, name = found
     document, origin = read_document(path, name)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
 
@@ -224,29 +221,11 @@ def read_file(path: Path, name: str) -> dict[str, Any]:
 
 def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
     """Read a YAML file with a mapping; return it with its origin, called `name`. Raises `ConfigError`."""
-    try:
-        text = read_text(path, name)
-    except ConfigError as failure:
-        meant = None if _exists(path) else similar(path)
-        raise ConfigError(f"{failure} (perhaps {meant})") if meant else failure from None
+    text = read_text(path, name)
     document = read_yaml(text, name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
     return document, Origin(name, lines=Lines(text))
-
-
-def similar(path: Path) -> Path | None:
-    """Return the YAML file in the same directory whose name is most similar, or None."""
-    with suppress(OSError, ValueError):
-        files = islice(path.parent.glob("*.y*ml"), _MOST_BESIDE)
-        beside = {each.stem: each.name for each in files if each.is_file()}  # an equal ending is no similarity
-        if near := get_close_matches(path.stem, beside, n=1):
-            return path.with_name(beside[near[0]])
-    return None
-
-
-_MOST_BESIDE = 1000
-"""The most files whose names are compared with one that is missing: a thousand take milliseconds."""
 
 
 def merge(base: Any, over: Any) -> Any:
@@ -359,18 +338,10 @@ def _exists(path: Path) -> bool:
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
-    """Return the file of a shipped name or a path, with its name for errors; None if it is neither.
-
-    Raises `ConfigError` for a shipped name with a suffix, if there is no such file.
-    """
+    """Return the file of a shipped name or a path, with its name for errors; None if it is neither."""
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
     path = resolve_path(reference, directory)
     if path.suffix in (".yaml", ".yml") or (_exists(path) and (path.is_file() or path.is_fifo())):
-        stem = reference.removesuffix(path.suffix)
-        if stem in known(kind) and not _exists(path):
-            raise ConfigError(
-                f"{reference}: expected a file that can be read, found none (perhaps {stem}, without a suffix)"
-            )
         return path, str(path)
     return None

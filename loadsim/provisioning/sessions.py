@@ -236,12 +236,12 @@ def _about_password(account: Account, failure: TaskFailed) -> bool:
 
 
 def _about_account(account: Account) -> str:
-    """Return the two reasons for which a server refuses a password, and what is unusual about the password."""
+    """Return the two reasons for which a server refuses a password."""
     owner = "its" if account.authcid is None else "the master's"
     return (
         f"either the server has no account {account.login} (loadsim topology export writes them), or {owner} password"
         f" is not the one in {account.password_source or 'the scenario'}"
-    ) + (f"; {account.password_remark}" if account.password_remark and account.authcid is None else "")
+    )
 
 
 def _other_service(service: str, failure: TaskFailed) -> str | None:
