@@ -20,8 +20,6 @@ from loadsim.model.scenario import load_scenario
 
 Capture = pytest.CaptureFixture[str]
 
-PROFILE = "expected one of loadsim-4.0/heavy, loadsim-4.0/light, loadsim-4.0/medium, "
-
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,27 +81,6 @@ def test_each_error_is_a_line_with_its_line_in_the_file(capsys: Capture) -> None
     assert len(lines) == len(expected)
     for line, (begin, end) in zip(lines, expected, strict=True):
         assert line.startswith(f"own.yaml: {begin}") and line.endswith(end), line
-
-
-def test_misspelt_names_of_files_get_a_suggestion(capsys: Capture) -> None:
-    """All of them, once every value is sound."""
-    Path("own.yaml").write_text(
-        "server: embedded\ntopology:\n  - {profile: loadsim-5.5/medum, users: 20}\n"
-        "  - {profile: loadsim-5.5/light, users: 3, program: thunderbrid}\n",
-        encoding="utf-8",
-    )
-    profile, program = printed(capsys, "plan", "own.yaml")
-    assert profile.startswith(f"own.yaml: line 3: topology[0].profile: {PROFILE}")
-    assert profile.endswith(", found 'loadsim-5.5/medum' (perhaps loadsim-5.5/medium)")
-    assert program.startswith("own.yaml: line 4: topology[1].program: expected one of apple-mail, outlook-like, ")
-    assert program.endswith(", found 'thunderbrid' (perhaps thunderbird)")
-
-
-def test_one_error_has_no_line_number(capsys: Capture) -> None:
-    """Its key is enough to find it."""
-    Path("own.yaml").write_text("server: embedded\ntopology: [{profile: loadsim-5.5/light, users: 0}]\n")
-    expected = "own.yaml: topology[0].users: expected a whole number of at least 1, found 0"
-    assert printed(capsys, "plan", "own.yaml") == [expected]
 
 
 def test_the_first_twenty_are_shown(capsys: Capture) -> None:

@@ -227,25 +227,6 @@ def test_a_session_that_breaks_between_commands_is_counted_once(tmp_path: Path) 
     assert len(lived.tasks("LOGON")) == 3
 
 
-def test_a_session_that_breaks_at_the_end_is_counted(tmp_path: Path) -> None:
-    """Between the end of the watch and the log-off; a log-off that fails counts, too."""
-    opened: list[CompanionDriver] = []
-
-    async def break_off(engine: Engine, module: InMemoryDriver) -> None:
-        await asyncio.sleep(100)
-        engine._companions[0].close()
-        opened[0].mailboxes[1].break_off(ServerLost("BYE"))
-        await asyncio.Event().wait()
-
-    lived = lived_by(tmp_path, quiet(), opened=opened, during=break_off)
-    assert (counts(lived).sessions_lost, counts(lived).failures, lived.engine.counts.sessions_lost) == (1, 1, 1)
-
-    lived = lived_by(tmp_path, quiet(), during=failing(ServerLost("gone"), "IMAP LOGOUT"))
-    assert (counts(lived).sessions_lost, counts(lived).failures, lived.engine.counts.sessions_lost) == (1, 1, 1)
-    assert lived.snapshots[-1].failures == {COMPANION: {"gone": 1}}
-    assert lived.outcomes("LOGOFF") == ["ok"] * 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("poll_s", [None, POLL_S])
 def test_a_refused_command_is_counted_and_the_session_goes_on(tmp_path: Path, poll_s: float | None) -> None:

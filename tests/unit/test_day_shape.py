@@ -67,11 +67,6 @@ def test_the_factor_of_a_window_is_its_mean_weight(
     assert found == pytest.approx(expected, rel=0.01, abs=0.01 * len(weights))
 
 
-def test_a_flat_day_has_factor_1() -> None:
-    assert factor_of_window((), Window(3, 5), 100, 0) == 1
-    assert factor_of_window((2, 2, 2), Window(30, 50), 100, 20) == pytest.approx(1)
-
-
 def test_each_user_does_the_same_in_the_same_order(tmp_path: Path) -> None:
     """Only the times differ: in two days with quiet and busy halves, as in two flat ones."""
     flat = Workload(scenario_with(tmp_path, "days: 2"))
@@ -118,15 +113,6 @@ def test_normalised_weights_keep_the_shape(weights: list[float]) -> None:
     assert all(0 <= one <= 1e6 for one in found)
     shape = found or [1.0] * len(weights)
     assert np.asarray(shape) / sum(shape) == pytest.approx(np.asarray(weights) / sum(weights), rel=1e-12)
-
-
-def test_whole_weights_keep_their_plan() -> None:
-    """To the microsecond: no plan of a shape in whole numbers changes if its weights are divided."""
-    at_s = np.random.default_rng(1).uniform(0, 28_800, 2000)
-    given_shape, smaller = DayShape([6, 4, 12, 0, 2]), DayShape(normalised([6, 4, 12, 0, 2]))
-    assert [given_shape.due_us(one, 28_800_000_000) for one in at_s] == [
-        smaller.due_us(one, 28_800_000_000) for one in at_s
-    ]
 
 
 def test_different_shapes_never_have_the_same_words() -> None:

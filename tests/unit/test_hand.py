@@ -45,21 +45,6 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
         assert all(abs(users - len(hand) / 3) < 10 for users in profiles.values())
 
 
-def test_as_many_engines_as_users_have_one_each() -> None:
-    """None is left without; of more engines than users some are, and nobody is dealt twice."""
-    assert sorted(list(hand) for hand in divide(9, 9)) == [[user] for user in range(1, 10)]
-    assert sorted(list(hand) for hand in divide(2, 4)) == [[], [], [1], [2]]
-
-
-def test_a_hand_is_told_by_its_rule() -> None:
-    """In steps of a quarter of the circle users 1 to 7 have the places 1, 2, 3, 0, 1, 2, 3 quarters on."""
-    quarter = CIRCLE // 4
-    assert list(Assignment(7, quarter, 0, quarter)) == [4]
-    assert list(Assignment(7, quarter, quarter, 2 * quarter + 1)) == [1, 2, 5, 6]
-    assert list(Assignment(7, 1, 3, 6)) == [3, 4, 5]
-    assert list(Assignment(7, 1, 5, 5)) == []
-
-
 @pytest.mark.parametrize("nobody", [0, -1, 8, CIRCLE + 1, "1", 1.5, None])
 def test_only_users_are_in_a_hand(nobody: object) -> None:
     """The rule could be applied to other numbers, too."""

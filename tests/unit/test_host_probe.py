@@ -192,13 +192,6 @@ def files(**changed: str) -> dict[str, str]:
     return {name: read_proc(name) for name in ("stat", "diskstats")} | changed
 
 
-def test_names_of_disks_fit_into_names_of_figures() -> None:
-    """`-` and `/` become `_`."""
-    text = files(diskstats=DISKSTATS)
-    disks = reading_of(text.__getitem__, Sources(("dm-0", "cciss/c0d0"), (), ()), 0).disks
-    assert set(disks) == {"dm_0", "cciss_c0d0"}
-
-
 def test_a_disk_that_is_removed_ends_only_its_own_figures() -> None:
     """It is no disk without load, all other figures go on, and its own begin again when it is back."""
     sources = Sources(("sda", "sdb"), (), ())

@@ -63,13 +63,6 @@ def test_methods(auth: Any, methods: tuple[str, ...]) -> None:
     assert endpoints(load_scenario("again.yaml")) == endpoints(found)
 
 
-@pytest.mark.parametrize(("auth", "expected"), [(True, True), (False, False)])
-def test_yes_and_no_for_submission(auth: bool, expected: bool) -> None:
-    """As before: `yes` is auto, `no` no log-on."""
-    _, smtp = endpoints(scenario(smtp={"auth": auth}))
-    assert (smtp.auth, smtp.methods) == (expected, ())
-
-
 TOKEN_ACCOUNTS = {"user": "u{index}", "token_command": "mint {user}", "manifest_key": "x"}
 TLS = {"tls": "implicit"}
 
@@ -112,11 +105,6 @@ def test_what_does_not_fit(imap: Any, accounts: Any, says: str) -> None:
     with pytest.raises(ConfigError) as failed:
         scenario(imap, {}, accounts)
     assert says in str(failed.value) and "hunter2" not in str(failed.value)
-
-
-def test_the_command_login_is_imaps() -> None:
-    with pytest.raises(ConfigError, match=r"server\.smtp\.auth: expected auto, or of"):
-        scenario({}, {"auth": "login-command"})
 
 
 def test_the_embedded_server_needs_passwords() -> None:

@@ -24,7 +24,6 @@ from loadsim.model.content.sized import layout
 from loadsim.model.mailboxes import (
     DEEPEST,
     LognormalSizes,
-    Mailbox,
     SizeTable,
     deepest_first,
     folder_names,
@@ -33,7 +32,7 @@ from loadsim.model.mailboxes import (
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload, may_be_made, plan_digest
+from loadsim.model.workload import Workload, may_be_made
 from loadsim.protocols.in_memory import parse_mail
 from loadsim.provisioning.initialise import StartState
 
@@ -131,11 +130,6 @@ def test_a_tree_of_folders(folders: int, fan_out: int | None) -> None:
     assert max(depths, default=-1) + 1 == levels(folders, fan_out)
     order = deepest_first(names)
     assert all(order.index(name) < order.index(name.rpartition("/")[0]) for name in names[:200] if "/" in name)
-
-
-@pytest.mark.parametrize("name", ["Folder 1", "Folder 01/", "/Folder 01", "Folder 01//Folder 02", "Folder 01/Work"])
-def test_other_names_are_not_loadsims(name: str) -> None:
-    assert not may_be_made(name)
 
 
 def test_shares_and_moments_of_sizes() -> None:
@@ -238,11 +232,6 @@ def test_users_of_such_mailboxes_do_all_their_tasks(tmp_path: Path) -> None:
 SIZES = {"2K": "50%", "30K": "50%"}
 
 
-def test_an_empty_section_is_none(tmp_path: Path) -> None:
-    assert scenario("mailbox={}").mailbox == Mailbox()
-    assert scenario("mailbox={}").digest() == scenario().digest()
-
-
 @pytest.mark.slow
 def test_a_plan_knows_such_mailboxes() -> None:
     """Its fillers have the sizes of a run's messages; users browse, and load attachments that only large mail has."""
@@ -279,12 +268,6 @@ def test_mailboxes_of_a_population_do_not_depend_on_the_active_users(few: int, m
     assert one.folders(user) == other.folders(user)
     for folder in one.folders(user):
         assert list(one.messages(user, folder)) == list(other.messages(user, folder))
-
-
-def test_a_population_leaves_the_plan() -> None:
-    without, with_it = (Workload(scenario(*keys)) for keys in ((), ("mailbox.population=400",)))
-    assert plan_digest(without) == plan_digest(with_it)
-    assert StartState(without).digest(1) != StartState(with_it).digest(1)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
 from loadsim.monitor.cpu_affinity import kept_apart, split
 from loadsim.monitor.host import Machine, open_files, watched_machine
-from loadsim.monitor.server_discovery import ServerPlace, find_server, is_own, listening
+from loadsim.monitor.server_discovery import ServerPlace, find_server, listening
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -74,13 +74,6 @@ def test_a_sample_is_what_changed_since_the_last() -> None:
     }
 
 
-def test_a_core_that_was_switched_on_meanwhile_is_not_compared() -> None:
-    """It has no past; the others have."""
-    alone = FIRST | {"/proc/stat": "\n".join(FIRST["/proc/stat"].splitlines()[:2])}
-    assert machine_of(alone, LATER).take()["core_shares"] == [0.7]
-    assert machine_of(FIRST, FIRST).take()["core_shares"] == [0.0, 0.0]
-
-
 def test_this_machine_can_be_seen() -> None:
     """Its own files are as they are expected, and nothing stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -116,12 +109,6 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
 
 
 # --- where the server is ---
-
-
-@pytest.mark.parametrize(("address", "own"), [("127.8.8.8", True), ("192.0.2.7", False)])
-def test_an_address_is_own_when_it_can_be_listened_at(address: str, own: bool) -> None:
-    """All of 127.0.0.0/8 is; an address for documentation (RFC 5737) is nobody's."""
-    assert is_own(ip_address(address)) is own
 
 
 @pytest.mark.parametrize(

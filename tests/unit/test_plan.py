@@ -273,14 +273,6 @@ def test_a_plan_is_made_alike_twice() -> None:
     assert all(line == line.rstrip() and len(line) <= 80 for line in text.splitlines())
 
 
-def test_two_users_can_be_planned() -> None:
-    """The smallest population there is."""
-    figures = planned("topology=[{profile: loadsim-5.0/heavy, users: 2}]", "run={day_length: 8h}")
-    assert figures["failures"] == {}
-    assert figures["tasks"]["SEND"] > 0
-    assert figures["tasks"]["READ"] > 0
-
-
 def rows(text: str) -> dict[str, list[str]]:
     """The lines of a plan's text by their first words, without the figures; of several the last."""
     found = {}

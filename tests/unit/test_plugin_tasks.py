@@ -25,7 +25,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_each, read_log
-from loadsim.users.plugin_tasks import check_plugin_tasks, load_tasks
+from loadsim.users.plugin_tasks import check_plugin_tasks
 
 LOOK = """
 async def act(turn):
@@ -204,14 +204,6 @@ def test_a_name_that_no_plug_in_may_have_is_one_line(name: object, tmp_path: Pat
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("rate", [{}, {"per_day": -1}, None])
-def test_a_rate_that_is_none_is_one_line(rate: object, tmp_path: Path) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_text(yaml.safe_dump({"name": "p", **quiet(), "tasks": {"LOOK AROUND": rate}}))
-    with pytest.raises(ConfigError, match=r"p\.yaml: tasks.LOOK AROUND"):
-        load_profile(str(file))
-
-
 @pytest.mark.parametrize("name", ["READ", "NO SESSION"])
 def test_a_package_cannot_replace_a_task(name: str, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     """The list has it with its fault and the package; no profile can name it."""
@@ -239,13 +231,6 @@ def test_a_package_that_cannot_be_used_is_one_line(code: str, says: str, install
     assert str(refusal.value).startswith("task LOOK AROUND: expected ")
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_rate_of_0_needs_no_plug_in(tmp_path: Path) -> None:
-    """So a profile can leave out a task of the one that it starts from."""
-    scenario = looking(tmp_path / "scenario", per_day=0)
-    check_plugin_tasks(scenario)
-    assert load_tasks(scenario) == {}
 
 
 # --- failures -----------------------------------------------------------------------------------------------------

@@ -130,12 +130,6 @@ def test_list_sizes_follow_their_distribution() -> None:
         assert sizes[4 + k] / 5_000 == pytest.approx(power / sum(powers), abs=0.005)
 
 
-def test_lists_have_a_seed_of_their_own() -> None:
-    """The run's seed does not touch them, their own does."""
-    assert distribution_lists(scenario("run.seed=1")) == distribution_lists(scenario("run.seed=2"))
-    assert distribution_lists(scenario("lists.seed=2")) != distribution_lists(scenario("lists.seed=3"))
-
-
 def test_lists_of_a_scenario() -> None:
     """Addresses and members as a server's tables get them; each user is on one list."""
     plan = scenario(users=(10, 20, 10))
@@ -190,12 +184,3 @@ def test_number_is_the_inverse_of_address_in_a_table(
     population = Population(scenario(f"accounts={{csv: {path}}}"))
     for user in range(1, 41):
         assert population.number(population.address(user)) == user
-
-
-def test_strangers_and_lists_have_no_number() -> None:
-    """Only the active users have one."""
-    population = Population(scenario())
-    assert population.number("user00040@loadsim.test") == 40
-    for address in ("user00041@loadsim.test", "user00000@loadsim.test", "list-00001@loadsim.test", "a@b", "", "user"):
-        assert population.number(address) is None
-    assert population.number("user00001@example.org") is None

@@ -186,20 +186,6 @@ def test_a_message_with_several_ids_is_one() -> None:
     assert counter.counts(f"{first}\n{first.replace('AAAA', 'CCCC')}\n".encode()) == {"queued": 1}
 
 
-def test_an_instance_has_its_name() -> None:
-    """Several instances may share a log."""
-    lines = (SENT, SENT.replace("postfix/", "postfix-out/"), SENT.replace("postfix/", "postfix-out/a/"))
-    assert counted(*lines) == {"sent": 1}
-    assert counted(*lines, name="postfix-out") == {"sent": 2}
-
-
-def test_another_log_is_a_failed_sample() -> None:
-    """0 deliveries in a log that is read wrongly would be a wrong number."""
-    with pytest.raises(ValueError, match="expected lines of a syslog, with time and host, found others"):
-        counted("{'time': 5}", SENT)
-    assert counted("", "") == {}
-
-
 @settings(max_examples=30)
 @given(st.text(st.sampled_from(f'{SENT}\n"\\'), max_size=200), st.integers(0, len(SENT)))
 def test_any_log_has_at_most_one_event_in_a_line(noise: str, at: int) -> None:
@@ -250,22 +236,6 @@ def test_no_line_is_lost_or_read_twice(
     complete = expected[: expected.rfind(b"\n") + 1]
     assert [line for line in found.split(b"\n") if line] == [line for line in complete.split(b"\n") if line]
     assert tail.skips == 0
-
-
-def test_what_was_written_before_a_rotation_is_read(tmp_path: Path) -> None:
-    """Also if it is seen only afterwards."""
-    path = tmp_path / "mail.log"
-    path.write_bytes(b"old\n")
-    tail = LogTail(path, "log", 1000)
-    with path.open("ab") as log:
-        log.write(b"a\nb")
-        path.rename(tmp_path / "mail.log.1")
-        log.write(b"c\n")
-    path.write_bytes(b"d\ne")
-    assert tail.new_lines().split() == [b"a", b"bc", b"d"]
-    with path.open("ab") as log:
-        log.write(b"f\n")
-    assert tail.new_lines() == b"ef\n"
 
 
 def test_a_missing_log_is_a_failed_sample_and_loses_nothing(tmp_path: Path) -> None:

@@ -211,13 +211,6 @@ def test_the_tables_leave_nothing_out() -> None:
         assert unnamed == set()
 
 
-def test_the_shipped_profiles() -> None:
-    """Three editions of three kinds are shipped, each under the name that it bears."""
-    names = [f"loadsim-{edition}/{name}" for edition in ("4.0", "5.0", "5.5") for name in sorted(NAMES)]
-    assert list(known("profiles")) == names
-    assert [load_profile(name).name for name in names] == names
-
-
 @pytest.mark.parametrize("name", known("profiles"))
 def test_every_row_of_a_file_has_its_source(name: str) -> None:
     """Each section of a shipped file, and each row that is a single value, names document and table."""
@@ -335,13 +328,6 @@ def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
     spread = Distribution(*numbers)
     assert spread.at(0.0) == spread.min
     assert spread.min <= spread.at(1 - 2**-53) <= spread.max
-
-
-def test_a_spread_without_width() -> None:
-    """One second, always; and an average at an end leaves nothing but that end."""
-    assert {Distribution(1000, 1000, 1000).at(u) for u in (0.0, 0.5, 0.999)} == {1000}
-    assert {Distribution(1, 1, 9).at(u) for u in (0.0, 0.5, 0.999)} == {1}
-    assert {Distribution(1, 9, 9).at(u) for u in (0.0, 0.5, 0.999)} == {9}
 
 
 # --- profiles of one's own --------------------------------------------------------------------------------------

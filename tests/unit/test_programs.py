@@ -84,12 +84,6 @@ def test_results_name_a_program(tmp_path: Path) -> None:
     assert load_scenario(str(again)).digest() == found.digest()
 
 
-def test_the_kind_of_sessions_is_in_the_digest(tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir()
-    short, kept = program(tmp_path, idle=False, session="per-view"), program(tmp_path / "kept", idle=False)
-    assert scenario(tmp_path, short).digest() != scenario(tmp_path, kept).digest()
-
-
 def test_a_program_gives_defaults_that_a_scenario_overrides(tmp_path: Path) -> None:
     """SMTP driver and connection are the program's, unless the scenario states them."""
     own = program(tmp_path, submission="pipelining", connection="kept")
@@ -222,14 +216,6 @@ def test_other_drivers_reject_programs(tmp_path: Path, protocol: str) -> None:
         match=rf"topology\[0\].program: expected outlook-like, the only program of the driver {protocol}, found own$",
     ):
         check_protocols(replace(found, topology=(group,)))
-
-
-def test_an_unknown_program_is_one_line(tmp_path: Path) -> None:
-    """It names the shipped ones."""
-    with pytest.raises(
-        ConfigError, match=r"topology\[0\].program: expected one of .*outlook-like.*, found 'pine' \(perhaps phone\)$"
-    ):
-        scenario(tmp_path, "pine")
 
 
 def test_a_name_belongs_to_one_program(tmp_path: Path) -> None:

@@ -54,12 +54,6 @@ def groups(scenario: Scenario) -> list[tuple[str, int, str]]:
     return [(group.profile_name, group.users, group.protocol) for group in scenario.topology]
 
 
-def test_the_shipped_scenarios() -> None:
-    """Four are shipped, each under the name that it bears."""
-    assert list(known("scenarios")) == ["dovecot-postfix", "medium", "mixed", "quickstart"]
-    assert [load_scenario(name).name for name in known("scenarios")] == list(known("scenarios"))
-
-
 def test_medium_is_the_published_procedure() -> None:
     """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limits: 1000 ms, 5 s, 60 s, 1 %."""
     scenario = load_scenario("medium")
@@ -211,32 +205,6 @@ def test_the_window_of_a_run_with_nights_lies_in_a_day(
     assert load_scenario(str(tmp_path / "again.yaml")).run == run
 
 
-@pytest.mark.parametrize(
-    ("said", "key", "found"),
-    [
-        ("{day_length: 100s, warm_up: 0s, window: 150s}", "window", "0 s and 150 s"),
-        ("{day_length: 100s, warm_up: 100s}", "warm_up", "100 s"),
-    ],
-)
-def test_a_window_that_has_a_part_of_a_night_is_refused(
-    tmp_path: Path, file: Path, said: str, key: str, found: str
-) -> None:
-    """Tasks per second would be of both."""
-    profile = profile_of(tmp_path, "8h", "4h")
-    file.write_text(f"server: embedded\ntopology: [{{profile: {profile}, users: 2}}]\nrun: {said}\n")
-    what = "warm_up and window to end" if key == "window" else "a warm-up that leaves time for a window"
-    expected = f"expected {what} within a day of 100 s, before its night"
-    assert refusal(file) == f"{file}: run.{key}: {expected}, found {found}"
-
-
-@pytest.mark.parametrize(("duration_s", "days"), [(40, 0.4), (120, 1), (200, 1.5), (450, 3)])
-def test_nights_are_no_part_of_the_days_of_a_run(duration_s: float, days: float) -> None:
-    """Days of 100 s with nights of 50 s: half a night more is no part of a day more."""
-    run = Run(100, duration_s, ramp_up_s=0, warm_up_s=0, window_s=1, night_length_s=50)
-    assert run.days == pytest.approx(days)
-    assert run.active_s == pytest.approx(100 * days)
-
-
 def test_lists_of_different_profiles(file: Path) -> None:
     """Where profiles do not agree on the lists, the scenario has to say; what it says is enough."""
     both = "topology: [{profile: loadsim-5.0/light, users: 4}, {profile: loadsim-5.5/light, users: 4}]\n"
@@ -274,17 +242,6 @@ def test_accounts_from_a_table(tmp_path: Path, file: Path) -> None:
         Account(3, "carl@loadsim.test", "carl@loadsim.test", "pw-3"),
         Account(4, "dora", "dora@loadsim.test", "pw-4"),
     ]
-
-
-def test_a_table_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--set accounts.csv=users.csv` means the file that one sees, and a written scenario still finds it."""
-    (tmp_path / "users.csv").write_text("user,password\na,1\nb,2\nc,3\nd,4\n")
-    monkeypatch.chdir(tmp_path)
-    scenario = load_scenario(
-        "quickstart", ["accounts.csv=users.csv", "topology=[{profile: loadsim-5.5/light, users: 4}]"]
-    )
-    assert isinstance(scenario.accounts, AccountTable)
-    assert scenario.accounts.csv == str(tmp_path / "users.csv")
 
 
 @pytest.mark.parametrize(
@@ -434,13 +391,6 @@ def test_all_weights_zero_are_refused(file: Path) -> None:
     assert refusal(file) == f"{file}: weights: expected a weight above 0, found none"
 
 
-def test_an_unknown_profile_or_scenario_is_answered_with_the_nearest(file: Path) -> None:
-    file.write_text("server: embedded\ntopology: [{profile: loadsim-5.5/large, users: 5}]\n")
-    assert refusal(file).endswith("found 'loadsim-5.5/large' (perhaps loadsim-5.5/light)")
-    assert refusal("quick").endswith("found 'quick' (perhaps quickstart)")
-    assert refusal("no.yaml") == "no.yaml: expected a file that can be read, found: No such file or directory"
-
-
 def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
     """One day to compress, and one profile to a name."""
     (tmp_path / "short.yaml").write_text("name: short\nfrom: loadsim-5.5/light\nday: 4h\n")
@@ -580,13 +530,6 @@ def test_connections_to_smtp_other_than_the_programs_change_the_digest() -> None
 
     assert digest() == digest("server.smtp.connection=per-message") == load_scenario("mixed").digest()
     assert digest("server.smtp.connection=kept") != digest()
-
-
-def test_a_night_changes_the_digest_and_none_does_not(tmp_path: Path) -> None:
-    none, night = profile_of(tmp_path, "8h", "0s", "none"), profile_of(tmp_path, "8h", "4h", "night")
-    day, own = ["run={day_length: 8h, duration: 8h}"], load_scenario("medium").digest()
-    assert load_scenario("medium", [*day, f"topology.0.profile={none}"]).digest() == own
-    assert load_scenario("medium", [*day, f"topology.0.profile={night}"]).digest() != own
 
 
 def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) -> None:
