@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import io
 import re
-import socket
 import ssl
-import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from loadsim.errors import ConfigError
@@ -92,19 +88,15 @@ class Endpoint:
     def page(self) -> str:
         """Return the text of the endpoint. Raises `OSError` or `ConfigError`, which show nothing of a token or answer.
 
-        The time limit is that of a connection, and then again that of the exchange.
+        The time limit is that of the connection, and of each wait for more of the answer.
         """
         token = self._token()
         headers = {"Accept": "text/plain", "Connection": "close", "User-Agent": "loadsim"}
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
         try:
             with closing(self._connection()) as connection:
-                connection.connect()
-                until = time.monotonic() + self._limit_s
                 connection.request("GET", self._target, headers=headers)
-                with closing(http.client.HTTPResponse(connection.sock, method="GET")) as response:
-                    response.fp = io.BufferedReader(_Limited(connection.sock, response.fp.detach(), until))
-                    response.begin()
+                with connection.getresponse() as response:
                     if response.status != http.HTTPStatus.OK:
                         raise OSError(f"expected HTTP status 200, found {response.status}")
                     content = response.read(MOST_BYTES + 1)
@@ -155,27 +147,3 @@ def _context(ca_file: object) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=path)
     except OSError:
         raise ConfigError("ca_file: expected a file with certificates, found none that can be read") from None
-
-
-class _Limited(io.RawIOBase):
-    """Reads from a socket until an instant: a server that sends single bytes would renew a socket's own time limit."""
-
-    def __init__(self, connection: socket.socket, received: Any, until: float) -> None:
-        self._connection = connection
-        self._received = received
-        self._until = until
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left_s = self._until - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left_s)
-        count: int | None = self._received.readinto(buffer)
-        return count
-
-    def close(self) -> None:
-        self._received.close()
-        super().close()

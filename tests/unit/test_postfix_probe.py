@@ -286,14 +286,3 @@ def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> 
     with pytest.raises(ConfigError) as refusal:
         open_probe(NOWHERE, **settings)
     assert str(refusal.value) == says
-
-
-@pytest.mark.system
-def test_without_a_directory_the_default_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user has given another setting, and never saw this one. `MAIL_CONFIG` is Postfix's own."""
-    monkeypatch.setenv("MAIL_CONFIG", str(tmp_path))
-    (tmp_path / "mail.log").touch()
-    with pytest.raises(ConfigError) as refusal:
-        open_probe(NOWHERE, log=str(tmp_path / "mail.log"))
-    expected = f"a main.cf that postconf can read in {tmp_path}, as this setting is not given"
-    assert str(refusal.value) == f"config_directory: expected {expected}, found that it failed"

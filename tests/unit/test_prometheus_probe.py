@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import socket
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -325,22 +322,6 @@ def test_other_answers_are_a_failed_sample(answer: bytes, says: str, tmp_path: P
     assert says in str(failure.value)
     assert TOKEN not in str(failure.value)
     assert "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize("head", [b"", HEAD, HEAD + b"\r\nup "])
-def test_a_server_that_sends_single_bytes_has_the_time_limit_for_all(head: bytes) -> None:
-    """Each byte would renew the time limit of a socket."""
-    released = threading.Event()
-
-    def drip(connection: socket.socket) -> None:
-        connection.sendall(head)
-        while not released.wait(0.01):
-            connection.sendall(b"1")
-
-    with raw_server(drip) as port:
-        with pytest.raises(TimeoutError, match=re.escape("within 0.5 s, found none, or a part of it")):
-            opened(port, "up", timeout_s=0.5)()
-        released.set()
 
 
 @pytest.mark.parametrize("token", ["", "geheim-für-alle"])
