@@ -259,17 +259,6 @@ def test_companions_whose_log_ons_are_refused_do_not_change_the_users_work(
     assert essence(lived) == essence(alone)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("poll_s", [None, POLL_S])
-def test_a_companion_whose_every_list_is_refused_is_not_served(tmp_path: Path, poll_s: float | None) -> None:
-    """It can log on, but makes next to no load: a run with many of them would look complete."""
-    during = failing(ServerRefused("NO FETCH"), "IMAP UID FETCH", times=10**6)
-    found = counts(lived_by(tmp_path, poll_s=poll_s, during=during))
-    assert (found.sessions_lost, found.log_ons_failed) == (0, 0)
-    assert found.failures > 10
-    assert 0.8 < found.down_ns / (DAY_S * 10**9) <= 1
-
-
 def test_an_error_of_ours_is_no_failure_of_the_server(tmp_path: Path) -> None:
     """It counts as the generator's, and makes the run invalid."""
 

@@ -1,7 +1,7 @@
-"""The probe `host` against `iostat -x` and `mpstat`, which read the same files of /proc.
+"""The probe `host` against `iostat -x`, which reads the same files of /proc.
 
-Each tool runs in a mount namespace whose /proc is a directory with recorded files. So both compute from the same
-counters, and no load of this machine changes the result.
+It runs in a mount namespace whose /proc is a directory with recorded files. So both compute from the same counters, and
+no load of this machine changes the result.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ def reading(place: Path, *disks: str) -> Reading:
     """Our reading of a recorded directory, at the machine's uptime."""
     uptime_s = float((place / "proc" / "uptime").read_text().split()[0])
     return reading_of(lambda name: (place / "proc" / name).read_text(), Sources(disks, (), ()), round(uptime_s * 1e9))
-
-
-# --- iostat -----------------------------------------------------------------------------------------------------------
 
 
 def disk_line(name: str, fields: Iterable[int]) -> str:
@@ -143,58 +140,3 @@ def test_disks_are_those_of_iostat(tmp_path: Path) -> None:
     assert ours["disk_wraps_write_ms"] == pytest.approx(2.0)  # 400 ms of 200 writes
     assert ours["disk_wraps_queue_requests"] == pytest.approx(10.0)  # 20,000 ms in 2 s
     assert ours["disk_wraps_busy_share"] == pytest.approx(0.8)  # 1600 ms in 2 s
-
-
-# --- mpstat -----------------------------------------------------------------------------------------------------------
-
-GROWN = (200, 10, 50, 100, 40, 5, 15, 30, 20, 5)
-"""Ticks of a core by the kernel's fields: user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice."""
-
-
-def with_cores(stat: str, ticks: Iterable[Iterable[int]]) -> str:
-    """These times of cores in a text of /proc/stat, and their sum."""
-    cores = [tuple(each) for each in ticks]
-    lines = [f"cpu  {' '.join(map(str, map(sum, zip(*cores, strict=True))))}\n"]
-    lines += [f"cpu{number} {' '.join(map(str, each))}\n" for number, each in enumerate(cores)]
-    return "".join(lines) + "".join(line for line in stat.splitlines(True) if not line.startswith("cpu"))
-
-
-def test_cores_are_those_of_mpstat(tmp_path: Path) -> None:
-    """Each core between two readings, in hundredths of a percent: it reads, waits, and reads the changed files.
-
-    The first core has the times of `GROWN`, and each further one is idle for longer.
-    """
-    stat = Path("/proc/stat").read_text()
-    numbers = range(sum(line.startswith("cpu") for line in stat.splitlines()) - 1)
-    begun = [[1000 * (at + 1 + number) for at in range(len(GROWN))] for number in numbers]
-    grown = [(*GROWN[:3], GROWN[3] + 150 * number, *GROWN[4:]) for number in numbers]
-    ended = [[was + more for was, more in zip(*each, strict=True)] for each in zip(begun, grown, strict=True)]
-    before, later = (
-        recorded(tmp_path / name, {"stat": with_cores(stat, ticks), "uptime": f"{uptime_s}.00 9000.00\n"})
-        for name, ticks, uptime_s in (("before", begun, 5000), ("later", ended, 5006))
-    )
-    ours = figures_between(reading(before), reading(later))
-    words = on_recorded(before, "mpstat", "-P", "ALL", "-o", "JSON", "1000", "1")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=os.environ | {"LC_ALL": "C"}) as mpstat:
-        assert mpstat.stdout is not None
-        # It sleeps only between its two readings; `words` begin with other programs.
-        while (state := Path(f"/proc/{mpstat.pid}/stat").read_text().split())[1:3] != ["(mpstat)", "S"]:
-            assert state[2] != "Z", mpstat.stdout.read()
-            select.select([mpstat.stdout], [], [], 0.01)
-        shutil.copytree(later, before, dirs_exist_ok=True)
-        mpstat.send_signal(signal.SIGALRM)
-        output = mpstat.communicate(timeout=PATIENCE_S)[0]
-    (host,) = json.loads(output)["sysstat"]["hosts"]
-    theirs = {each["cpu"]: each for each in host["statistics"][0]["cpu-load"]}
-    busy = {cpu: 100 - each["idle"] - each["iowait"] for cpu, each in theirs.items()}
-    assert 100 * ours["cpu_busy_share"] == pytest.approx(busy["all"], abs=0.011)
-    assert 100 * ours["busiest_core_busy_share"] == pytest.approx(max(busy.values()), abs=0.011)
-    parts = {
-        "cpu_user_share": ("usr", "nice", "guest", "gnice"),
-        "cpu_system_share": ("sys", "irq", "soft"),
-        "cpu_steal_share": ("steal",),
-        "cpu_iowait_share": ("iowait",),
-    }
-    for figure, names in parts.items():
-        assert 100 * ours[figure] == pytest.approx(sum(theirs["all"][name] for name in names), abs=0.021), figure
-    assert busy["0"] == pytest.approx(68.89, abs=0.01)  # 310 of 450 ticks

@@ -101,21 +101,6 @@ def test_lists_stay_the_same_when_fewer_users_are_active(population: int, seed: 
     assert lists_of(rule, population, min(active, population)) == [each for each in everybody if each[-1] <= active]
 
 
-@pytest.mark.parametrize("count", [30, 300])
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("size", [PUBLISHED, Distribution(2, 10, 20)])
-def test_lists_have_the_average_size(count: int, seed: int, size: Distribution) -> None:
-    """Already 30 lists have 10 members on average to within 10%, and 300 to within 2%.
-
-    The golden ratio's steps leave no gap in [0, 1) that is longer than a few times 1 / count, so that the mean of
-    an increasing function is off by at most a few times its range / count: independent
-    sizes would stray three to four times as far.
-    """
-    sizes = [len(each) for each in lists_of(Lists(count, None, size, seed=seed), 100_000, 100_000)]
-    assert len(sizes) == count
-    assert sum(sizes) / count == pytest.approx(10, abs=1.0 if count == 30 else 0.2)
-
-
 def test_list_sizes_follow_their_distribution() -> None:
     """Of 5,000 sizes the share of each lies within 0.5% of a geometric distribution's: equal ratios, to the maximum."""
     sizes = Counter(len(each) for each in lists_of(Lists(5_000, None, PUBLISHED), 10**6, 10**6))

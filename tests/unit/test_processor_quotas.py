@@ -7,15 +7,12 @@ above has the quota; a group without a quota, or one that was made again, has fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from working_child import Child, working
 
 from loadsim.monitor.processor_quotas import FIND_EACH_NS, ProcessorQuotas, QuotaUse, quota_figures
 
-CPU = Path("/sys/fs/cgroup/cpu")
 SECOND_NS = 10**9
 
 
@@ -28,37 +25,6 @@ class Clock:
     def __call__(self) -> int:
         self.now_ns += SECOND_NS
         return self.now_ns
-
-
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group of version 1 with a quota of a fifth of a core, and one below it without a quota of its own."""
-    made = CPU / f"loadsim-test-{os.getpid()}"
-    inner = made / "inner"
-    inner.mkdir(parents=True)
-    (made / "cpu.cfs_period_us").write_text("20000")
-    (made / "cpu.cfs_quota_us").write_text("4000")
-    yield inner
-    for each in (inner, made):
-        each.rmdir()
-
-
-@pytest.mark.nightly(part="tools")
-def test_a_process_at_its_quota_is_throttled(group: Path) -> None:
-    """By the kernel: 0.1 s of work at a fifth of a core takes half a second, and stands still in most periods."""
-    child = Child()
-    try:
-        (group / "cgroup.procs").write_text(str(child.number))
-        quotas = ProcessorQuotas()
-        assert quotas.take({child.number}) == {}
-        child.does(working(0.1))
-        figures = quotas.take({child.number})
-    finally:
-        child.process.communicate()
-    assert figures["quota_cores"] == pytest.approx(0.2)
-    assert figures["quota_throttled_share"] > 0.5
-    assert figures["quota_throttled_cores"] > 0.1
-    assert all(value <= 1 for name, value in figures.items() if name.endswith("_share"))
 
 
 def written(group: Path, **texts: str) -> None:

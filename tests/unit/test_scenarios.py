@@ -169,15 +169,6 @@ def profile_of(directory: Path, day: str, night: str = "0s", name: str = "worker
     return str(path)
 
 
-def test_a_day_lasts_as_long_as_the_profiles_unless_the_scenario_says_so(tmp_path: Path, file: Path) -> None:
-    """A day of 10 hours is not compressed without being told to; a quarter and half are of it."""
-    file.write_text(f"server: embedded\ntopology: [{{profile: {profile_of(tmp_path, '10h')}, users: 2}}]\n")
-    scenario = load_scenario(str(file))
-    assert scenario.compression == 1
-    assert scenario.run == Run(day_length_s=36000, duration_s=36000, ramp_up_s=1, warm_up_s=9000, window_s=18000)
-    assert load_scenario(str(file), ["run.day_length=8h"]).compression == 1.25
-
-
 @pytest.mark.parametrize(
     ("said", "night_s", "duration_s", "warm_up_s", "window_s"),
     [

@@ -310,21 +310,6 @@ def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False,
     )
 
 
-def stamps(inbox: Inbox, *refs: str, announced: int, now_ns: int = 99) -> list[tuple[str, int]]:
-    """What a SYNC that brings these messages makes of the announcements."""
-    new = inbox.take_in([header(ref) for ref in refs], inbox.stamps(len(refs), announced, now_ns))
-    return [(evidence.id, at_ns) for evidence, at_ns in new]
-
-
-def test_announcements_date_the_messages_they_were_about() -> None:
-    """In order; what was never announced is dated when it was listed."""
-    inbox = Inbox("run-1", 2, None)
-    inbox.announce(1, 10)
-    inbox.announce(2, 20)
-    assert stamps(inbox, "a", "b", "c", "d", announced=3) == [("a", 10), ("b", 20), ("c", 20), ("d", 99)]
-    assert inbox.announced == 0
-
-
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(

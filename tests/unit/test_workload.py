@@ -114,52 +114,6 @@ def test_activities_come_at_the_published_rates() -> None:
     assert strays([counts[key] for key in keys], expected, degrees=len(keys)) < LIMIT
 
 
-def test_the_number_of_activities_is_poisson() -> None:
-    """How many of 1,500 users do something k times a day: chi-square against exp(-12) 12**k / k!."""
-    load = workload({"loadsim-5.0/medium": 1500})
-    times = Counter(sum(each.kind == PROCESS_INBOX for each in load.activities(user)) for user in range(1, 1501))
-    chances = [math.exp(-12) * 12**k / math.factorial(k) for k in range(60)]
-    edges = [0, *range(6, 21), 60]  # so that at least 20 are expected in each cell
-    observed = [sum(times[k] for k in range(low, high)) for low, high in pairwise(edges)]
-    expected = [1500 * sum(chances[low:high]) for low, high in pairwise(edges)]
-    assert sum(observed) == 1500
-    assert strays(observed, expected) < LIMIT
-
-
-def test_activities_are_spread_over_the_day() -> None:
-    """Each of 16 half hours has its share: the rate is constant from the first minute to the last."""
-    load = all_three(200)
-    halves = Counter(each.due_us // 1_800_000_000 for user in range(1, 601) for each in load.activities(user))
-    assert strays([halves[k] for k in range(16)], [halves.total() / 16] * 16) < LIMIT
-
-
-def test_due_times_rise_in_whole_microseconds_within_the_run() -> None:
-    """Integers in order, from the start to below the end, of two days too; each activity counts from 0."""
-    load = all_three(20, "run.days=2")
-    assert load.duration_us == 2 * 28_800_000_000
-    for user in range(1, 61):
-        plan = list(load.activities(user))
-        assert plan == sorted(plan)
-        assert all(type(each.due_us) is int and 0 <= each.due_us < load.duration_us for each in plan)
-        for kind in PER_DAY["light"]:
-            indices = [each.number for each in plan if each.kind == kind]
-            assert indices == list(range(len(indices)))
-    assert any(each.due_us >= 28_800_000_000 for each in load.activities(1))
-
-
-@pytest.mark.parametrize(("day_length", "faster"), [("4h", 2), ("5m", 96), ("100s", 288), ("24h", 1 / 3)])
-def test_a_day_of_another_length_scales_the_due_times(day_length: str, faster: float) -> None:
-    """The same activities, each at the same share of the day, to the rounding of both to microseconds."""
-    full, scaled = all_three(5), all_three(5, f"run.day_length={day_length}")
-    assert scaled.compression == pytest.approx(faster, rel=1e-15)
-    for user in range(1, 16):
-        plan, other = list(full.activities(user)), list(scaled.activities(user))
-        assert sorted((each.kind, each.number) for each in plan) == sorted((each.kind, each.number) for each in other)
-        due_us = {(each.kind, each.number): each.due_us for each in plan}
-        for each in other:
-            assert abs(each.due_us - due_us[each.kind, each.number] / faster) <= 0.5 + 0.5 / faster + 1e-6
-
-
 def processes_s(load: Workload, user: int, day_s: float) -> list[tuple[str, int, float]]:
     """Each activity's kind and number, and its instant in seconds of day, from the description of the plan.
 
