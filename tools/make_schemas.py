@@ -166,7 +166,7 @@ def _described(key: dict[str, Any]) -> dict[str, Any]:
 
 
 def _allow_base(schema: dict[str, Any]) -> None:
-    """Let sections of a profile state their source, and let one that starts from another state differences only."""
+    """Let a profile that starts from another state differences only."""
     needed = [key for key in schema.pop("required") if key != "name"]
     complete: dict[str, Any] = {"required": needed, "properties": {}}
     for key, section in schema["properties"].items():
@@ -175,8 +175,6 @@ def _allow_base(schema: dict[str, Any]) -> None:
             if required["required"] and key != "calculated":  # which is never inherited
                 complete["properties"][key] = required
                 _drop_required(part)
-            if key != "sources":
-                part["properties"]["source"] = {"type": "string"}
     described = {"description": "Profile to start from; the file then states differences.", DEFAULT_TEXT: ""}
     schema["properties"]["from"] = {**reference("profiles"), **described}
     schema["required"] = ["name"]
@@ -240,9 +238,7 @@ def _common(path: tuple[str, ...]) -> str:
         return f"Met if the figure is {LIMITS[key]}."
     if above[:1] in (["weights"], ["messages"]):
         return f"Weight of {key}."
-    if above == ["sources"]:
-        return f"Source of the key {key}."
-    return "Source of this section: document and table." if key == "source" else WORDS[key]
+    return WORDS[key]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------

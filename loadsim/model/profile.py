@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -15,7 +15,6 @@ from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
 from loadsim.model.ports import ALL_TASKS
-from loadsim.model.problems import Problems
 from loadsim.model.records import SPANS
 from loadsim.model.schema import (
     Amount,
@@ -267,33 +266,16 @@ def _weights_of_kinds(value: object) -> dict[str, float]:
     return {kind: weights.get(kind, 0.0) for kind in KINDS}
 
 
-def _sources(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise mismatch("a mapping")
-    found = [
-        mismatch("a row's name and the text that names its source", show(source), at=(str(row),))
-        for row, source in value.items()
-        if not isinstance(row, str) or not isinstance(source, str)
-    ]
-    if found:
-        raise mismatches(found, value)
-    return dict(value)
-
-
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of user. Rates are per user and day of `day_s` seconds; `sources` names document and table of each row.
+    """A kind of user. Rates are per user and day of `day_s` seconds.
 
     A night of `night_s` seconds follows each day; in it, users stay logged on and start no activity.
     """
 
     name: Text
     """Name of these users in results."""
-    source: Text = "not stated"
-    """Document from which the profile was taken."""
-    sources: Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "string"}))] = field(default_factory=dict)
-    """Sources of single rows; a section has its own key `source`."""
     day_s: PositiveDuration
     """Length of a user's day."""
     night_s: Duration = 0.0
@@ -363,14 +345,9 @@ def _shipped(path: Path, name: str) -> Profile:
 def _load(path: Path, name: str, above: tuple[Path, ...]) -> tuple[Profile, dict[str, Any]]:
     """Read a file and its base (`from`); return the profile, and the merged document for profiles based on it."""
     document, origin = read_document(path, name)
-    problems = Problems()
-    document = _with_sources(document, origin, problems)
     if "from" in document:
         document = _override(_base(document.pop("from"), origin, path, above), document)
-    with problems:
-        profile = parse(_PROFILE, document, origin)
-    problems.check()
-    return profile, document
+    return parse(_PROFILE, document, origin), document
 
 
 def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
@@ -384,32 +361,12 @@ def _base(reference: object, origin: Origin, path: Path, above: tuple[Path, ...]
     return _load(*found, above)[1]
 
 
-def _with_sources(document: dict[str, Any], origin: Origin, problems: Problems) -> dict[str, Any]:
-    """Move the `source` of each section to the mapping `sources`, by section."""
-    sources = document.get("sources", {})
-    if not isinstance(sources, dict):
-        problems.found.append(origin.error(("sources",), "a mapping", sources))
-        sources = {}
-    sections = dict(document)
-    for row, section in document.items():
-        if isinstance(section, dict) and "source" in section and row != "sources":
-            sections[row] = {key: value for key, value in section.items() if key != "source"}
-            if isinstance(section["source"], str):
-                sources = {**sources, row: section["source"]}
-            else:
-                problems.found.append(origin.error((row, "source"), "a text", section["source"]))
-    return {**sections, "sources": sources} if sources or "sources" in sections else sections
-
-
 def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Put a profile's own rows over those of its base.
 
-    Changed rows inherit no source, and a changed profile inherits neither name nor calculated load, which was published
-    for the whole table.
+    It inherits neither the name nor the calculated load, which was published for the whole table.
     """
-    kept = {key: value for key, value in base.items() if key not in ("name", "source", "calculated")}
-    gone = {*over, "calculated"}
-    kept["sources"] = {row: source for row, source in base.get("sources", {}).items() if row not in gone}
+    kept = {key: value for key, value in base.items() if key not in ("name", "calculated")}
     for row in ("after_reading", "after_browsing"):  # computed again from the rest
         if isinstance(over.get(row), dict) and isinstance(kept.get(row), dict):
             kept[row] = {key: value for key, value in kept[row].items() if key != "nothing"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +19,7 @@ from loadsim.model.schema import (
     PositiveDuration,
     Reads,
     Switch,
-    Text,
     any_of,
-    mapping_of,
     one_of,
     strict,
     whole,
@@ -105,28 +102,8 @@ def _name(value: object) -> str:
     return value
 
 
-def _sources(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise mismatch("a mapping of keys to their sources")
-    found = []
-    for key, source in value.items():
-        if key not in _SOURCED:
-            found.append(mismatch(f"one of the keys {', '.join(_SOURCED)}", show(key), at=(str(key),)))
-        elif not isinstance(source, str):
-            found.append(mismatch("a text", show(source), at=(key,)))
-    if found:
-        raise mismatches(found, value)
-    return dict(value)
-
-
-_SOURCED = (
-    *("list", "header_cache", "message", "prefetch", "idle", "poll", "submission", "connection", "session"),
-    "connections",
-)
-
 _ITEMS_JSON: Json = {"type": "string", "pattern": "[A-Z]"}
 MessageItems = Annotated[tuple[str, ...], Reads(_message_items, any_of(one_of(PARTS), _ITEMS_JSON))]
-Sources = Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "string"}, _SOURCED))]
 
 
 @strict
@@ -134,10 +111,6 @@ Sources = Annotated[Mapping[str, str], Reads(_sources, mapping_of({"type": "stri
 class _File:
     name: Annotated[str, Reads(_name, {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,60}$"})]
     """Name in results: lower-case letters, digits, `_` and `-`."""
-    source: Text = "not stated"
-    """Origin of the file."""
-    sources: Sources = field(default_factory=dict)
-    """Origin of each key."""
     list: Annotated[tuple[str, ...], Reads(_list_items, _ITEMS_JSON)] = OUTLOOK_LIKE.list_items
     """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
     Message-ID, and others."""

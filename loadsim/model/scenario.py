@@ -239,7 +239,7 @@ class Scenario:
         connection = server.smtp.connection if server else None
         groups = [
             {
-                "profile": _without(asdict(group.profile), "name", "source", "sources", "calculated"),
+                "profile": _without(asdict(group.profile), "name", "calculated"),
                 "users": group.users,
                 "protocol": group.protocol,
                 "programs": [asdict(each) for each in group.programs],

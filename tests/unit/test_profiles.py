@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_every_published_number(edition: str, path: str, published: list[Any]) -
 
 
 def test_the_tables_leave_nothing_out() -> None:
-    """Each single value of a profile stands in the tables above, but for its name and sources."""
+    """Each single value of a profile stands in the tables above, but for its name."""
 
     def leaves(value: Any, path: str) -> list[str]:
         if isinstance(value, dict):
@@ -207,22 +206,8 @@ def test_the_tables_leave_nothing_out() -> None:
     for edition, table in EDITIONS:
         named = {path for path, *_ in table}
         rows = leaves(load_profile(f"{edition}/heavy"), "")
-        unnamed = {row for row in rows if row not in named and not row.startswith(("name", "source", "after_browsing"))}
+        unnamed = {row for row in rows if row not in named and not row.startswith(("name", "after_browsing"))}
         assert unnamed == set()
-
-
-@pytest.mark.parametrize("name", known("profiles"))
-def test_every_row_of_a_file_has_its_source(name: str) -> None:
-    """Each section of a shipped file, and each row that is a single value, names document and table."""
-    document = yaml.safe_load((shipped("profiles") / f"{name}.yaml").read_text(encoding="utf-8"))
-    profile = load_profile(name)
-    rows = set(document) - {"name", "source", "sources"}
-    assert rows == {field.name.removesuffix("_s") for field in fields(Profile)} - {"name", "source", "sources", "tasks"}
-    assert rows == set(profile.sources)
-    published = ("BORES 4.0", "not in BORES 4.0's excerpt: ") if "4.0" in name else ("Compaq 1997, Ta", "IBM 1998, Ap")
-    for row, source in {**profile.sources, "source": profile.source}.items():
-        own = "this project: " if row == "after_browsing" else published
-        assert source.startswith(own), row
 
 
 @pytest.mark.parametrize("name", known("profiles"))
@@ -308,7 +293,7 @@ def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
 
 
 def test_a_profile_starts_from_another(tmp_path: Path) -> None:
-    """What is overridden changes, what is not stays; the published load and the sources of changed rows go."""
+    """What is overridden changes, what is not stays; the published load goes."""
     file = tmp_path / "busy.yaml"
     file.write_text(
         "name: busy\nfrom: loadsim-5.5/medium\nnew_mail: {per_day: 40}\nmessages: {ups4K: 9}\n"
@@ -323,8 +308,6 @@ def test_a_profile_starts_from_another(tmp_path: Path) -> None:
     assert busy.inbox_limit == 7
     assert busy.start_state == medium.start_state
     assert busy.calculated is None
-    changed = {"new_mail", "messages", "after_reading", "lists", "inbox_limit", "calculated"}
-    assert busy.sources == {row: source for row, source in medium.sources.items() if row not in changed}
 
 
 def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_path: Path) -> None:
@@ -332,11 +315,11 @@ def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_p
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "base.yaml").write_text("name: base\nfrom: loadsim-5.0/light\nbrowse: {per_day: 1}\n")
     (tmp_path / "one" / "top.yaml").write_text(
-        "name: top\nfrom: base.yaml\nbrowse: {source: 'my own count', per_day: 2}\n"
+        "name: top\nfrom: base.yaml\nbrowse: {per_day: 2}\n"
         "calculated: {received: 1, sent: 2, new: 3, reply: 4, reply_all: 5, forward: 6, recipients: 7}\n"
     )
     top = load_profile("one/top.yaml", tmp_path)
-    assert (top.browse.per_day, top.inbox_limit, top.sources["browse"]) == (2, 20, "my own count")
+    assert (top.browse.per_day, top.inbox_limit) == (2, 20)
     assert top.calculated is not None
     assert top.calculated.recipients == 7
 
@@ -374,9 +357,7 @@ KIND = "one of the message kinds ups1K, ups2K, ups4K, "
         ("lists: {size: {min: 0}}", "lists.size.min", "lists of at least 1 member, found 0"),
         ("schedule: {file_size: {min: 5KB}}", "schedule.file_size.min", "a size such as 22K (of 1024 bytes), found "),
         ("calculated: {sent: 1}", "calculated.received", "a value, found nothing"),
-        ("browse: {source: 5, per_day: 1}", "browse.source", "a text, found 5"),
-        ("sources: none", "sources", "a mapping, found 'none'"),
-        ("browsing: {per_day: 5}", "browsing", "one of the keys name, source, sources, day, night, "),
+        ("browsing: {per_day: 5}", "browsing", "one of the keys name, day, night, "),
     ],
 )
 def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) -> None:
@@ -389,7 +370,7 @@ def test_refused_rows(tmp_path: Path, override: str, key: str, expected: str) ->
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("row", [row for row in WHOLE if row not in ("source", "sources")])
+@pytest.mark.parametrize("row", WHOLE)
 def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
     """A file without a row that makes load is refused; one without a row that has a default is not."""
     file = tmp_path / "own.yaml"
