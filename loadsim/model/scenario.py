@@ -55,7 +55,6 @@ from loadsim.model.scenario_sections import (
     AbortOn,
     Client,
     Losses,
-    RunSection,
 )
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
 from loadsim.model.schema import (
@@ -103,8 +102,6 @@ class Scenario:
     cluster: Losses
     probes: Mapping[str, Mapping[str, Any]]
     allow_hosts: tuple[str, ...]
-    stated_run: RunSection = field(default=RunSection(), compare=False)
-    """The section `run` without the defaults that `run` has."""
     monitors: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     exposed: tuple[str, ...] = field(default=(), compare=False)
     """Warnings, one for each password that other users of this machine may read."""
@@ -410,7 +407,6 @@ def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) ->
         cluster=document.cluster,
         probes=document.probes,
         allow_hosts=document.allow_hosts,
-        stated_run=document.run,
         monitors=document.monitors,
         exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
