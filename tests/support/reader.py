@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Self
 
-from pages import GAP, Block, missing_from, with_outputs
+from pages import Block, missing_from, with_outputs
 from shells import Shell, Typed
 
 GOES_ON = {
@@ -42,11 +42,8 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def read(self, found: Sequence[Block], compare: bool = True) -> list[Typed]:
-        """Do all that these blocks of a page ask for, in their order. Return the commands' results.
-
-        Without `compare`, outputs of which the page leaves lines out are not compared.
-        """
+    def read(self, found: Sequence[Block]) -> list[Typed]:
+        """Do all that these blocks of a page ask for, in their order. Return the commands' results."""
         done = []
         for block, shown in with_outputs(list(found)):
             if PRESS.search(block.prose):
@@ -55,7 +52,7 @@ class Reader:
                 self._write(block.file, block.text)
             for number, command in enumerate(block.commands, 1):
                 last = number == len(block.commands)
-                done.append(self._type(block, command, shown if last else None, compare))
+                done.append(self._type(block, command, shown if last else None))
         return done
 
     @property
@@ -71,7 +68,7 @@ class Reader:
                 self._note(f"{typed.output}\nCtrl-C: {typed.took_s:.1f} s, status {typed.status}")
                 assert typed.status in (0, 130), typed
 
-    def _type(self, block: Block, command: str, shown: Block | None, compare: bool) -> Typed:
+    def _type(self, block: Block, command: str, shown: Block | None) -> Typed:
         terminal = self._free()
         until = next((line for pattern, line in GOES_ON.items() if pattern.search(command)), None)
         typed = terminal.type(command) if until is None else terminal.start(command, until)
@@ -82,7 +79,7 @@ class Reader:
         assert "Traceback" not in typed.output, f"{block}: {command}: {typed.output}"
         if RUN.search(command):  # the figures of a busy machine may be invalid or miss criteria
             assert "Verdict: " in typed.output, f"{block}: {command}: {typed.output}"
-        if shown is not None and (compare or GAP not in shown.text.splitlines()):
+        if shown is not None:
             lacking = missing_from(typed.output, shown.text)
             assert not lacking, f"{shown}: {lacking}; found {typed.output}"
         return typed
