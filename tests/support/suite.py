@@ -17,6 +17,7 @@ from example_plugins import example_package
 from hypothesis import HealthCheck, settings
 from mailservers import dovecot_postfix, embedded_server, server_directory
 from provisioning import lab, make_lab
+from skipping import run_watched
 
 from bench.nullserver import compiler
 from loadsim.errors import ConfigError
@@ -72,10 +73,11 @@ def _watch_loops() -> None:
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine on a loop of its own."""
+    """Run a test that is a coroutine on a loop of its own, whose clock can be put forward."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    run_watched(lambda: pyfuncitem.obj(**arguments))
     return True
 
 

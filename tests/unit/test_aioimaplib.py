@@ -175,77 +175,65 @@ def test_a_part_of_any_size_is_one_literal(size_bytes: int) -> None:
     assert result_of({"UID FETCH": fetched}, reading) == part
 
 
-def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
+async def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
     """The library queues it, and no reader takes it."""
-
-    async def scenario() -> None:
-        pushed = b"".join(b"* %d EXISTS\r\n" % number for number in range(4, 2000))
-        async with server({"IDLE": b"+ idling\r\n" + pushed}) as (endpoint, _):
-            ear = Ear()
-            mailbox = mailbox_of(endpoint, ear)
-            await mailbox.log_on()
-            await mailbox.watch()
-            while sum(ear.arrivals) < 1996:
-                await turns()
-            connection = mailbox.session.connection
-            assert isinstance(connection, connections.LibraryConnection)
-            assert connection._protocol.idle_queue.empty()
-            mailbox.abandon()
+    pushed = b"".join(b"* %d EXISTS\r\n" % number for number in range(4, 2000))
+    async with server({"IDLE": b"+ idling\r\n" + pushed}) as (endpoint, _):
+        ear = Ear()
+        mailbox = mailbox_of(endpoint, ear)
+        await mailbox.log_on()
+        await mailbox.watch()
+        while sum(ear.arrivals) < 1996:
             await turns()
-
-    run_watched(scenario)
+        connection = mailbox.session.connection
+        assert isinstance(connection, connections.LibraryConnection)
+        assert connection._protocol.idle_queue.empty()
+        mailbox.abandon()
+        await turns()
 
 
 @pytest.mark.parametrize("capabilities", [CAPABILITIES, b"* CAPABILITY IMAP4rev1\r\n"], ids=["IDLE", "NOOP"])
-def test_the_watch_goes_on_by_itself(capabilities: bytes) -> None:
+async def test_the_watch_goes_on_by_itself(capabilities: bytes) -> None:
     """IDLE or NOOP is sent again and again; a call in between works, and a refusal is the observer's."""
-
-    async def scenario() -> None:
-        answers = {"CAPABILITY": capabilities}
-        async with server(answers) as (endpoint, _):
-            ear = Ear()
-            mailbox = mailbox_of(endpoint, ear)
-            mailbox = replace(mailbox, session=replace(mailbox.session, poll_s=0.01, idle_again_s=0.01))
-            await mailbox.log_on()
-            again = "IMAP IDLE" if b"IDLE" in capabilities else "IMAP NOOP"
-            for times in (3, 6):
-                await mailbox.watch()
-                while [name for name, *_ in ear.commands].count(again) < times:
-                    await turns()
-                assert await mailbox.folders() == []
-            answers[again.removeprefix("IMAP ")] = b"%t NO not now\r\n"
-            await mailbox.watch() if again == "IMAP NOOP" else mailbox.session.keep_watching()
-            await ear.wait()
-            assert [failure.kind for failure in ear.losses if isinstance(failure, TaskFailed)] == [
-                f"NO {again.removeprefix('IMAP ')}"
-            ]
-            mailbox.abandon()
-            await turns()
-
-    run_watched(scenario)
-
-
-def test_a_cancelled_call_leaves_no_task() -> None:
-    """The session has ended then; the next log-on works."""
-
-    async def scenario() -> None:
-        async with server({"LIST": b"* LIST () {100}\r\n"}) as (endpoint, _):
-            mailbox = mailbox_of(endpoint)
-            await mailbox.log_on()
-            listing = asyncio.create_task(mailbox.folders())
-            await turns(20)
-            listing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await listing
-            with pytest.raises(ServerLost):
-                await mailbox.open(INBOX)
-            await mailbox.log_on()
+    answers = {"CAPABILITY": capabilities}
+    async with server(answers) as (endpoint, _):
+        ear = Ear()
+        mailbox = mailbox_of(endpoint, ear)
+        mailbox = replace(mailbox, session=replace(mailbox.session, poll_s=0.01, idle_again_s=0.01))
+        await mailbox.log_on()
+        again = "IMAP IDLE" if b"IDLE" in capabilities else "IMAP NOOP"
+        for times in (3, 6):
             await mailbox.watch()
-            mailbox.abandon()
-            await turns()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+            while [name for name, *_ in ear.commands].count(again) < times:
+                await turns()
+            assert await mailbox.folders() == []
+        answers[again.removeprefix("IMAP ")] = b"%t NO not now\r\n"
+        await mailbox.watch() if again == "IMAP NOOP" else mailbox.session.keep_watching()
+        await ear.wait()
+        assert [failure.kind for failure in ear.losses if isinstance(failure, TaskFailed)] == [
+            f"NO {again.removeprefix('IMAP ')}"
+        ]
+        mailbox.abandon()
+        await turns()
 
-    run_watched(scenario)
+
+async def test_a_cancelled_call_leaves_no_task() -> None:
+    """The session has ended then; the next log-on works."""
+    async with server({"LIST": b"* LIST () {100}\r\n"}) as (endpoint, _):
+        mailbox = mailbox_of(endpoint)
+        await mailbox.log_on()
+        listing = asyncio.create_task(mailbox.folders())
+        await turns(20)
+        listing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listing
+        with pytest.raises(ServerLost):
+            await mailbox.open(INBOX)
+        await mailbox.log_on()
+        await mailbox.watch()
+        mailbox.abandon()
+        await turns()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_nothing_of_the_conversation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -263,15 +251,13 @@ def test_a_password_that_the_server_echoes_is_masked() -> None:
     assert str(failure) == "NO LOGIN: NO *** or ***"
 
 
-def test_mail_announced_in_the_answer_to_a_fetch_is_heard() -> None:
+async def test_mail_announced_in_the_answer_to_a_fetch_is_heard() -> None:
     """The library loses an EXISTS that comes while it waits for a FETCH."""
     ear = Ear()
 
-    async def scenario() -> None:
-        async with server({"UID FETCH": b"* 5 EXISTS\r\n", "NOOP": b"* 4 EXISTS\r\n"}) as (endpoint, sent):
-            await called(endpoint, sent, news, ear)
+    async with server({"UID FETCH": b"* 5 EXISTS\r\n", "NOOP": b"* 4 EXISTS\r\n"}) as (endpoint, sent):
+        await called(endpoint, sent, news, ear)
 
-    run_watched(scenario)
     assert sum(ear.arrivals) == 2
 
 
@@ -287,17 +273,14 @@ def test_quoted_strings_are_as_the_server_sent_them() -> None:
     assert result_of(answers, call) == Part("1", "text/plain", 3, "a * b", "7bit")
 
 
-def test_an_error_of_ours_is_the_generators() -> None:
+async def test_an_error_of_ours_is_the_generators() -> None:
     """It ends this user's session, and escapes neither to the caller nor into asyncio."""
 
     class Broken(Ear):
         def arrived(self, messages: int) -> None:
             raise KeyError("secret of a message")
 
-    async def scenario() -> None:
-        async with server({"NOOP": b"* 4 EXISTS\r\n", "UID FETCH": b"* 5 EXISTS\r\n"}) as (endpoint, sent):
-            failure = await called(endpoint, sent, news, Broken())
-            assert isinstance(failure, GeneratorFailed)
-            assert failure.kind == "internal error: KeyError"
-
-    run_watched(scenario)
+    async with server({"NOOP": b"* 4 EXISTS\r\n", "UID FETCH": b"* 5 EXISTS\r\n"}) as (endpoint, sent):
+        failure = await called(endpoint, sent, news, Broken())
+        assert isinstance(failure, GeneratorFailed)
+        assert failure.kind == "internal error: KeyError"

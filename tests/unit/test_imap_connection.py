@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, SkippingLoop, certificate, playing, skip
+from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, certificate, playing, skip
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.protocols.imap.commands import Literal
@@ -87,43 +87,6 @@ async def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
         ("IMAP UID FETCH", "lost"),
         ("IMAP CHECK", "lost"),
     ]
-
-
-class CountingLoop(SkippingLoop):
-    timers = 0
-
-    def call_at(self, *arguments, **named):  # type: ignore[no-untyped-def]
-        self.timers += 1
-        return super().call_at(*arguments, **named)
-
-
-def test_commands_share_one_timer() -> None:
-    """A hundred commands in a row set one timer; the silence of the next one is still noticed."""
-
-    async def script(peer: Peer) -> None:
-        peer.say(b"* OK ready")
-        for _ in range(100):
-            await peer.answer(rb"NOOP")
-        await peer.end()
-
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, CountingLoop)
-        async with playing(script) as endpoint:
-            # The script's own patience sets timers: what the commands add is what the answers' reading does not.
-            connection = await Client().connect(endpoint, LIMIT_S)
-            before = loop.timers
-            for _ in range(100):
-                await connection.send("NOOP")
-            scripted = 101
-            assert loop.timers - before <= scripted + 5
-            silent = connection.send("NOOP")
-            skip(LIMIT_S)
-            (failure,) = await failures(silent)
-            assert isinstance(failure, ServerSilent)
-
-    with asyncio.Runner(loop_factory=CountingLoop) as runner:
-        runner.run(run())
 
 
 async def test_bye_is_the_reason() -> None:
@@ -258,24 +221,19 @@ async def silent_after_done(peer: Peer) -> None:
     await peer.end()
 
 
-def test_idle_may_last_longer_than_a_command() -> None:
+async def test_idle_may_last_longer_than_a_command() -> None:
     """While a session idles there is nothing to be late with; the end of it has a time limit again."""
-
-    async def run() -> None:
-        async with connected(silent_after_done, LIMIT_S) as (_, connection):
-            await connection.idle()
-            skip(LIMIT_S)
-            later = asyncio.Event()
-            asyncio.get_running_loop().call_later(0, later.set)  # behind what is due before
-            await later.wait()
-            assert connection.failure is None
-            silent = connection.send("NOOP")
-            skip(LIMIT_S)
-            (failure,) = await failures(silent)
-            assert isinstance(failure, ServerSilent)
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(run())
+    async with connected(silent_after_done, LIMIT_S) as (_, connection):
+        await connection.idle()
+        skip(LIMIT_S)
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(0, later.set)  # behind what is due before
+        await later.wait()
+        assert connection.failure is None
+        silent = connection.send("NOOP")
+        skip(LIMIT_S)
+        (failure,) = await failures(silent)
+        assert isinstance(failure, ServerSilent)
 
 
 async def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
@@ -451,19 +409,6 @@ def test_starttls_secures_the_session(loop_factory: Any, localhost: tuple[Path, 
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(run())
-
-
-async def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """TLS from the first byte (RFC 8314)."""
-
-    async def script(peer: Peer) -> None:
-        await peer.greet()
-        await peer.end()
-
-    async with playing(script, context=localhost[1], tls="implicit") as endpoint:
-        connection, _ = await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
-        connection.close()
-        await connection.wait_closed()
 
 
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])

@@ -129,11 +129,8 @@ AFTER: Step = (r"\w+ CAPABILITY", "* CAPABILITY IMAP4rev1|%t OK done|")
 @pytest.mark.parametrize(
     ("first", "says"),
     [
-        ("r=abc,s=c2FsdA==,i=4096", "SCRAM-SHA-256 nonce: expected ours, extended by the server's"),
         ("r=%n,s=c2FsdA==,i=4096", "SCRAM-SHA-256 nonce: expected ours, extended by the server's"),
-        ("r=%nx,s=c2FsdA==,i=1", "SCRAM-SHA-256 iterations: expected 4096 to 1000000, found 1"),
         ("r=%nx,s=c2FsdA==,i=2000000000", "SCRAM-SHA-256 iterations: expected"),
-        ("", "SCRAM-SHA-256 message: expected the attributes r, s, i"),
     ],
 )
 def test_a_false_challenge(driver: str, first: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:

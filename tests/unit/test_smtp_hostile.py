@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from imap_script import certificate, skip
-from skipping import run_watched, turns, within
+from skipping import turns, within
 from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed, small_heap
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerSilent, TaskFailed
@@ -96,7 +96,7 @@ EHLO = b"250-mail.sim.test\r\n250 SIZE 1000000\r\n"
 IN_THE_CLEAR = b"250-mail.sim.test\r\n250-AUTH PLAIN LOGIN\r\n250 STARTTLS\r\n"
 
 
-def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None:
+async def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None:
     """The server reads nothing more after its go-ahead: it cannot know how the message ends."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,25 +110,22 @@ def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None
         writer.write(b"250 queued\r\n")
         await writer.wait_closed()
 
-    async def scenario() -> None:
-        writers: set[asyncio.StreamWriter] = set()
+    writers: set[asyncio.StreamWriter] = set()
 
-        async def remembering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writers.add(writer)
-            with contextlib.suppress(OSError):
-                await serve(reader, writer)
+    async def remembering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.add(writer)
+        with contextlib.suppress(OSError):
+            await serve(reader, writer)
 
-        server = await asyncio.start_server(remembering, "127.0.0.1", 0)
-        endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-        failure = await failure_of(kind, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
-        assert isinstance(failure, ProtocolError), failure
-        for writer in writers:
-            writer.transport.abort()
-        server.close()
-        await server.wait_closed()
-        await turns()
-
-    run_watched(scenario)
+    server = await asyncio.start_server(remembering, "127.0.0.1", 0)
+    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+    failure = await failure_of(kind, endpoint, b"Subject: x\r\n\r\n" + (b"x" * 998 + b"\r\n") * 16_000)
+    assert isinstance(failure, ProtocolError), failure
+    for writer in writers:
+        writer.transport.abort()
+    server.close()
+    await server.wait_closed()
+    await turns()
 
 
 @pytest.mark.parametrize(
@@ -142,35 +139,27 @@ def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None
         b"421 closing\r\n",
     ],
 )
-def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
+async def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
     kind: Any, behind: bytes, localhost: tuple[Path, ssl.SSLContext]
 ) -> None:
     """Data in the clear is not taken for what the server says inside TLS, and no password is sent (CVE-2011-0411)."""
-
-    async def scenario() -> None:
-        script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 go\r\n" + behind, None, None, None]
-        async with playing([*script]) as (plain, taken):
-            failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
-            assert isinstance(failure, ServerLost if behind.startswith(b"421") else ProtocolError), failure
-            assert b"AUTH" not in taken
-            assert PASSWORD.encode() not in taken
-
-    run_watched(scenario)
+    script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 go\r\n" + behind, None, None, None]
+    async with playing([*script]) as (plain, taken):
+        failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        assert isinstance(failure, ServerLost if behind.startswith(b"421") else ProtocolError), failure
+        assert b"AUTH" not in taken
+        assert PASSWORD.encode() not in taken
 
 
-def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
     """AUTH was offered before TLS and not inside: no password is sent (RFC 3207 section 4.2)."""
-
-    async def scenario() -> None:
-        inside = [EHLO, b"250 sender\r\n", b"250 recipient\r\n", b"354 go\r\n", b"250 queued\r\n", b"221 bye\r\n"]
-        script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 TLS\r\n", *inside]
-        async with playing([*script], localhost[1]) as (plain, taken):
-            failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
-            assert failure is None
-            assert b"AUTH" not in taken
-            assert taken.count(b"MAIL") == 1
-
-    run_watched(scenario)
+    inside = [EHLO, b"250 sender\r\n", b"250 recipient\r\n", b"354 go\r\n", b"250 queued\r\n", b"221 bye\r\n"]
+    script = [b"220 hi\r\n", IN_THE_CLEAR, b"220 TLS\r\n", *inside]
+    async with playing([*script], localhost[1]) as (plain, taken):
+        failure = await failure_of(kind, replace(plain, tls="starttls", ca_file=str(localhost[0])))
+        assert failure is None
+        assert b"AUTH" not in taken
+        assert taken.count(b"MAIL") == 1
 
 
 def test_kinds_of_refusals_are_bounded() -> None:
@@ -193,32 +182,29 @@ def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
             assert wire.held_bytes <= LONGEST_LINE_BYTES + LONGEST_REPLY_BYTES
 
 
-def test_a_silent_server_costs_one_limit(kind: Any) -> None:
+async def test_a_silent_server_costs_one_limit(kind: Any) -> None:
     """A reply that trickles, a byte every second, does not extend the limit of its command."""
 
-    async def scenario() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    writer.write(b"2")
-                    await writer.drain()
-                    await asyncio.sleep(1)
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"2")
+                await writer.drain()
+                await asyncio.sleep(1)
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        driver = kind(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]), ACCOUNT, Observed(), LIMIT_S, None)
-        sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, b"x"))
-        await within(LIMIT_S + 1, sending)
-        assert isinstance(sending.exception(), ServerSilent | ProtocolError)
-        await within(LIMIT_S, asyncio.create_task(driver.close()))
-        server.close()
-        await server.wait_closed()
-        skip(2)  # until the server has noticed
-        await turns()
-
-    run_watched(scenario)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    driver = kind(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]), ACCOUNT, Observed(), LIMIT_S, None)
+    sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, b"x"))
+    await within(LIMIT_S + 1, sending)
+    assert isinstance(sending.exception(), ServerSilent | ProtocolError)
+    await within(LIMIT_S, asyncio.create_task(driver.close()))
+    server.close()
+    await server.wait_closed()
+    skip(2)  # until the server has noticed
+    await turns()
 
 
-def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends this user's connection, and escapes neither to the caller nor into asyncio."""
 
     def broken(*_: object) -> None:
@@ -228,10 +214,7 @@ def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr("loadsim.protocols.smtp.connection.extensions", broken)
     monkeypatch.setattr("loadsim.protocols.smtp.aiosmtplib._Protocol._take", broken)
 
-    async def scenario() -> None:
-        async with playing([b"220 hi\r\n", EHLO, None]) as (endpoint, _):
-            failure = await failure_of(kind, endpoint)
-            assert isinstance(failure, GeneratorFailed)
-            assert failure.kind == "internal error: KeyError"
-
-    run_watched(scenario)
+    async with playing([b"220 hi\r\n", EHLO, None]) as (endpoint, _):
+        failure = await failure_of(kind, endpoint)
+        assert isinstance(failure, GeneratorFailed)
+        assert failure.kind == "internal error: KeyError"

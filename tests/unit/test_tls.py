@@ -111,7 +111,7 @@ def test_a_user_resumes_his_own_session_and_nobody_elses(
     on(loop, main())
 
 
-def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
+async def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
     """An engine elsewhere has no such file as `ca_file`: it trusts what stood there, and nobody else."""
     certified, context = localhost
     for name in ("imap.pem", "smtp.pem"):
@@ -129,19 +129,16 @@ def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost: tuple
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async def main() -> None:
-        server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        async with server:
-            for endpoint in (there.imap, there.smtp):
-                protocol = _Greeted()
-                await connect(lambda made=protocol: made, replace(endpoint, port=port), 1, tls_context(endpoint), 30.0)  # type: ignore[misc]
-                await protocol.closed
-            other = replace(there.imap, port=port, authorities=strange.read_text())
-            with pytest.raises(ssl.SSLCertVerificationError):
-                await connect(_Greeted, other, 1, tls_context(other), 30.0)
-
-    asyncio.run(main())
+    server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        for endpoint in (there.imap, there.smtp):
+            protocol = _Greeted()
+            await connect(lambda made=protocol: made, replace(endpoint, port=port), 1, tls_context(endpoint), 30.0)  # type: ignore[misc]
+            await protocol.closed
+        other = replace(there.imap, port=port, authorities=strange.read_text())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(_Greeted, other, 1, tls_context(other), 30.0)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -205,18 +202,16 @@ def test_submissions_to_postfix_are_resumed(
 
 
 @pytest.mark.system
-def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]) -> None:
+async def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]) -> None:
     """Through `aioimaplib` each user offers his own last session; whether Dovecot takes it is up to the process."""
     server = dovecot_postfix(ACCOUNTS, {}, tls="implicit")
 
-    async def main() -> None:
-        module = aioimaplib.open_driver(server.services)
-        for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
-            mailbox = module.session(account, Ear()).mailbox
-            await mailbox.log_on()
-            await mailbox.log_off()
+    module = aioimaplib.open_driver(server.services)
+    for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
+        mailbox = module.session(account, Ear()).mailbox
+        await mailbox.log_on()
+        await mailbox.log_off()
 
-    asyncio.run(main())
     context = handshakes[0].context
     assert isinstance(context, ResumingContext)
     assert sorted(context.sessions) == [1, 2]
