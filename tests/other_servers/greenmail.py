@@ -17,7 +17,7 @@ from loadsim.provisioning.export import PUBLIC, SECRET, write_table
 from loadsim.servers.master import POLL_S, START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, on_free_ports, start_masters
 from loadsim.servers.running import check_population
-from other_servers.java import find_programs, heap_for, java_command, prepare_directory
+from other_servers.java import find_programs, java_command, prepare_directory
 
 ARTIFACT = "greenmail-standalone"
 SERIES = "2.1"
@@ -46,8 +46,6 @@ def start_greenmail(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    programs: Path | None = None,
-    heap_mib: int | None = None,
 ) -> PrivateServer:
     """Start an instance for these accounts on loopback, and wait until the last of them can log on.
 
@@ -61,15 +59,13 @@ def start_greenmail(
             f" lists, found {len(lists)} of them; or --set lists.count=0, here and for the run"
         )
     users = user_options(population)
-    found = find_programs("greenmail", ARTIFACT, SERIES, programs)
-    heap_mib = heap_mib or heap_for(len(population))
+    found = find_programs("greenmail", ARTIFACT, SERIES)
     directory = prepare_directory(directory)
     log = directory / "greenmail.log"
     secret = directory / "users.args"
     command = java_command(
         "greenmail",
         directory,
-        heap_mib,
         f"@{secret}",  # an argument file (java(1)), since other users can see arguments
         f"-Dlog4j2.configurationFile={write_table(directory / 'log4j2.xml', LOGGING.format(log=log), PUBLIC)}",
         "-Dgreenmail.startup.timeout=20000",
@@ -93,32 +89,21 @@ def start_greenmail(
             masters = start_masters([(lambda: Master("greenmail", arguments, log, LISTENING), await_ready)])
         finally:
             secret.unlink(missing_ok=True)
-        note = f"All mail is in memory, at most {heap_mib} MiB. An unknown recipient gets a mailbox."
-        return PrivateServer(Services(imap, smtp), masters, f"GreenMail {found.version}", [note])
+        notes = ["All mail is in memory.", "An unknown recipient gets a mailbox."]
+        return PrivateServer(Services(imap, smtp), masters, f"GreenMail {found.version}", notes)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
 def user_options(accounts: Sequence[Account]) -> str:
-    """Return the accounts as a Java argument file. Keep it secret. Raises `ConfigError` if it cannot express one.
+    """Return the accounts as a Java argument file. Keep it secret.
 
     Its option has `local part:password@domain`, separated by commas. All log on with their address, or all with its
-    local part.
+    local part. Passwords are ASCII without commas.
     """
     by_address = all(account.login == account.address for account in accounts)
-    users = []
-    for account in accounts:
-        local, _, domain = account.address.partition("@")
-        if account.login != (account.address if by_address else local):
-            raise ConfigError(
-                f"accounts: user {account.number}: expected to log on as {local}, for GreenMail, found {account.login}"
-            )
-        if "," in account.password + account.address or not (account.password + account.address).isascii():
-            raise ConfigError(
-                f"accounts: user {account.number}: expected a password and an address of ASCII characters without"
-                " commas, for GreenMail"
-            )
-        users.append(f"{local}:{account.password}@{domain}")
+    parts = (account.address.partition("@") for account in accounts)
+    users = [f"{local}:{each.password}@{domain}" for each, (local, _, domain) in zip(accounts, parts, strict=True)]
     quoted = ",".join(users).replace("\\", "\\\\").replace('"', '\\"')
     login = "email" if by_address else "local_part"
     return f'-Dgreenmail.users.login={login}\n"-Dgreenmail.users={quoted}"\n'

@@ -1,6 +1,6 @@
 """A private Apache James, memory app: IMAP and SMTP in one Java process, all mail in memory, from Maven Central.
 
-Accounts and lists are created through its webadmin, on a third port of loopback, which demands a token.
+Accounts and lists are created through its webadmin, on a third port of loopback.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loadsim.servers.master import START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
 from loadsim.servers.running import check_population
 from other_servers.james_config import JamesLayout, write_configuration
-from other_servers.java import find_programs, heap_for, java_command, prepare_directory
+from other_servers.java import find_programs, java_command, prepare_directory
 
 ARTIFACT = "james-server-memory-app"
 SERIES = "3.8"
@@ -26,14 +26,11 @@ STARTED = "JAMES server started"
 
 
 class James(PrivateServer):
-    """A running instance. `webadmin` is the port of its webadmin, which demands the `token`."""
+    """A running instance. `webadmin` is the port of its webadmin."""
 
-    def __init__(
-        self, services: Services, masters: Sequence[Master], description: str, note: str, webadmin: int, token: str
-    ) -> None:
-        super().__init__(services, masters, description, [note])
+    def __init__(self, services: Services, masters: Sequence[Master], description: str, webadmin: int) -> None:
+        super().__init__(services, masters, description, ["All mail is in memory."])
         self.webadmin = webadmin
-        self.token = token
 
 
 def start_james(
@@ -43,8 +40,6 @@ def start_james(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    programs: Path | None = None,
-    heap_mib: int | None = None,
 ) -> James:
     """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
 
@@ -53,13 +48,11 @@ def start_james(
     """
     population, lists = check_population(accounts, lists)
     by_address = virtual_hosting(population)
-    found = find_programs("james", ARTIFACT, SERIES, programs)
-    heap_mib = heap_mib or heap_for(len(population))
+    found = find_programs("james", ARTIFACT, SERIES)
     layout = JamesLayout(prepare_directory(directory))
     command = java_command(
         "james",
         layout.root,
-        heap_mib,
         f"-Dworking.directory={layout.root}/",
         f"-Dlogback.configurationFile={layout.logging}",
         "-cp",
@@ -70,29 +63,27 @@ def start_james(
     def start(imap_port: int, smtp_port: int) -> James:
         webadmin = free_port()
         ports = (imap_port, smtp_port, webadmin)
-        token = write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
+        write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
 
         def await_ready(master: Master) -> None:
             master.await_greeting(LOOPBACK, imap_port, b"* OK")
             master.await_greeting(LOOPBACK, smtp_port, b"220")
             master.await_greeting(LOOPBACK, webadmin, b"")
-            call_webadmin(webadmin, token, james_calls(population, lists))
+            call_webadmin(webadmin, james_calls(population, lists))
 
         masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
         services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
-        note = f"All mail is in memory, at most {heap_mib} MiB."
-        return James(services, masters, f"Apache James {found.version}", note, webadmin, token)
+        return James(services, masters, f"Apache James {found.version}", webadmin)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
-def call_webadmin(port: int, token: str, calls: Iterable[Call]) -> None:
+def call_webadmin(port: int, calls: Iterable[Call]) -> None:
     """Make the calls over one connection. Raises `ConfigError` with the first that fails, without its password."""
     with closing(HTTPConnection(LOOPBACK, port, timeout=START_LIMIT_S)) as webadmin:
         for call in calls:
-            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             try:
-                webadmin.request("PUT", call.path, call.body.encode(), headers)
+                webadmin.request("PUT", call.path, call.body.encode(), {"Content-Type": "application/json"})
                 answer = webadmin.getresponse()
                 answer.read()
             except (OSError, HTTPException) as error:

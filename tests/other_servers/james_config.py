@@ -6,15 +6,11 @@ protocols that are not used are switched off by name.
 
 from __future__ import annotations
 
-import json
-import time
-from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from loadsim.provisioning.export import PUBLIC, SECRET, write_table
-from loadsim.servers.command import run
+from loadsim.provisioning.export import PUBLIC, write_table
 
 BACKLOG = 1000
 SPOOLER_THREADS = 20
@@ -42,8 +38,8 @@ class JamesLayout:
 
 def write_configuration(
     layout: JamesLayout, address: str, ports: tuple[int, int, int], domain: str, virtual_hosting: bool
-) -> str:
-    """Write the configuration for the ports of IMAP, SMTP and webadmin. Return the token that webadmin demands."""
+) -> None:
+    """Write the configuration for the ports of IMAP, SMTP and webadmin, which takes calls without a token."""
     imap_port, smtp_port, webadmin_port = ports
     layout.conf.mkdir(mode=0o755, exist_ok=True)
     for name, text in {
@@ -57,32 +53,6 @@ def write_configuration(
         **OTHERS,
     }.items():
         write_table(layout.conf / name, text, PUBLIC)
-    return make_token(layout.conf)
-
-
-def make_token(conf: Path) -> str:
-    """Write the public key by which webadmin checks tokens, and return a token (JSON Web Token, RS256, RFC 7515).
-
-    Without a token, every user of the machine could change accounts. Raises `ConfigError` if openssl is missing.
-    """
-    key = write_table(conf / "jwt_privatekey", "", SECRET)
-    unsigned = write_table(conf / "jwt_unsigned", "", SECRET)
-    signature = conf / "jwt_signature"
-    try:
-        run("openssl", ("genrsa", "-out", str(key), "2048"))
-        run("openssl", ("rsa", "-in", str(key), "-pubout", "-out", str(conf / "jwt_publickey")))
-        claims = {"sub": "loadsim", "admin": True, "iat": int(time.time()) - 60}
-        content = ".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
-        unsigned.write_text(content, encoding="ascii")
-        run("openssl", ("dgst", "-sha256", "-sign", str(key), "-out", str(signature), str(unsigned)))
-        return f"{content}.{_base64(signature.read_bytes())}"
-    finally:
-        for file in (key, unsigned, signature):
-            file.unlink(missing_ok=True)
-
-
-def _base64(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 IMAP = """\
@@ -135,8 +105,7 @@ enabled=true
 host={address}
 port={port}
 https.enabled=false
-jwt.enabled=true
-jwt.publickeypem.url=file://conf/jwt_publickey
+jwt.enabled=false
 """
 
 DOMAINS = """\

