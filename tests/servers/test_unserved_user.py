@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from delaying_proxy import DelayingProxy
+from delaying_proxy import delaying
 from mailservers import StartDovecotPostfix
 from patience import PATIENT_CRITERIA
 from small_runs import loadsim, on, population_of, written
@@ -43,6 +43,6 @@ def test_one_user_in_thirty_who_is_served_late(tmp_path: Path, dovecot_postfix: 
     services = dovecot_postfix(*population_of(load_scenario(str(path)))).services
     healthy = unserved(tmp_path / "healthy", services)
     assert healthy[:2] == (0.0, True)
-    with DelayingProxy(services, f"user{LATE_USER:05d}", DELAY_S).running() as delayed:
+    with delaying(services, f"user{LATE_USER:05d}", DELAY_S) as delayed:
         late = unserved(tmp_path / "late", delayed)
     assert late == (pytest.approx(1 / USERS), False, 1)
