@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,23 +19,19 @@ from small_runs import loadsim, on, population_of, written
 
 from loadsim.analysis.probes import probe_facts, probe_figures
 from loadsim.model.ports import Probe
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
-from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.dovecot_probe import (
     COMMANDS,
     DUMP_METRICS,
     LOG_INS,
     Total,
     answer_of,
-    counters_of,
     metrics_of_dump,
 )
 from loadsim.monitor.dovecot_probe import open_probe as open_dovecot
 from loadsim.monitor.postfix_probe import QUEUES, LogCounter
 from loadsim.monitor.postfix_probe import open_probe as open_postfix
-from loadsim.runs.quiet_down import QUIET_DOWN
-from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
 from loadsim.servers.private import free_port
 from loadsim.timinglog.merge import read_logs
@@ -181,53 +177,6 @@ def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
     assert set(postfix_probe(server)().values()) == {0}
 
 
-class Delivering(Watcher):
-    """Lets Postfix deliver again as soon as a wait says what it waits for."""
-
-    def __init__(self, server: DovecotPostfix) -> None:
-        self.server = server
-        self.lines: list[str] = []
-
-    def message(self, line: str) -> None:
-        self.lines.append(line)
-        postfix(self.server, "postconf", "-X", "defer_transports")
-        postfix(self.server, "postfix", "reload")
-        postfix(self.server, "postqueue", "-f")
-
-
-def scenario_on(server: DovecotPostfix, directory: Path) -> Scenario:
-    """A scenario whose probe lists this queue, with a log that cannot be read, which the wait does not need."""
-    probes = {"postfix": {"config_directory": str(server.postfix.conf), "log": str(directory / "none.log")}}
-    return load_scenario(str(written(directory / "small.yaml", probes=probes, **on(server.services))))
-
-
-def test_the_wait_before_a_run_ends_once_deferred_mail_is_delivered(server: DovecotPostfix, tmp_path: Path) -> None:
-    """A held message stays, and is not waited for. Before a first run, deferred mail is not waited for, either."""
-    scenario, watcher = scenario_on(server, tmp_path), Delivering(server)
-    before = server.postfix.log.read_bytes()
-    postfix(server, "postconf", "-e", "defer_transports=lmtp")
-    postfix(server, "postfix", "reload")
-    try:
-        while spooled(server)["deferred_messages"] < 2:  # until the setting has an effect
-            send(server, 1)
-            await_equal(0, lambda: sum(map(spooled(server).get, ("incoming_messages", "active_messages"))))
-        deferred = sorted(path.name for path in (server.postfix.queue_files / "deferred").rglob("*") if path.is_file())
-        postfix(server, "postsuper", "-h", deferred[0])
-        left = len(deferred) - 1
-        found = f"(postfix: {left} message{'s' * (left > 1)}, {left} of them deferred)"
-        why = QUIET_DOWN.until_empty(scenario, SILENT, first=True)
-        assert why == f"the send queue has deferred messages {found}"
-        assert QUIET_DOWN.until_empty(scenario, watcher) is None
-        assert watcher.lines == [f"Waiting until the send queue is empty, at most 30 min {found}"]
-        assert {name: count for name, count in spooled(server).items() if count} == {"hold_messages": 1}
-        new = server.postfix.log.read_bytes()[len(before) :]
-        assert new.count(b" status=sent ") >= len(deferred) - 1
-    finally:
-        postfix(server, "postsuper", "-d", "ALL")
-        postfix(server, "postconf", "-X", "defer_transports")
-        postfix(server, "postfix", "reload")
-
-
 # --- Dovecot ------------------------------------------------------------------------------------------------------
 
 
@@ -323,29 +272,6 @@ def test_log_ins_and_sessions(server: DovecotPostfix) -> None:
         listed = server.doveadm("-f", "tab", "who").splitlines()[1:]
         assert sum(int(line.split("\t")[1]) for line in listed) == 6
     await_equal(0, lambda: sample()["imap_sessions"])
-
-
-def events_if_answered(server: DovecotPostfix) -> int | None:
-    """The commands that it has counted; None while its processes change over."""
-    with suppress(OSError):
-        return dovecot_metrics(server)["imap_command"].events
-    return None
-
-
-def test_a_reset_is_no_rate(server: DovecotPostfix) -> None:
-    """After a reload, a new stats process counts from 0."""
-    counters = Counters()
-    with logged_on(server, ACCOUNTS[0]) as session:
-        session.noop()
-    await_equal(True, lambda: dovecot_metrics(server)["imap_command"].events > 0)
-    sample = open_dovecot(server.services, base_dir=str(server.layout.dovecot_run))
-    sample()
-    assert counters.increase(counters_of(dovecot_metrics(server)), 1) is None
-    server.doveadm("reload")
-    await_equal(0, lambda: events_if_answered(server))
-    assert sample() == {"imap_sessions": 0}
-    assert sample()["commands_per_s"] == 0
-    assert counters.increase(counters_of(dovecot_metrics(server)), 2) is None
 
 
 # --- in a run -----------------------------------------------------------------------------------------------------

@@ -309,19 +309,6 @@ def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
 
 
 @pytest.mark.system
-def test_real_server_keeps_mail_in_mdbox(server_directory: Path) -> None:
-    """With the other mailbox format, mail is delivered and read alike, from files of Dovecot's own."""
-    with start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, mailbox_format="mdbox") as server:
-        with idling(server, ACCOUNTS[0]) as next_count:
-            submit(server.services, ACCOUNTS[1].address, [ACCOUNTS[0].address], MESSAGE)
-            assert next_count() == 1
-        (message,) = inbox(server, ACCOUNTS[0])
-        assert message.endswith(b".a dot\r\nand an end\r\n")
-        assert list((server_directory / "mail" / ACCOUNTS[0].login).glob("mdbox/storage/m.*"))
-        assert not (server_directory / "mail" / ACCOUNTS[0].login / "Maildir").exists()
-
-
-@pytest.mark.system
 def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
     """A second start in the directory of a running instance is refused, and the first does not notice."""
     root = real.layout.dovecot_conf.parents[1]

@@ -116,22 +116,6 @@ def test_a_run_is_watched_and_ended_from_the_page_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["validity"] == "invalid"
 
 
-def test_the_page_has_the_result_of_a_whole_run(tmp_path: Path) -> None:
-    """The verdict of score.json and the run directory, although loadsim has exited."""
-    run = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
-    with watched(tmp_path, run=run) as (process, url), browser() as chromium:
-        shown = chromium.page(url, 400, dark=True)
-        shown.wait_for("over")
-        process.communicate(timeout=PATIENCE_S)
-        score = json.loads((tmp_path / "out" / "score.json").read_text())
-        validity, passed = score["verdict"]["validity"], score["verdict"]["passed"]
-        expected = f"{validity.capitalize()}, criteria {'met' if passed else 'missed'}"
-        assert expected in shown.text("#verdict")
-        assert str(tmp_path / "out") in shown.text("#place")
-        assert process.returncode == (0 if validity != "invalid" and passed else 3 if validity == "invalid" else 1)
-        assert chromium.complaints == []
-
-
 def test_a_stop_before_the_load_is_ctrl_c_too(tmp_path: Path) -> None:
     """Nothing was measured: exit status 130, and the page says that there is no result."""
     topology = [{"profile": "loadsim-5.5/medium", "users": 300}]

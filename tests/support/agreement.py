@@ -6,14 +6,11 @@ nothing of our code but the header that marks our mail.
 
 from __future__ import annotations
 
-import imaplib
 import re
 from collections import Counter
 from collections.abc import Iterable
 
-from patience import PATIENCE_S
-
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account, Services
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account
 from loadsim.model.records import EVENTS
 from loadsim.model.workload import Workload
 from loadsim.timinglog.reader import TimingLog
@@ -46,25 +43,6 @@ def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
         elif event == "expunged":
             folders[str(folder)][message] -= 1
     return {user: _without_empty(folders) for user, folders in held.items()}
-
-
-def mailboxes_by_imap(accounts: Iterable[Account], services: Services) -> Mailboxes:
-    """Read every folder of every account, but for the calendar and loadsim's own book-keeping."""
-    held: Mailboxes = {}
-    for account in accounts:
-        with imaplib.IMAP4(services.imap.host, services.imap.port, timeout=PATIENCE_S) as client:
-            client.login(account.login, account.password)
-            folders: dict[str, Counter[str]] = {}
-            for line in client.list()[1]:
-                assert isinstance(line, bytes)
-                name = line.decode().rpartition(' "/" ')[2].strip('"')
-                if name in (CALENDAR, "LoadSim"):
-                    continue
-                client.select(f'"{name}"', readonly=True)
-                answer = client.fetch("1:*", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1]
-                folders[name] = Counter(_id(part[1]) for part in answer if isinstance(part, tuple))
-            held[account.number] = _without_empty(folders)
-    return held
 
 
 def mailboxes_by_doveadm(accounts: Iterable[Account], doveadm: object) -> Mailboxes:
