@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 
+from loadsim.model.criteria import DELIVERY
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account, Quota, ServerOffer, Services
+from loadsim.model.run_times import in_words
+from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.check_folders import Place
 from loadsim.provisioning.findings import Finding, Severity
@@ -20,7 +24,9 @@ EXTENSIONS = ("PIPELINING", "SIZE", "8BITMIME")
 """SMTP extensions that loadsim uses if they are offered."""
 
 
-def offers(services: Services, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Finding]:
+def offers(
+    workload: Workload, services: Services, places: Sequence[Place], smtp_offer: ServerOffer | None
+) -> list[Finding]:
     """Return what the server offers, and how it names folders."""
     imap, smtp = services.imap, services.smtp
     found = [Finding("SMTP TLS", smtp.tls)]
@@ -46,11 +52,23 @@ def offers(services: Services, places: Sequence[Place], smtp_offer: ServerOffer 
         Finding("IMAP log-on", place.offer.method or "none (PREAUTH)"),
         Finding("IMAP offers", " ".join(has) or "none of those that loadsim uses"),
         Finding("IMAP does without", " ".join(lacks) or "none", Severity.NOTE if lacks else Severity.OK),
-        Finding("new mail", "IDLE" if "IDLE" in offered else "NOOP every 30 s"),
+        new_mail(workload.scenario, offered),
         Finding("folder names", f"prefix {prefix}, separator {separator}"),
         Finding("folders", "; ".join(mapped)),
         *found,
     ]
+
+
+def new_mail(scenario: Scenario, offered: Collection[str]) -> Finding:
+    """Return how users hear of new mail from a server with these capabilities: by IDLE, or as they look for it."""
+    programs = [group.program for group in scenario.topology]
+    look_s = max(each.look_s if "IDLE" in offered else each.poll_s for each in programs)
+    if not look_s:
+        return Finding("new mail", "IDLE")
+    found, limit = f"users look for it every {in_words(look_s)}", scenario.criteria.get(DELIVERY)
+    if limit is None or 1000 * look_s < min(limit.max or math.inf, limit.below or math.inf):
+        return Finding("new mail", found)
+    return Finding("new mail", found, Severity.LACKS, f"raise criteria.{DELIVERY}, or take another program")
 
 
 def limits(workload: Workload, places: Sequence[Place], smtp_offer: ServerOffer | None) -> list[Finding]:

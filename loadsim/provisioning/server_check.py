@@ -115,7 +115,7 @@ async def check_server(
         leftovers = await _remove(check)
     return ServerReport(
         accounts=tuple(account.login for account in check.accounts),
-        server=(*offers(limited, check.places, check.smtp), *check.server),
+        server=(*offers(check.workload, limited, check.places, check.smtp), *check.server),
         tasks=_merged(check.tasks),
         mail=(*check.mail, *limits(workload, check.places, check.smtp)),
         seconds=time.monotonic() - began,

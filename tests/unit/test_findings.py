@@ -7,9 +7,10 @@ import pytest
 from loadsim.cli.check import described
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import ServerOffer
+from loadsim.model.scenario import load_scenario
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import QuotaLimits
-from loadsim.provisioning.check_limits import size_finding
+from loadsim.provisioning.check_limits import new_mail, size_finding
 from loadsim.provisioning.findings import (
     CAN_RUN,
     Finding,
@@ -73,6 +74,22 @@ def test_a_size_limit_is_compared_with_the_plan() -> None:
     assert size_finding("SIZE", 100, 100).severity is Severity.OK
     assert size_finding("SIZE", 33554432, 1000).found == "33,554,432 bytes; the largest planned message has 1,000"
     assert size_finding("SIZE", 99, 100).advice == "raise the largest message size to at least 100 bytes"
+
+
+@pytest.mark.parametrize(
+    ("program", "offered", "severity"),
+    [
+        ("outlook-like", {"IDLE"}, Severity.OK),
+        ("outlook-like", set(), Severity.OK),
+        ("thunderbird", {"IDLE"}, Severity.OK),
+        ("thunderbird", set(), Severity.LACKS),
+        ("phone", {"IDLE"}, Severity.OK),  # its default limit allows the time between its looks
+    ],
+)
+def test_a_program_that_looks_too_rarely_is_named(program: str, offered: set[str], severity: Severity) -> None:
+    """On a server that announces no mail: no server could meet the limit of delivery."""
+    scenario = load_scenario("quickstart", [f"topology.0.program={program}"])
+    assert new_mail(scenario, offered).severity is severity
 
 
 def test_the_verdict_is_one_sentence() -> None:
