@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from bench import tables
 from bench.part import Part
 from bench.processes import LONGEST_S, Cpus
-from loadsim.analysis.score import score_protocols
+from loadsim.analysis.score import score_parts
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
@@ -113,7 +113,7 @@ def _score(directory: Path) -> dict[str, list[int]]:
 
 def _figures_us(log: TimingLog) -> dict[str, list[int]]:
     """The percentiles of each task, as they were measured: in whole microseconds."""
-    (imap,) = score_protocols(log, load_weights(), WINDOW_S)
+    (imap,) = score_parts(log, load_weights(), WINDOW_S)[()]
     return {
         task.task: [round(1000 * time_ms) for time_ms in (task.service.p50_ms, task.service.p95_ms) if time_ms]
         for task in imap.tasks

@@ -1,4 +1,4 @@
-"""Analyse the logs of one or several runs: statistics, their certainty, and the facts of the verdict."""
+"""Analyse the log of a run: statistics, their certainty, and the facts of the verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from loadsim.analysis.completeness import (
     last_sample_s,
     lost_users,
     reported_at_least,
-    runs_outside,
     users_had,
     users_present,
     users_without_session,
@@ -26,13 +25,12 @@ from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.intervals import Interval, Intervals, intervals
 from loadsim.analysis.lateness import late_seconds, lateness_p95_ms
 from loadsim.analysis.load import load_made
-from loadsim.analysis.repeats import Repeats, repeats
-from loadsim.analysis.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
+from loadsim.analysis.score import ProtocolStatistics, statistics_of
 from loadsim.analysis.stationarity import trend_words, trends
 from loadsim.analysis.verdict import Facts
 from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
-from loadsim.timinglog.compatibility import MIXED
+from loadsim.timinglog.compatibility import missing_slices
 from loadsim.timinglog.early_end import ENDED_WHY, aborted
 from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
 from loadsim.timinglog.reader import Source, TimingLog
@@ -44,7 +42,6 @@ class Analysis:
 
     facts: Facts
     intervals: Mapping[str, Intervals]
-    repeats: Mapping[str, Repeats]
     late_ms: Mapping[str, float | None]
 
 
@@ -53,17 +50,15 @@ def analyse(
     weights: Mapping[str, float],
     window_s: Window,
     percent: int | Fraction,
-    method: str,
     part: Slice | None = None,
 ) -> Analysis:
-    """Analyse a window of one or several runs together.
+    """Analyse a window of a run.
 
-    The score is made of the percentile `percent` by `method` (see `score.METHODS`). `part` is the slice of a run that
-    the log has, None for whole runs.
+    The score is made of the percentile `percent`. `part` is the slice of a run that the log has, None for a whole run.
     """
-    protocols, certain, spreads, unsteady = _statistics(log, weights, window_s, percent, method)
+    protocols, certain, unsteady = _statistics(log, weights, window_s, percent)
     late_ms = lateness_p95_ms(log, window_s)
-    users = sum(users_had(log, part).values())
+    users = users_had(log, part)
     unplanned = part is not None or mode_of(log) == STRESS
     load = None if unplanned else load_made(log, protocols, window_s)
     facts = Facts(
@@ -87,49 +82,34 @@ def analyse(
             machines=machines_health(log, window_s),
             event_loop=log.header.get("event_loop"),
         ),
-        incomplete=_incomplete(log, window_s, part),
+        incomplete=_incomplete(log, part),
         stress=mode_of(log) == STRESS,
         unsteady=unsteady,
         aborted_why=_why(source for source in log.sources if aborted(source.facts)),
         ended_why=_why(source for source in log.sources if not aborted(source.facts)),
         part=str(part) if part else None,
         load=load,
-        load_unknown=load is None and not unplanned and _should_know_load(log),
-        mixed=log.header.get(MIXED, ()),
+        load_unknown=load is None and not unplanned and PLANNED_LOAD in log.header,
         own_faults=generator_failures(log),
-        late_busy_p95_ms=late_ms["busy"],
         compression=float(log.header.get("compression") or 1),
     )
-    return Analysis(facts, certain, spreads, late_ms)
+    return Analysis(facts, certain, late_ms)
 
 
 def _statistics(
-    log: TimingLog, weights: Mapping[str, float], window_s: Window, percent: int | Fraction, method: str
-) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Mapping[str, Repeats], Sequence[str]]:
-    """Return the statistics, their intervals, their spread between runs, and the trends of an unsteady window.
-
-    Only the merged records of one run have intervals and trends: the spread between several runs says more.
-    """
-    obstacle = None
-    if len(log.runs) > 1:
-        obstacle = "the logs are of several runs: see the spread between them"
-    elif method != MERGED:
-        obstacle = "percentiles are means of those of several clients"
-    if obstacle:
-        protocols = score_protocols(log, weights, window_s, percent, method)
-        none = Interval(why_not=obstacle)
-        each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
-        return protocols, each, repeats(log, weights, window_s, percent, method), ()
+    log: TimingLog, weights: Mapping[str, float], window_s: Window, percent: int | Fraction
+) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Sequence[str]]:
+    """Return the statistics, their intervals, and the trends of an unsteady window."""
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    protocols = statistics_of([modules], weights, percent)
+    protocols = statistics_of(modules, weights, percent)
     certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols}
     unsteady = [
         f"{module}: {words}" if len(hits) > 1 else words
         for module, of_module in hits.items()
         for words in trend_words(trends(of_module, window_s))
     ]
-    return protocols, certain, {}, unsteady
+    return protocols, certain, unsteady
 
 
 def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
@@ -138,16 +118,6 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
     if not outside:
         return found
     return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
-
-
-def _should_know_load(log: TimingLog) -> bool:
-    """Return True if the plan failed, or if the window of a single run is too short to compare with its plan.
-
-    Older logs have no planned load, and runs that do not share a window have none together.
-    """
-    if PLANNED_LOAD not in log.header:
-        return False
-    return log.header[PLANNED_LOAD] is None or len(log.runs) == 1
 
 
 def _why(sources: Iterable[Source]) -> str | None:
@@ -160,42 +130,29 @@ def _why(sources: Iterable[Source]) -> str | None:
     return "; ".join(dict.fromkeys(found)) or None
 
 
-def _incomplete(log: TimingLog, window_s: Window, part: Slice | None) -> list[str]:
-    """Return the defects of logs, the missing logs, and the runs without tasks in the window."""
+def _incomplete(log: TimingLog, part: Slice | None) -> list[str]:
+    """Return the defects of logs, and the missing logs."""
     present, had = users_present(log), users_had(log, part)
-    several = len(had) > 1
+    missing = [
+        *(f"{users} of client {client}" for client, users in without_logs(log).items()),
+        *(f"slice {one}" for one in ([] if part else missing_slices(log))),
+    ]
+    of_whom = f"; there are none of {', '.join(missing)}" if missing else ""
     return [
         *log.damages,
         *(
-            _no_end(source, _of(source.run, several), last_s)
+            _no_end(source, last_s)
             for source, last_s in zip(log.sources, last_sample_s(log), strict=True)
             if source.simulates and not source.ended
         ),
-        *(
-            f"the logs{_of(run, several)} are of {present[run]:,} of {users:,} users{_of_whom(without_logs(log, run))}"
-            for run, users in had.items()
-            if present[run] < users
-        ),
-        *(
-            f"no task of run {run} was due in the window: its own start is another one (see --rebase)"
-            for run in (runs_outside(log, window_s) if several else ())
-        ),
+        *([f"the logs are of {present:,} of {had:,} users{of_whom}"] if present < had else []),
     ]
 
 
-def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
+def _no_end(source: Source, last_s: float | None) -> str:
     """Return why a log has no end, with the time of the last sample of its engine."""
     after = "" if last_s is None else f" after {last_s:.1f} s"
-    name, lost = f"{source.client}.{source.engine}{of_run}", f"its {source.users} users count as lost"
+    name, lost = f"{source.client}.{source.engine}", f"its {source.users} users count as lost"
     if source.given_up_why is not None:
         return f"{name} was given up{after}, as {source.given_up_why}: {lost}"
     return f"the log of {name} has no end: {lost}" + (after and f", with nothing known of them{after}")
-
-
-def _of_whom(missing: Mapping[str, int]) -> str:
-    each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
-    return each and f"; there are none of {each}"
-
-
-def _of(run: str, several: bool) -> str:
-    return f" of run {run}" if several else ""

@@ -86,19 +86,18 @@ def breakdown(
     window_s: Window,
     by: str,
     percent: int | Fraction,
-    method: str,
 ) -> Breakdown:
-    """Return the tables by `by`, one of `BY`. Percentiles of outcomes are always of the merged records."""
+    """Return the tables by `by`, one of `BY`."""
     tables: list[PartTable | OutcomeTable] = []
     if by == OUTCOME:
-        gathered = gather(log, window_s, _fields_of(log, by), all_ended=True)
+        gathered = gather(log, window_s, BY[by], all_ended=True)
         for value, part in _in_order(log, by, [*gathered]):
             tables += [
                 OutcomeTable(value, module, None, _outcome_rows(records, percent))
                 for module, records in gathered[part].items()
             ]
     else:
-        parts = score_parts(log, weights, window_s, _fields_of(log, by), percent, method)
+        parts = score_parts(log, weights, window_s, BY[by], percent)
         for value, part in _in_order(log, by, [*parts]):
             tables += [
                 PartTable(
@@ -123,11 +122,6 @@ def _outcome_rows(module: DriverRecords, percent: int | Fraction) -> list[Outcom
         )
         for task, records in sorted(module.tasks.items())
     ]
-
-
-def _fields_of(log: TimingLog, by: str) -> tuple[str, ...]:
-    """Return the fields that divide this log. Without groups of users, these are profile and driver."""
-    return ("profile", "protocol") if by == GROUP and Groups.of(log.header) is None else BY[by]
 
 
 def _in_order(log: TimingLog, by: str, parts: list[Part]) -> list[tuple[str, Part]]:

@@ -30,13 +30,13 @@ from loadsim.analysis.compare_decision import (
     together,
 )
 from loadsim.analysis.compared_run import BASE, NEW, SCORE, RunFigures, Sides, named, of_both, read_sides
-from loadsim.analysis.comparison_obstacles import check_distinct, complaints, refusal, unequal_conditions, warnings_of
+from loadsim.analysis.comparison_obstacles import check_distinct, complaints, unequal_conditions, warnings_of
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, more_failures
 from loadsim.analysis.figures import TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.run_order import stretch
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, ConfigErrors
 from loadsim.model.terms import Window
 
 UNDECIDED = 4
@@ -156,7 +156,7 @@ def compare_runs(
     check_distinct(runs)
     ignored = complaints(runs)
     if ignored and not force:
-        raise refusal(ignored, valid=all(run.verdict.validity != "invalid" for run in of_both(runs)))
+        raise ConfigErrors(f"compare: {'; '.join(ignored)}", tuple(ConfigError(f"compare: {one}") for one in ignored))
     wider = stretch([[run.entry.began for run in of_side] for of_side in runs.values()])
 
     # 2. The times and failure rates that decide.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,29 +14,17 @@ from loadsim.analysis.criteria import Result
 from loadsim.analysis.run_warnings import shared_warnings
 from loadsim.analysis.unequal_machines import unequal_machines
 from loadsim.analysis.verdict import Verdict
-from loadsim.errors import ConfigError, ConfigErrors
+from loadsim.errors import ConfigError
 from loadsim.timinglog.header_words import OFF, differences
 
-LOAD = {"scenario_digest": "load of the scenario", "plan_digest": "plan", "start_state_digest": "start state"}
-"""Header keys that depend on the seed, in words: they must agree, or occur equally often on both sides."""
+LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
+"""Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
 
 NOT_LOAD = ("name", "server", "accounts", "weights", "criteria", "limits", "probes")
 """Keys of a scenario that do not change its load, but for `OF_SERVER`."""
 
 OF_SERVER = ("server.imap.ignore_capabilities", "server.smtp.connection")
 """Keys of the server that change the commands of users."""
-
-OF_WINDOW = ("run.warm_up", "run.window")
-"""Keys of a scenario that state the window."""
-
-OF_DURATION = ("run.duration", "run.days")
-"""Keys of a scenario that state the duration."""
-
-FOLLOW_FROM_DAY = {"window_s": "window", "duration_s": "duration", "scenario_digest": "load", "plan_digest": "plan"}
-"""Header keys that may follow from the length of the day, in words."""
-
-BOTH_SHOWN = "loadsim report RUN RUN shows both on one page"
-"""Advice on runs that are not comparable."""
 
 
 def check_distinct(runs: Sides) -> None:
@@ -53,88 +41,29 @@ def check_distinct(runs: Sides) -> None:
             seen[name] = side, run
 
 
-def refusal(complaints: Sequence[str], valid: bool) -> ConfigError:
-    """Return an error with a line for each complaint; a single one has the advice in its line."""
-    advice = [BOTH_SHOWN] if valid else []
-    if len(complaints) == 1:
-        return ConfigError("; ".join([f"compare: {complaints[0]}", *advice]))
-    lines = [f"compare: {len(complaints)} reasons against it:"]
-    lines += [f"({number}) {complaint}" for number, complaint in enumerate(complaints, 1)]
-    return ConfigErrors(
-        "; ".join([*lines, *advice]).replace(":; ", ": ", 1), tuple(map(ConfigError, [*lines, *advice]))
-    )
-
-
 def complaints(runs: Sides) -> list[str]:
-    """Return the reasons against a comparison; those that follow from the length of the day are one with it."""
-    follow = _following(runs)
-    differing = {key: found for key in SAME if key not in follow and (found := _difference(runs, key))}
-    if follow and "day_s" in differing:
-        *others, last = (FOLLOW_FROM_DAY[key] for key in follow)
-        named = f"{', '.join(others)} and {last} follow" if others else f"the {last} follows"
-        differing["day_s"] += f" ({named} from it)"
-    return [
-        *(
-            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
-            for run in of_both(runs)
-            if run.verdict.validity == "invalid"
-        ),
-        *differing.values(),
-        *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
-        *_differing(runs, "tasks in the score", _scored),
-        *_differing_loads(runs, follow),
+    """Return the reasons against a comparison. Loads that differ are one only if no key does that explains them."""
+    first = runs[BASE][0]
+    found = [
+        f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.defects)}"
+        for run in of_both(runs)
+        if run.verdict.validity == "invalid"
     ]
-
-
-def _following(runs: Sides) -> list[str]:
-    """Return the header keys that differ, as far as is known, only because `run.day_length` does.
-
-    A window follows that is the same part of the day or has no key of its own that differs; a duration likewise. Load
-    and plan follow if no other key of the scenarios differs that changes the load.
-    """
-    scenarios = [run.recorded.scenario for run in of_both(runs)]
-    if not all(scenarios):
-        return []
-    keys = {name for other in scenarios for name in _keys_of_load(scenarios[0], other)}
-    if "run.day_length" not in keys:
-        return []
-    parts = {tuple(round(end_s / run.figures.day_s, 9) for end_s in run.figures.window_s) for run in of_both(runs)}
-    window = len(parts) == 1 or keys.isdisjoint((*OF_WINDOW, *OF_DURATION))
-    load = keys <= {"run.day_length", *OF_WINDOW} and window
-    follows = {
-        "window_s": window,
-        "duration_s": keys.isdisjoint(OF_DURATION),
-        "scenario_digest": load,
-        "plan_digest": load,
-    }
-    headers = [run.header for run in of_both(runs)]
-    return [
-        key
-        for key in FOLLOW_FROM_DAY
-        if follows[key] and any(header.get(key) != headers[0].get(key) for header in headers)
+    differing = [
+        next(
+            filter(None, (difference(key, first.header, run.header, (first.name, run.name)) for run in of_both(runs))),
+            "",
+        )
+        for key in SAME
     ]
-
-
-def _keys_of_load(one: Mapping[str, Any], another: Mapping[str, Any]) -> list[str]:
-    """Return the keys that change the load and differ between two scenarios."""
-    first, second = ({**scenario, "run": scenario.get("run") or {}} for scenario in (one, another))
-    names = [name for name, *_ in differences(first, second, sorted({*one, *another, "run"}, key=str))]
-    return [name for name in names if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD]
-
-
-def _header(key: str) -> Callable[[Run], Any]:
-    return lambda run: run.header.get(key)
+    found += filter(None, differing)
+    found += _differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol))
+    found += _differing(runs, "tasks in the score", _scored)
+    return found if any(differing) else [*found, *_differing_loads(runs)]
 
 
 def _scored(run: Run) -> str:
     return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
-
-
-def _difference(runs: Sides, key: str) -> str | None:
-    """Return the difference between the first run and one that has another value of a header key, in words."""
-    first = runs[BASE][0]
-    found = (difference(key, first.header, run.header, (first.name, run.name)) for run in of_both(runs))
-    return next(filter(None, found), None)
 
 
 def _differing(runs: Sides, key: str, of: Callable[[Run], Any]) -> list[str]:
@@ -146,33 +75,26 @@ def _differing(runs: Sides, key: str, of: Callable[[Run], Any]) -> list[str]:
     return [f"{key}: expected the same in all runs, found {found}"]
 
 
-def _differing_loads(runs: Sides, follow: Collection[str]) -> list[str]:
-    """Return the differing keys without those that `follow`, unless each load occurs equally often on both sides."""
-    loads = {
-        side: Counter(tuple(run.header.get(key) for key in LOAD) for run in of_side) for side, of_side in runs.items()
-    }
-    if loads[BASE] == loads[NEW]:
-        return []
+def _differing_loads(runs: Sides) -> list[str]:
+    """Return the differing keys of `LOAD` in one line, unless each load occurs equally often on both sides."""
+
+    def load(run: Run) -> tuple[Any, ...]:
+        return tuple(run.header.get(key) for key in LOAD)
+
     first = runs[BASE][0]
-    differing: dict[tuple[str, str], list[str]] = {}
-    for key in LOAD:
-        other = next((run for run in of_both(runs) if run.header.get(key) != first.header.get(key)), None)
-        if key not in follow and other is not None:
-            differing.setdefault(_between(first, other), []).append(key)
-    return [
-        f"{' and '.join(f'the {LOAD[key]}' for key in keys)} {'differ' if len(keys) > 1 else 'differs'} between"
-        f" {between[0]} ({', '.join(keys)}): expected the same in all runs, or each equally often in base and in"
-        f" new{between[1]}"
-        for between, keys in differing.items()
-    ]
-
-
-def _between(first: Run, other: Run) -> tuple[str, str]:
-    """Return the places of two runs, and the keys in which their scenarios differ, "" if unknown."""
+    others = [run for run in of_both(runs) if load(run) != load(first)]
+    if not others or Counter(map(load, runs[BASE])) == Counter(map(load, runs[NEW])):
+        return []
+    other = others[0]
+    differing = [key for key in LOAD if any(run.header.get(key) != first.header.get(key) for run in others)]
     one, another = (run.recorded.scenario for run in (first, other))
-    keys = _keys_of_load(one, another) if one and another else []
+    found = [name for name, *_ in differences(one, another, sorted({*one, *another}, key=str))] if one and another else []
+    keys = [name for name in found if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD]
     because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
-    return f"{first.name} and {other.name}", because
+    return [
+        f"{', '.join(differing)}: expected the same in all runs, or each equally often in base and in new, found others"
+        f" in {first.name} and {other.name}{because}"
+    ]
 
 
 def warnings_of(runs: Sides) -> list[str]:
@@ -190,7 +112,7 @@ def warnings_of(runs: Sides) -> list[str]:
     if any(run.header.get("start_state_digest") is None for run in of_both(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     should_agree: dict[str, Callable[[Run], Any]] = {
-        "software": _header("software"),
+        "software": lambda run: run.header.get("software"),
         "engines": lambda run: run.figures.engines,
         "client machines": lambda run: run.figures.clients,
     }
@@ -246,5 +168,4 @@ def unequal_conditions(runs: Sides, stretch: float) -> list[str]:
 
 def missed_warning(path: str, verdict: Verdict) -> list[str]:
     """Return the warning of a run that misses criteria, if it does; `path` is that of its entry."""
-    missed = (*verdict.missed, *verdict.missed_runs)
-    return [f"{path}: criteria missed: {'; '.join(missed)}"] if missed else []
+    return [f"{path}: criteria missed: {'; '.join(verdict.missed)}"] if verdict.missed else []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from loadsim.analysis.clock_correction import ControllerClock, controller_clock
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.records import BY_LIST, EVENTS, INDIVIDUALLY
+from loadsim.model.records import BY_LIST, EVENTS
 from loadsim.model.terms import Window
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.merge import in_window
@@ -44,7 +43,7 @@ class Delivery:
     compared (see `clock_correction`).
     `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
     `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
-    recipients were addressed only through a list; None in logs of versions that did not record it.
+    recipients were addressed only through a list.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run; also stored ones.
     `missing` messages were in a folder at the start, or put there, and then gone, not shown, or without parts or flags.
     `left_out` copies, of the whole run, were for the senders of messages to lists that they are on. They count nowhere
@@ -63,9 +62,9 @@ class Delivery:
     earliest_ms: float | None
     clock_error_ms: float | None
     undelivered_at_end: float
-    accepted_by_list: float | None
-    undelivered_by_list: float | None
-    undelivered_at_end_by_list: float | None
+    accepted_by_list: float
+    undelivered_by_list: float
+    undelivered_at_end_by_list: float
     duplicates: float
     missing: float
     left_out: float
@@ -91,7 +90,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     all_us = np.concatenate([some.took_us for some in joined])
     early_us = -all_us[all_us < 0]
     undelivered = accepted - delivered - unwatched
-    by_list = _by_list(joined)
+    by_list = _ByList(*map(sum, zip(*(some.by_list for some in joined), strict=True)))
     return Delivery(
         accepted=accepted,
         delivered=delivered,
@@ -103,9 +102,9 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
         clock_error_ms=max(some.clock_error_us for some in joined) / 1000 if clock.compared else None,
         undelivered_at_end=undelivered_at_end,
-        accepted_by_list=by_list and by_list.accepted,
-        undelivered_by_list=by_list and by_list.undelivered,
-        undelivered_at_end_by_list=by_list and by_list.undelivered_at_end,
+        accepted_by_list=by_list.accepted,
+        undelivered_by_list=by_list.undelivered,
+        undelivered_at_end_by_list=by_list.undelivered_at_end,
         duplicates=duplicates + _faults(log, "doubled"),
         missing=_faults(log, "missing"),
         left_out=left_out(log),
@@ -119,16 +118,6 @@ def _faults(log: TimingLog, event: str) -> int:
     """Return the number of messages with this event, each once by run, user and folder."""
     found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
     return len({key for mails in found for key in mails[["run", "message", "user", "folder"]].tolist()})
-
-
-def _by_list(joined: Iterable[_Joined]) -> _ByList | None:
-    """Return the sums of the counts of mail through lists; None if an acceptance does not state its addressing."""
-    found = _ByList(0, 0, 0)
-    for some in joined:
-        if some.by_list is None:
-            return None
-        found = _ByList(*map(add, found, some.by_list))
-    return found
 
 
 def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
@@ -191,7 +180,7 @@ class _Joined:
     duplicates: int
     under_way: NDArray[np.int64]
     clock_error_us: int
-    by_list: _ByList | None
+    by_list: _ByList
 
 
 class _ByList(NamedTuple):
@@ -226,7 +215,7 @@ def _join(
         duplicates=int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed,
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
         clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
-        by_list=_ByList(*map(int, np.count_nonzero(listed, axis=1))) if mail.states_lists else None,
+        by_list=_ByList(*map(int, np.count_nonzero(listed, axis=1))),
     )
 
 
@@ -237,7 +226,7 @@ class Journeys:
     `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
     the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
-    `by_list`: the recipient was addressed only through a list; `states_lists`: this is known of each message.
+    `by_list`: the recipient was addressed only through a list.
     `recipient` is the run's number, shifted by 32 bits, and the user's.
 
     Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
@@ -253,7 +242,6 @@ class Journeys:
     clock_error_us: NDArray[np.int64]
     strayed: int
     by_list: NDArray[np.bool_]
-    states_lists: bool
     recipient: NDArray[np.int64]
 
 
@@ -298,7 +286,6 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         clock_error_us,
         strayed,
         accepted.folder == _number(log, BY_LIST),
-        bool(np.isin(accepted.folder, [_number(log, BY_LIST), _number(log, INDIVIDUALLY)]).all()),
         named["run"].astype(np.int64) << 32 | named["user"],
     )
 

@@ -1,7 +1,6 @@
 """The typed figures of a run. Field names, in their order, are the keys of `score.json`.
 
-Times are in milliseconds, `math.inf` where an awaited event never came. Counts of several runs are means per run, so
-they may be fractions (see `per_run`).
+Times are in milliseconds, `math.inf` where an awaited event never came.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from loadsim.analysis.load import TaskLoad
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.preparation import PreparationFigures
 from loadsim.analysis.probes import ProbeStatistics
-from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.resources import Resource
 from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, Times
 from loadsim.analysis.throughput import Throughput
@@ -127,7 +125,6 @@ class DriverFigures:
     spell_s: float | None
     provisional: bool
     inbox: InboxFigures | None
-    repeats: Repeats | None
     users: float
     covers: Coverage
     tasks: Sequence[TaskFigures]
@@ -196,15 +193,14 @@ class GeneratorFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All figures of a run, or of several runs, without the verdict.
+    """All figures of a run, without the verdict.
 
     A single driver's score, Inbox, coverage and tasks are also those of the run. Only stress runs have `throughput`.
-    `slice` is the slice of a run that the figures cover. `percentile` and `method` are those of the score. `by` and
-    `commands` are computed only on request.
+    `slice` is the slice of a run that the figures cover. `percentile` is that of the score. `by` and `commands`
+    are computed only on request.
     """
 
     run: str | None
-    runs: int
     name: str | None
     mode: str
     start_at: str | None
@@ -252,7 +248,6 @@ class Figures:
     by_protocol: Mapping[str, DriverFigures]
     percentile: float
     slice: str | None
-    method: str
     load: LoadFigures | None
     delivery: Delivery
     lateness_p95_ms: Lateness

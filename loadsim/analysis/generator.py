@@ -89,19 +89,19 @@ class MachineHealth:
 
 
 def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:
-    """Return the health of every engine of every run, in the order of names."""
+    """Return the health of every engine, in the order of names."""
     samples = _samples(log, window_s)
     stolen = {
-        (source.run, source.client): _seconds(samples[_maker(source)], "stolen_share", window_s)
+        source.client: _seconds(samples[_maker(source)], "stolen_share", window_s)
         for source in log.sources
         if source.observes
     }
     return tuple(
         _engine_health(
-            f"{_machine(log, source)}.{source.engine}",
+            f"{source.client}.{source.engine}",
             source,
             samples[_maker(source)],
-            stolen.get((source.run, source.client), ()),
+            stolen.get(source.client, ()),
             window_s,
         )
         for source in log.sources
@@ -112,19 +112,18 @@ def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]
 def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
     """Return the health of every machine with a log, or with engines that took samples, in the order of names."""
     samples = _samples(log, window_s)
-    logs = {(source.run, source.client): source for source in log.sources if source.observes}
-    engines: dict[tuple[str, str], list[Source]] = {key: [] for key in logs}
+    logs = {source.client: source for source in log.sources if source.observes}
+    engines: dict[str, list[Source]] = {client: [] for client in logs}
     for source in log.sources:
         if source.simulates:
-            engines.setdefault((source.run, source.client), []).append(source)
-    found = {}
-    for key, own in sorted(engines.items()):
-        machine = logs.get(key)
-        of_machine = samples[_maker(machine)] if machine else []
+            engines.setdefault(source.client, []).append(source)
+    found = []
+    for client, own in sorted(engines.items()):
+        machine = logs.get(client)
+        of_machine, facts = (samples[_maker(machine)], machine.facts) if machine else ([], {})
         by_engine = [samples[_maker(engine)] for engine in own]
-        name, facts = _machine(log, machine or own[0]), machine.facts if machine else {}
-        found[key] = _machine_health(name, facts, of_machine, by_engine, window_s)
-    return tuple(one for key, one in found.items() if key in logs or one.unobserved_s)
+        found.append(_machine_health(client, facts, of_machine, by_engine, window_s))
+    return tuple(one for one in found if one.name in logs or one.unobserved_s)
 
 
 def _gaps(
@@ -141,11 +140,6 @@ def _gaps(
 
 def _maker(source: Source) -> tuple[str, ...]:
     return tuple(getattr(source, maker) for maker in MAKERS)
-
-
-def _machine(log: TimingLog, source: Source) -> str:
-    """Return the name of a machine, with the run if there are several."""
-    return f"{source.run}: {source.client}" if len(log.runs) > 1 else source.client
 
 
 @dataclass(frozen=True, slots=True)

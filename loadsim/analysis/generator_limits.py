@@ -15,8 +15,7 @@ GAP_S = 3.0
 """Times above a limit with at most this gap count as one: each second has only a hundred ticks."""
 
 STOLEN_MEANWHILE_SHARE = 0.02
-"""A reason for a late event loop, and the advice, mention at least this share stolen by others on the hardware: it is
-the likely cause."""
+"""At least this share stolen by others on the hardware is the likely cause of a late event loop."""
 
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
@@ -103,32 +102,15 @@ def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
 PIN_APART, OTHER_MACHINE = "--pin (as root) keeps them apart", "another machine keeps them apart"
 """The remedies in the warning about a server that shares the generator's cores."""
 
-START_AGAIN = "repeat the run when its machine has less other work: perhaps something held its processor at the start"
-"""Advice if loadsim was late at the start alone: less load would not help."""
-
 
 def _above(figure: float | None, limit: float | None) -> bool:
     return figure is not None and limit is not None and figure > limit
 
 
-def advice(generator: Generator, compression: float, lag_limit: float | None) -> str:
-    """Return the measures that may help a generator beyond its limits: `--pin` first, the others by their cost.
-
-    A day with a `compression` above 1 may be longer. `lag_limit` is that of the event loop's lag, in milliseconds.
-    """
-    ways = []
-    stolen = [machine.stolen_share or 0.0 for machine in generator.machines]
-    stolen += [_stolen_above(engine, lag_limit) for engine in generator.engines if _above(engine.lag_p99_ms, lag_limit)]
-    if max(stolen, default=0.0) >= STOLEN_MEANWHILE_SHARE:
-        ways.append("the same run at a time when others on the same hardware do less, or hardware of its own")
-    if generator.event_loop is not None and "uvloop" not in generator.event_loop:
-        ways.append("uvloop (pip install 'loadsim[fast]'), then for all runs that you compare")
-    idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
-    if not generator.machines or len(generator.engines) < sum(machine.generator_cores or 0 for machine in idle):
-        ways.append("more engines")
-    if compression > 1:
-        ways.append("a longer day (run.day_length)")
-    others = ", ".join([*ways, "fewer users", "another machine for the generator"])
+def advice(generator: Generator, compression: float) -> str:
+    """Return the measures that may help a generator beyond its limits. A day with a `compression` may be longer."""
+    longer = "a longer day (run.day_length), " if compression > 1 else ""
+    others = f"more engines, {longer}fewer users, or another machine for the generator"
     if any(machine.shares_cpus and has_more_cores(machine) for machine in generator.machines):
         return f"run with --pin (as root), which keeps server and generator apart. If that does not suffice: {others}"
     return others
@@ -161,17 +143,6 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
             for at_s, by_ms in steps
         ]
     return warnings
-
-
-def full_machines(generator: Generator) -> list[str]:
-    """Return what to look at on full machines on which the server ran, before the server is blamed."""
-    return [
-        f"the processor of {machine.name} was {machine.cpu_share:.0%} busy, and loadsim's engines took"
-        f" {machine.engines_share:.0%} of it: look in top what else ran. End other programs, and run again;"
-        " --set 'probes.host={}' records what the server takes"
-        for machine in generator.machines
-        if machine.server_here and machine.engines_share is not None and _above(machine.cpu_share, BUSY_SHARE)
-    ]
 
 
 def _takers(machine: MachineHealth) -> str:

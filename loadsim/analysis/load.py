@@ -26,7 +26,7 @@ LEAST_PARTS = 20
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:
-    """The number of a task that the plan has in the window, and that of tasks begun, in all runs together."""
+    """The number of a task that the plan has in the window, and that of tasks begun."""
 
     planned: int
     made: int
@@ -38,10 +38,9 @@ class TaskLoad:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The tasks of a number of runs, by name."""
+    """The tasks of a run, by name."""
 
     tasks: Mapping[str, TaskLoad]
-    runs: int = 1
 
     @property
     def planned(self) -> int:
@@ -62,14 +61,12 @@ class Load:
 
 
 def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: Window) -> Load | None:
-    """Return the load of a whole run, or of several, by its statistics in the window.
+    """Return the load of a whole run by its statistics in the window.
 
-    None without the planned load, for a window shorter than `LEAST_PARTS`, and for runs that do not share a window.
-    Raises `LogError` for a damaged header.
+    None without the planned load, and for a window shorter than `LEAST_PARTS`. Raises `LogError` for a damaged header.
     """
     document = log.header.get(PLANNED_LOAD)
-    runs = len(log.runs)
-    if document is None or (runs > 1 and not log.header.get("rebased")):
+    if document is None:
         return None
     plan = read_planned_load(document)
     if window_s.length_s < LEAST_PARTS * plan.duration_s / BINS:
@@ -79,4 +76,4 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
         made[task.task] += task.attempted - task.counts[GENERATOR]
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
-    return Load({name: TaskLoad(planned.get(name, 0) * runs, made[name]) for name in names}, runs)
+    return Load({name: TaskLoad(planned.get(name, 0), made[name]) for name in names})

@@ -35,9 +35,9 @@ class PlannedMail:
 
 
 def planned_mail(run: RecordedRun) -> PlannedMail | None:
-    """Return the planned mail; None for a closed loop, for several runs, or without their scenario."""
+    """Return the planned mail; None for a closed loop, or without the scenario."""
     path = Path(run.place) / SCENARIO
-    if run.figures.stress or len(run.log.runs) != 1 or not path.is_file():
+    if run.figures.stress or not path.is_file():
         return None
     try:
         scenario = load_scenario(str(path), passwords=False)

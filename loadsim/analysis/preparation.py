@@ -8,8 +8,6 @@ processor time for each message, and one that is nearly full has a much worse sc
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadsim.model.terms import Window
@@ -28,7 +26,6 @@ class PreparationFigures:
 
     `ended_before_window_s` is the time from the end of the last removal, or of the whole preparation if it removed
     none, to the window. `without_journal`: the server has files on an ext4 without a journal on one of the machines.
-    For several runs, the figures are those of the run that `suffers`, or else that removed most.
     """
 
     put: int
@@ -44,15 +41,9 @@ class PreparationFigures:
 
 def preparation(log: TimingLog, window_s: Window) -> PreparationFigures | None:
     """Return the figures of a run's preparation; None if its log does not state it."""
-    by_run: dict[str, list[Source]] = defaultdict(list)
-    for source in log.sources:
-        if PREPARED in source.facts and source.started and _before_start_s(source) >= 0:
-            by_run[source.run].append(source)
-    found = [_of_run(sources, window_s) for sources in by_run.values()]
-    return max(found, key=lambda one: (one.suffers, one.removed), default=None)
-
-
-def _of_run(sources: Sequence[Source], window_s: Window) -> PreparationFigures:
+    sources = [one for one in log.sources if PREPARED in one.facts and one.started and _before_start_s(one) >= 0]
+    if not sources:
+        return None
     removed_by = [source for source in sources if source.facts[PREPARED]["removed"]]
     return PreparationFigures(
         put=sum(source.facts[PREPARED]["put"] for source in sources),

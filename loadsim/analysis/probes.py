@@ -52,6 +52,11 @@ class Samples:
         since = np.diff(np.asarray(self.at_s, np.float64))
         return np.concatenate([since[:1], since])
 
+    def over_time(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the values, and the time for which each stands."""
+        stand_for_s = self.stand_for_s
+        return np.asarray(self.values, np.float64), stand_for_s if stand_for_s.sum() > 0 else np.ones(len(self.values))
+
     def longest_gap_s(self, window_s: Window) -> float:
         return max(after - before for before, after in pairwise((window_s.begin_s, *self.at_s, window_s.end_s)))
 
@@ -72,9 +77,9 @@ class ProbeFigure:
 class ProbeStatistics:
     """A figure of a probe over the window, in the figure's unit, for `score.json` and criteria.
 
-    `longest_gap_s` is the longest time of the window without a sample, of the worst run if there are several. If it is
-    above the allowed one, the others are None: a probe that fails while the server is overloaded would show only its
-    quiet times. Mean and percentiles are those over time.
+    `longest_gap_s` is the longest time of the window without a sample. If it is above the allowed one, the others are
+    None: a probe that fails while the server is overloaded would show only its quiet times. Mean and percentiles are
+    those over time.
     """
 
     samples: int
@@ -86,10 +91,9 @@ class ProbeStatistics:
     max: float | None
 
     @classmethod
-    def of(cls, by_run: Sequence[Samples], window_s: Window) -> ProbeStatistics:
-        """Return the statistics of the samples of each run."""
-        values, stand_for_s = _over_time(by_run)
-        gap_s = max(samples.longest_gap_s(window_s) for samples in by_run)
+    def of(cls, samples: Samples, window_s: Window) -> ProbeStatistics:
+        values, stand_for_s = samples.over_time()
+        gap_s = samples.longest_gap_s(window_s)
         if gap_s > longest_gap_allowed_s(window_s):
             return cls(len(values), gap_s, None, None, None, None, None)
         return cls(
@@ -101,13 +105,6 @@ class ProbeStatistics:
             min=float(values.min()),
             max=float(values.max()),
         )
-
-
-def _over_time(by_run: Sequence[Samples]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the values of all samples, and the time for which each stands."""
-    values = np.concatenate([np.asarray(samples.values, np.float64) for samples in by_run])
-    stand_for_s = np.concatenate([samples.stand_for_s for samples in by_run])
-    return values, stand_for_s if stand_for_s.sum() > 0 else np.ones(len(values))
 
 
 def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -137,17 +134,15 @@ class ProbeFacts:
 def probe_figures(log: TimingLog, window_s: Window) -> tuple[ProbeFigure, ...]:
     """Return each figure of each probe, in the order of their names."""
     found = []
-    for (probe, figure), by_run in sorted(_samples(log, window_s).items()):
-        values, stand_for_s = _over_time(by_run)
+    for (probe, figure), samples in sorted(_samples(log, window_s).items()):
+        values, stand_for_s = samples.over_time()
         mean = _mean(values, stand_for_s)
         found.append(ProbeFigure(probe, figure, len(values), mean, float(values.min()), float(values.max())))
     return tuple(found)
 
 
-def _with_send_queue(
-    samples: Mapping[tuple[str, str], Sequence[Samples]], window_s: Window
-) -> Mapping[tuple[str, str], Sequence[Samples]]:
-    """Return the samples with the figures of `send_queue` of each send queue, those of each run apart.
+def _with_send_queue(samples: Mapping[tuple[str, str], Samples], window_s: Window) -> Mapping[tuple[str, str], Samples]:
+    """Return the samples with the figures of `send_queue` of each send queue.
 
     Without deliveries, or without measured ones, a queue has none of them.
     """
@@ -156,46 +151,34 @@ def _with_send_queue(
         if figure != QUEUED or not (sent := samples.get((probe, SENT))):
             continue
         mean_per_s = ProbeStatistics.of(sent, window_s).mean
-        if not mean_per_s:
-            continue
-        for name, calculated in CALCULATED.items():
-            by_run = []
-            for each in queued:
-                values = calculated(each.at_s, np.asarray(each.values) / mean_per_s, window_s)
-                if values is not None:
-                    by_run.append(Samples(each.at_s, values.tolist()))
-            if len(by_run) == len(queued):
-                found[probe, name] = by_run
+        for name, calculated in CALCULATED.items() if mean_per_s else ():
+            values = calculated(queued.at_s, np.asarray(queued.values) / mean_per_s, window_s)
+            if values is not None:
+                found[probe, name] = Samples(queued.at_s, values.tolist())
     return found
 
 
 def probe_statistics(log: TimingLog, window_s: Window) -> Mapping[str, Mapping[str, ProbeStatistics]] | None:
     """Return the statistics of each figure of each probe, by their names; None if there are no samples."""
     found: dict[str, dict[str, ProbeStatistics]] = {}
-    for (probe, figure), by_run in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
-        found.setdefault(probe, {})[figure] = ProbeStatistics.of(by_run, window_s)
+    for (probe, figure), samples in sorted(_with_send_queue(_samples(log, window_s), window_s).items()):
+        found.setdefault(probe, {})[figure] = ProbeStatistics.of(samples, window_s)
     return found or None
 
 
-def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Sequence[Samples]]:
-    """Return the samples of the window by probe and figure, those of each run apart."""
-    seen: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
-    own = log.sources[0]
+def _samples(log: TimingLog, window_s: Window) -> Mapping[tuple[str, str], Samples]:
+    """Return the samples of the window by probe and figure."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for sample in log.health:
         at_s = sample.get("at_s")
         if PROBE in sample and at_s is not None and window_s.begin_s <= at_s < window_s.end_s:
-            run = str(sample.get("run", own.run))
             for figure, value in sample[FIGURES].items():
-                by_run = seen.setdefault((sample[PROBE], figure), {})
-                by_run.setdefault(run, []).append((at_s, float(value)))
-    return {
-        key: [Samples(*zip(*sorted(samples), strict=True)) for samples in by_run.values()]
-        for key, by_run in seen.items()
-    }
+                found.setdefault((sample[PROBE], figure), []).append((at_s, float(value)))
+    return {key: Samples(*zip(*sorted(samples), strict=True)) for key, samples in found.items()}
 
 
 def probe_facts(log: TimingLog) -> tuple[ProbeFacts, ...]:
-    """Return the facts of all probes, summed over the machines and runs of a log."""
+    """Return the facts of all probes, summed over the machines of a run."""
     found: dict[str, ProbeFacts] = {}
     for source in log.sources:
         probes: Mapping[str, Mapping[str, Any]] = source.facts.get("probes") or {}

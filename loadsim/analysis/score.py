@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.nearest_rank import percentile
 from loadsim.model.plugin_reports import MOST_COMMANDS, OTHER_COMMANDS
-from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
+from loadsim.model.records import FAILURES, GENERATOR, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
@@ -31,11 +30,6 @@ SCORED_PERCENT = Fraction(95)
 
 FEW_HITS = 300
 """A scored task with fewer hits makes the score provisional: fewer than 15 are slower than its 95th percentile."""
-
-MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
-METHODS = (MERGED, MEAN_OF_CLIENTS)
-"""The ways to compute percentiles over several client machines: of all records together, or as LsLog could, as the
-mean of each machine's percentile. Such a mean is not a percentile of any set of records."""
 
 
 def standard_deviation(samples: NDArray[Any]) -> float:
@@ -212,104 +206,61 @@ def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
     return weighted_average((task.weight, task.percentile_ms) for task in tasks)
 
 
-def score_protocols(
-    log: TimingLog,
-    weights: Mapping[str, float],
-    window_s: Window,
-    percent: int | Fraction = SCORED_PERCENT,
-    method: str = MERGED,
-) -> tuple[ProtocolStatistics, ...]:
-    """Return the statistics of each driver in the log, by name. Times of two drivers are never mixed.
-
-    The score consists of the percentile `percent`; `method` is one of `METHODS`.
-    """
-    return score_parts(log, weights, window_s, (), percent, method).get((), ())
-
-
 def score_parts(
     log: TimingLog,
     weights: Mapping[str, float],
     window_s: Window,
-    fields: Sequence[str],
+    fields: Sequence[str] = (),
     percent: int | Fraction = SCORED_PERCENT,
-    method: str = MERGED,
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
-    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
-    by_client = ("client",) if method == MEAN_OF_CLIENTS else ()
-    groups: dict[Part, list[Mapping[str, DriverRecords]]] = {}
-    for part, modules in gather(log, window_s, (*fields, *by_client)).items():
-        groups.setdefault(part[: len(fields)], []).append(modules)
-    return {part: statistics_of(each, weights, percent) for part, each in groups.items()}
+    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`).
+
+    The score consists of the percentile `percent`.
+    """
+    parts = gather(log, window_s, fields)
+    return {part: statistics_of(modules, weights, percent) for part, modules in parts.items()}
 
 
 def statistics_of(
-    groups: Sequence[Mapping[str, DriverRecords]], weights: Mapping[str, float], percent: int | Fraction
+    modules: Mapping[str, DriverRecords], weights: Mapping[str, float], percent: int | Fraction
 ) -> tuple[ProtocolStatistics, ...]:
-    """Return the statistics of gathered records; percentiles of several groups are the means of the groups'."""
+    """Return the statistics of the records of each driver, by name. Times of two drivers are never mixed."""
     protocols = []
-    for protocol in sorted({protocol for modules in groups for protocol in modules}):
-        of_protocol = [modules[protocol] for modules in groups if protocol in modules]
+    for protocol, module in sorted(modules.items()):
         tasks = [
-            _task_statistics(
-                task,
-                [module.tasks[task] for module in of_protocol if task in module.tasks],
-                float(weights.get(task, 0)),
-                percent,
-            )
-            for task in {task for module in of_protocol for task in module.tasks}
+            _task_statistics(task, records, float(weights.get(task, 0)), percent)
+            for task, records in module.tasks.items()
         ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
-        inboxes = [module.inbox for module in of_protocol if module.inbox is not None]
         protocols.append(
             ProtocolStatistics(
                 protocol,
-                users=sum(module.users for module in of_protocol),
+                users=module.users,
                 tasks=tuple(tasks),
                 score_ms=weighted_score(tasks),
                 response_score_ms=weighted_average((task.weight, task.response_percentile_ms) for task in tasks),
-                inbox=_task_statistics(PROCESS_INBOX, inboxes, 0, percent) if inboxes else None,
+                inbox=None if module.inbox is None else _task_statistics(PROCESS_INBOX, module.inbox, 0, percent),
             )
         )
     return tuple(protocols)
 
 
-def _task_statistics(
-    task: str, groups: Sequence[TaskRecords], weight: float, percent: int | Fraction
-) -> TaskStatistics:
-    failures = Counter[tuple[str, str]]()
-    for group in groups:
-        failures.update(group.failures)
-    service, percentile_ms = _times([(group.took_us, 0) for group in groups], percent)
-    response, response_percentile_ms = _times(
-        [(group.waited_us, sum(group.counts.values()) - group.counts["ok"]) for group in groups], percent
-    )
+def _task_statistics(task: str, records: TaskRecords, weight: float, percent: int | Fraction) -> TaskStatistics:
+    without_hit = sum(records.counts.values()) - records.counts["ok"]
     return TaskStatistics(
         task=task,
         weight=weight,
-        counts={name: sum(group.counts[name] for group in groups) for name in OUTCOMES},
-        service=service,
-        response=response,
-        percentile_ms=percentile_ms,
-        response_percentile_ms=response_percentile_ms,
-        failures=dict(failures.most_common()),
+        counts=records.counts,
+        service=Times.of_sorted(records.took_us),
+        response=Times.of_sorted(records.waited_us, without_hit),
+        percentile_ms=_percentile_ms(records.took_us, percent),
+        response_percentile_ms=_percentile_ms(records.waited_us, percent, without_hit),
+        failures=records.failures,
     )
 
 
-def _times(groups: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) -> tuple[Times, float | None]:
-    """Return the statistics of groups of sorted times and a number of infinite ones, and a percentile."""
-    groups = [(ordered_us, infinite) for ordered_us, infinite in groups if len(ordered_us) + infinite]
-    if not groups:
-        return Times(), None
-
-    def mean_ms(percent: int | Fraction) -> float:
-        return fmean(percentile(ordered_us, percent, infinite) for ordered_us, infinite in groups) / 1000
-
-    if len(groups) == 1:
-        return Times.of_sorted(*groups[0]), mean_ms(percent)
-    together_us = np.sort(np.concatenate([ordered_us for ordered_us, _ in groups]))
-    times = Times.of_sorted(together_us, sum(infinite for _, infinite in groups))
-    means = {name: mean_ms(percent) for name, percent in PERCENTS.items() if name != "max_ms"}
-    return replace(times, **means), mean_ms(percent)
+def _percentile_ms(ordered_us: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float | None:
+    return percentile(ordered_us, percent, infinite) / 1000 if len(ordered_us) + infinite else None
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:

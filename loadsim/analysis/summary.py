@@ -17,7 +17,6 @@ from loadsim.analysis.criteria import (
     criteria_of,
     default_weights,
     judge_each,
-    missed_texts,
 )
 from loadsim.analysis.figures import (
     Bounds,
@@ -35,18 +34,11 @@ from loadsim.analysis.intervals import Interval, Intervals
 from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.monitors import monitor_warnings
 from loadsim.analysis.per_client import client_figures
-from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.preparation import preparation, preparation_warnings
-from loadsim.analysis.probe_reasons import with_gaps_of_runs, with_probe_reasons
+from loadsim.analysis.probe_reasons import with_probe_reasons
 from loadsim.analysis.probes import probe_statistics
-from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.resources import probe_places, ranked_resources
-from loadsim.analysis.score import (
-    MERGED,
-    SCORED_PERCENT,
-    ProtocolStatistics,
-    command_statistics,
-)
+from loadsim.analysis.score import SCORED_PERCENT, ProtocolStatistics, command_statistics
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
@@ -55,16 +47,7 @@ from loadsim.model.day_shape import factor_of_window
 from loadsim.model.partition import Slice
 from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
-from loadsim.timinglog.merge import (
-    PLANNED_LOAD,
-    check_one_start,
-    check_window,
-    find_logs,
-    merge,
-    mode_of,
-    of_run,
-    window_of,
-)
+from loadsim.timinglog.merge import PLANNED_LOAD, check_window, find_logs, merge, mode_of, window_of
 from loadsim.timinglog.planned_load import read_planned_load
 from loadsim.timinglog.reader import TimingLog, read_each
 
@@ -145,30 +128,25 @@ def summarise(
     begin_s: float | None = None,
     end_s: float | None = None,
     commands: bool = False,
-    rebase: bool = False,
-    force: bool = False,
     percent: int | Fraction = SCORED_PERCENT,
-    method: str = MERGED,
     by: str | None = None,
     criteria: Path | Mapping[str, Limits | None] | None = None,
 ) -> Summary:
     """Merge the logs of a run and compute their summary.
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
-    given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`. The score is made of
-    the percentile `percent`, computed by `method` (see `score.METHODS`). `by`, one of `breakdown.BY`, adds tables of
-    parts of the log. `criteria`, or those of a scenario, replace the criteria of the run.
-    Raises `LogError` for logs that cannot be read or merged, runs with starts far apart, an impossible window, or
-    weights for a run without a score. Raises `ConfigError` for criteria whose figures the logs do not have.
+    given; `commands` adds the single protocol commands. The score is made of the percentile `percent`. `by`, one of
+    `breakdown.BY`, adds tables of parts of the log. `criteria`, or those of a scenario, replace the criteria of the
+    run. Raises `LogError` for logs that cannot be read or merged, an impossible window, or weights for a run without a
+    score. Raises `ConfigError` for criteria whose figures the logs do not have.
     """
     # 1. One log.
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
     if paths:
         read += read_each(find_logs(paths))
-    log = merge(read, rebase, force)
-    check_one_start(log)
-    part = None if force else part_of(log)  # merged by force: slices may be missing, so the whole is judged
+    log = merge(read)
+    part = part_of(log)
 
     # 2. The window, the weights and the limits.
     window = window_of(log)
@@ -182,33 +160,25 @@ def summarise(
     weights = _weights(log, weights)
     limits = log.header.get("limits") or {}
 
-    # 3. Judge each of several runs by itself: an invalid run would not be noticed among the others.
-    logs_by_run = {run: of_run(log, run) for run in log.runs} if len(log.runs) > 1 else {}
-    for own in logs_by_run.values():
-        check_window(own, window_s)
-    judged_by_run = {run: _judged(own, weights, window_s, criteria) for run, own in logs_by_run.items()}
-
-    # 4. The verdict on all runs together, always by the standard percentiles.
-    figures_by_run = [one.figures for one in judged_by_run.values()]
-    judged = _judged(log, weights, window_s, criteria, part, figures_by_run)
-    verdict = judge(_with_runs(judged.facts, judged_by_run, limits), judged.results, limits)
+    # 3. The verdict, always by the standard percentiles.
+    judged = _judged(log, weights, window_s, criteria, part)
+    verdict = judge(judged.facts, judged.results, limits)
     further = [
         *preparation_warnings(judged.figures.preparation, judged.figures.embedded),
         *monitor_warnings(log, window_s),
     ]
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
 
-    # 5. The figures to show: other percentiles, commands and tables of parts on request.
+    # 4. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
-    if (percent, method) != (SCORED_PERCENT, MERGED):
-        figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], figures_by_run)
-        users, share = judged.figures.unserved_users, judged.figures.unserved_share
+    if percent != SCORED_PERCENT:
+        users, share = figures.unserved_users, figures.unserved_share
+        _, figures = _figures(log, weights, window_s, percent, part)
         figures = replace(figures, unserved_users=users, unserved_share=share)
     if commands:
-        figures = replace(figures, commands=mean(command_statistics(log, window_s), len(log.runs)))
+        figures = replace(figures, commands=command_statistics(log, window_s))
     if by is not None:
-        tables = breakdown(log, weights, window_s, by, percent, method)
-        figures = replace(figures, by=mean(tables, len(log.runs)))
+        figures = replace(figures, by=breakdown(log, weights, window_s, by, percent))
     return Summary(verdict, judged.results, figures)
 
 
@@ -226,38 +196,18 @@ def _judged(
     weights: Mapping[str, float],
     window_s: Window,
     criteria: Path | Mapping[str, Limits | None] | None,
-    part: Slice | None = None,
-    figures_by_run: Sequence[Figures] = (),
+    part: Slice | None,
 ) -> _Judged:
-    """Return the facts, figures and results of a log.
-
-    `figures_by_run` is empty for one run. A slice (`part`) is not judged by criteria.
-    """
-    facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
+    """Return the facts, figures and results of a log. A slice (`part`) is not judged by criteria."""
+    facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, part)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, to_json(figures))
     wanted = log.header["criteria"] if criteria is None else criteria
     if not facts.stress and (found := unserved(log, window_s, weights, wanted)):
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
-    figures = per_run(figures, figures_by_run)
-    score = to_json(figures)
-    results = () if part else with_probe_reasons(judge_each(wanted, score), log, figures.probes, window_s)
+    results = () if part else with_probe_reasons(judge_each(wanted, to_json(figures)), log, figures.probes, window_s)
     return _Judged(facts, figures, results)
-
-
-def _with_runs(facts: Facts, judged_by_run: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
-    """Return the facts with the reasons of the runs that are invalid, degraded or miss criteria by themselves."""
-    invalid, degraded, missed = [], [], []
-    for run, judged in judged_by_run.items():
-        verdict = judge(judged.facts, (), limits)
-        if verdict.validity == "invalid":
-            invalid.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
-        if verdict.validity == "degraded":
-            degraded.append(f"run {run} by itself is degraded: {'; '.join(verdict.reasons)}")
-        if texts := missed_texts(judged.results):
-            missed.append(f"run {run} by itself misses criteria: {'; '.join(texts)}")
-    return replace(facts, invalid_runs=invalid, degraded_runs=degraded, missed_runs=missed)
 
 
 def _figures(
@@ -265,19 +215,15 @@ def _figures(
     weights: Mapping[str, float],
     window_s: Window,
     percent: int | Fraction,
-    method: str,
     part: Slice | None,
 ) -> tuple[Facts, Figures]:
-    """Return the facts for the verdict, and the figures of all runs together."""
+    """Return the facts for the verdict, and the figures."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
-    measured = analyse(log, weights, window_s, percent, method, part)
+    measured = analyse(log, weights, window_s, percent, part)
     facts, header, length_s = measured.facts, log.header, window_s.length_s
     weighted = [task for task, weight in weights.items() if weight > 0]
     modules = {
-        one.protocol: _module(
-            one, weighted, length_s, measured.intervals[one.protocol], measured.repeats.get(one.protocol)
-        )
-        for one in facts.protocols
+        one.protocol: _module(one, weighted, length_s, measured.intervals[one.protocol]) for one in facts.protocols
     }
     only = next(iter(modules.values())) if len(modules) == 1 else None
     totals = Totals.of(facts.protocols)
@@ -296,10 +242,9 @@ def _figures(
     engines = facts.generator.engines
 
     # 4. The probes.
-    probes = with_gaps_of_runs(probe_statistics(log, window_s), log, window_s)
+    probes = probe_statistics(log, window_s)
     return facts, Figures(
         run=", ".join(filter(None, log.runs)) or None,
-        runs=len(log.runs),
         name=header.get("name"),
         mode=mode_of(log),
         start_at=header.get("start_at"),
@@ -347,7 +292,6 @@ def _figures(
         by_protocol=modules,
         percentile=int(percent) if percent == int(percent) else float(percent),
         slice=facts.part,
-        method=method,
         load=copied(LoadFigures, load) if load else None,
         delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
@@ -362,7 +306,7 @@ def _figures(
 
 
 def _module(
-    protocol: ProtocolStatistics, weighted: Sequence[str], length_s: float, certain: Intervals, repeated: Repeats | None
+    protocol: ProtocolStatistics, weighted: Sequence[str], length_s: float, certain: Intervals
 ) -> DriverFigures:
     intervals = {task.task: certain.tasks.get(task.task, _OUTSIDE) for task in protocol.tasks}
     planned = {task.task for task in protocol.tasks if task.planned}
@@ -374,7 +318,6 @@ def _module(
         spell_s=certain.spell_s,
         provisional=bool(protocol.few_hits),
         inbox=InboxFigures.of(protocol.inbox),
-        repeats=repeated,
         users=protocol.users,
         covers=Coverage(
             scored=protocol.scored,

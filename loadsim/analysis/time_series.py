@@ -93,12 +93,12 @@ def bins_of(log: TimingLog) -> Bins:
 
 
 def _end_s(log: TimingLog) -> float:
-    """Return the planned end of a run; for several runs or if unknown, the end of the records."""
+    """Return the planned end of a run; if unknown, the end of the records."""
     lasted_s = float(log.header.get("duration_s") or 0)
-    if lasted_s > 0 and len(log.runs) == 1:
+    if lasted_s > 0:
         return lasted_s
     last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
-    return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)
+    return 1 if last_us is None else max(math.ceil(last_us / 1e6) + 1, 1)
 
 
 def windowed(log: TimingLog) -> Iterator[Columns]:

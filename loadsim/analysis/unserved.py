@@ -44,7 +44,7 @@ _SPARE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """`users` of the `judged` users had no usable service; `first` has the numbers of some, with the run of several."""
+    """`users` of the `judged` users had no usable service; `first` has the numbers of some."""
 
     users: int
     judged: int
@@ -66,9 +66,7 @@ def unserved(
     if receiving is not None:
         judged, bad = np.union1d(judged, receiving), np.union1d(bad, waiting)
     found = bad.tolist()
-    several = len(log.runs) > 1
-    first = [f"{key & 0xFFFF_FFFF}{f' of run {log.strings[key >> 32]}' if several else ''}" for key in found]
-    return Unserved(len(found), len(judged), tuple(first[:MOST_NAMED]))
+    return Unserved(len(found), len(judged), tuple(str(key & 0xFFFF_FFFF) for key in found[:MOST_NAMED]))
 
 
 def _judged(

@@ -5,7 +5,6 @@ Validity judges the generator and the logs, criteria judge the server. Every rea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,24 +13,13 @@ from loadsim.analysis.companions import Companions
 from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_failures import is_shortage
-from loadsim.analysis.generator_limits import (
-    START_AGAIN,
-    Generator,
-    advice,
-    began_late,
-    exceeded,
-    full_machines,
-    lag_limit_ms,
-    suspicious,
-    unobserved,
-)
+from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics
 from loadsim.analysis.unserved import Unserved
 from loadsim.model import records
 from loadsim.model.limits import Limits
 from loadsim.model.terms import LOGOFF, LOGON, Window
-from loadsim.timinglog.header_words import named
 
 MORE_HITS = "for more hits, more days (run.days), more users, or a longer window that fits into the run (run.window)"
 """The advice if too few tasks were due."""
@@ -39,25 +27,22 @@ MORE_HITS = "for more hits, more days (run.days), more users, or a longer window
 ENDED_EARLY = "the run was ended early"
 """The reason if a user ended a run."""
 
-SLOW_S = 300.0
-"""A wait of the users' day that explains missing load: on Courier, mail that took 5 to 10 min of it cost 4 to 5 % of
-the load (`docs/how-to/mail-servers.md`)."""
+KEEPS_UP_WITH_LESS = "the server, or this machine, does not keep up: take fewer users, or a longer day (run.day_length)"
+"""The advice if users were asked for less than the plan expects: they waited for answers, or for mail to answer."""
 
-GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS = (
+GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED = (
     "generator",
     "fault",
     "load",
     "terms",
     "aborted",
     "ended",
-    "runs",
 )
 """The causes of invalid runs, in this order. `generator`: it was beyond its limits, or lacked ports, files or memory.
 `fault`: it failed otherwise, or what it did is not known. `load`: the server did not take the load of the scenario.
-`terms`: the run was too short or too small, or logs do not fit together. `aborted`: `abort_on` found the run hopeless.
-`ended`: a user ended it. `runs`: one of several runs is invalid by itself."""
+`terms`: the run was too short or too small. `aborted`: `abort_on` found the run hopeless. `ended`: a user ended it."""
 
-CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED, RUNS)
+CAUSES = (GENERATOR, FAULT, LOAD, TERMS, ABORTED, ENDED)
 
 
 def server_failed(causes: Collection[str]) -> bool:
@@ -107,13 +92,11 @@ class Facts:
 
     `aborted_why` is the reason of an early end by `abort_on`, `ended_why` that by a fault of the machines, as a lost
     client. Without either, a user ended the run. `unended`: no log has the end.
-    `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
-    several runs, `invalid_runs`, `degraded_runs` and `missed_runs` have those that are so by themselves, and `mixed`
-    has the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
-    score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
-    None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan. `late_busy_p95_ms` is
-    the 95th percentile of the lateness of users who still waited for the server. `unserved` is None in a closed
-    loop, and without a scored task. `compression` is the number of seconds of the users' day in a second of the run.
+    `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window.
+    `stress`: the run was a closed loop, without a plan or a score. `part` names the slice of a run that these facts are
+    of: only the work of its machine is judged. `load` is None if it is not compared with the plan; `load_unknown`: it
+    should be, but there is no plan. `unserved` is None in a closed loop, and without a scored task. `compression` is
+    the number of seconds of the users' day in a second of the run.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -130,10 +113,6 @@ class Facts:
     aborted_why: str | None = None
     ended_why: str | None = None
     unended: bool = False
-    invalid_runs: Sequence[str] = ()
-    degraded_runs: Sequence[str] = ()
-    missed_runs: Sequence[str] = ()
-    mixed: Sequence[str] = ()
     part: str | None = None
     load: Load | None = None
     load_unknown: bool = False
@@ -143,7 +122,6 @@ class Facts:
     down_share: float | None = None
     companions: Companions | None = None
     own_faults: Sequence[str] = ()
-    late_busy_p95_ms: float | None = None
     compression: float = 1.0
     unserved: Unserved | None = None
 
@@ -181,9 +159,8 @@ class Verdict:
 
     `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity;
     `causes` are the kinds of those that make the run invalid, some of `CAUSES`.
-    `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
-    not change the verdict. `advice` helps if the generator was the bottleneck, too few tasks were due, a slow server
-    left users with less to do than the plan expects, or the server's machine was full.
+    `missed` has the missed criteria. `warnings` did not change the verdict. `advice` helps if
+    the generator was the bottleneck, too few tasks were due, or too little of the load was made.
     """
 
     validity: str
@@ -191,14 +168,13 @@ class Verdict:
     ended_early: bool
     defects: tuple[str, ...]
     missed: tuple[str, ...]
-    missed_runs: tuple[str, ...]
     warnings: tuple[str, ...]
     advice: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        return (*self.defects, *self.missed, *self.missed_runs)
+        return (*self.defects, *self.missed)
 
     @property
     def exit_status(self) -> int:
@@ -233,32 +209,27 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *(measured if whole else ()),
         *((GENERATOR, reason) for reason in over_limits),
         *((FAULT, reason) for reason in long_gaps),
-        *((RUNS, reason) for reason in facts.invalid_runs),
     ]
     invalid = [reason for _, reason in invalid_for]
     causes = {cause for cause, _ in invalid_for}
-    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps, *facts.degraded_runs]
-    if not over_limits:
-        ways = _keeping_up(facts, limits)
-    elif invalid == began_late(facts.generator, limits) and not any(
-        one.shares_cpus for one in facts.generator.machines
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
+    ways = []
+    if over_limits:
+        ways.append(advice(facts.generator, facts.compression))
+    elif not (facts.ended_early or facts.unended or facts.lost_users or facts.own_faults) and _load_below(
+        facts, max(limits["load"], FULL_LOAD)
     ):
-        ways = [START_AGAIN]
-    else:
-        ways = [advice(facts.generator, facts.compression, lag_limit_ms(limits, facts.fastest_p95_ms))]
+        ways.append(KEEPS_UP_WITH_LESS)
     few = _few_hits(facts, limits) if whole and not facts.stress else []
     if any(_cause_of_few(facts, task, limits) == TERMS for _, task in few):
         ways.append(MORE_HITS)
-    missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
-    if invalid or degraded or missed or missed_runs:
-        ways = [*full_machines(facts.generator), *ways]
+    missed = tuple(missed_texts(criteria))
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not (missed or missed_runs) if whole else None,
+        passed=not missed if whole else None,
         ended_early=facts.ended_early,
         defects=(*invalid, *degraded),
         missed=missed,
-        missed_runs=missed_runs,
         warnings=(*_unserved(facts), *_sessions(facts), *_unlike_others(facts), *warnings, *facts.unsteady),
         advice=tuple(ways),
         causes=tuple(cause for cause in CAUSES if cause in causes),
@@ -336,11 +307,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[Reason]:
     ]
     early_ms = facts.delivery.earliest_ms or 0.0
     if facts.delivery.clock_error_ms is None and early_ms > EARLY_MS:
-        reasons.append(
-            (FAULT, f"mail was seen {_seconds(early_ms)} before it was accepted: clocks of machines were not compared")
-        )
-    if facts.mixed:
-        reasons.append((TERMS, f"the logs were merged by force, and differ in {', '.join(map(named, facts.mixed))}"))
+        early = f"mail was seen {early_ms / 1000:,.1f} s before it was accepted"
+        reasons.append((FAULT, f"{early}: clocks of machines were not compared"))
     length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
         reasons.append((TERMS, f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed"))
@@ -438,48 +406,10 @@ def _load_below(facts: Facts, least: float) -> list[str]:
     load = facts.load
     if load is None or load.share is None or load.share >= least:
         return []
-    made, planned = load.made / load.runs, load.planned / load.runs
     return [
-        f"{made:,.0f} of {planned:,.0f} tasks that the plan expects were asked of the server ({_percent(load.share)})"
+        f"{load.made:,} of {load.planned:,} tasks that the plan expects were asked of the server"
+        f" ({_percent(load.share)})"
     ]
-
-
-def _keeping_up(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    """Return what may help if too little of the plan's load was made because mail or answers were slow.
-
-    Load that is missing for another reason, such as an early end, has no such advice.
-    """
-    otherwise = facts.ended_early or facts.unended or facts.lost_users or facts.own_faults
-    if otherwise or not _load_below(facts, max(limits["load"], FULL_LOAD)):
-        return []
-    mail_ms, busy_ms, pace = facts.delivery.took.p50_ms, facts.late_busy_p95_ms, facts.compression
-    if mail_ms is not None and math.isinf(mail_ms):
-        return ["more than half of the mail did not arrive, so users had less to read: look at the server's mail queue"]
-    slow = []
-    if mail_ms is not None and mail_ms / 1000 * pace > SLOW_S:
-        slow.append(
-            f"mail took {_seconds(mail_ms)} (50th) to arrive{_of_the_day(mail_ms, pace)}, so users had less to read"
-        )
-    if busy_ms is not None and busy_ms / 1000 * pace > SLOW_S:
-        slow.append(
-            f"users who waited for answers began tasks {_seconds(busy_ms)} late (95th){_of_the_day(busy_ms, pace)}"
-        )
-    if not slow:
-        return []
-    longer = "a longer day (run.day_length) or " if pace > 1 else ""
-    return [*slow, f"the server, or this machine, does not keep up: take {longer}fewer users"]
-
-
-def _seconds(time_ms: float) -> str:
-    return f"{time_ms / 1000:,.1f} s" if time_ms < 100_000 else f"{time_ms / 1000:,.0f} s"
-
-
-def _of_the_day(time_ms: float, compression: float) -> str:
-    """Return the same time of the users' day, after a comma; "" if the day is not compressed."""
-    day_min = time_ms / 60_000 * compression
-    if compression == 1:
-        return ""
-    return f", {day_min:.0f} min of the users' day" if day_min < 120 else f", {day_min / 60:.1f} h of the users' day"
 
 
 def _companions_down(facts: Facts, least: float) -> list[str]:

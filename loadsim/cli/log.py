@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
-from loadsim.analysis.score import MERGED, METHODS, SCORED_PERCENT
+from loadsim.analysis.score import SCORED_PERCENT
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
@@ -26,8 +26,7 @@ from loadsim.report.plain_lines import wrapped
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.dump import record_lines
-from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
-from loadsim.timinglog.export_parquet import export_parquet
+from loadsim.timinglog.exports import CSV_KINDS, export_csv, export_parquet
 from loadsim.timinglog.integrity import LogCheck, check_log
 from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
@@ -68,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--end", type=instant_s, metavar="TIME", help="only what began, or was due, before this instant")
     show.add_argument("--limit", type=whole(0, 10**18), metavar="N", help="print at most N lines")
-    _add_merge_options(show)
     show.set_defaults(run=run_show)
 
     cut = verbs.add_parser("truncate", help="write the records of a window to a new log")
@@ -84,15 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_out(cut)
     cut.set_defaults(run=run_truncate)
 
-    into_one = verbs.add_parser("merge", help="merge logs into one, in time order")
+    into_one = verbs.add_parser("merge", help="merge the logs of a run into one, in time order")
     _add_logs(into_one)
-    _add_merge_options(into_one)
     _add_out(into_one)
     into_one.set_defaults(run=run_merge)
 
     answer = verbs.add_parser("answer", help="print score table and verdict; the exit status is that of the verdict")
     _add_logs(answer)
-    _add_merge_options(answer)
     answer.add_argument(
         "--weights", type=Path, metavar="FILE", help="weights of tasks in YAML or JSON, instead of the scenario's"
     )
@@ -108,12 +104,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="percentile of table and score; criteria use the 95th; default: %(default)s",
     )
-    answer.add_argument(
-        "--method",
-        choices=METHODS,
-        default=MERGED,
-        help="percentiles over all records, or the mean of the clients' percentiles; default: %(default)s",
-    )
     answer.add_argument("--by", choices=BY, help="also print a table for each of these")
     answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
     add_wide(answer)
@@ -126,11 +116,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     csv = formats.add_parser("csv", help="write comma-separated values to standard output")
     csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of records; default: %(default)s")
     _add_logs(csv)
-    _add_merge_options(csv)
     csv.set_defaults(run=run_export_csv)
     parquet = formats.add_parser("parquet", help="write the task records to a Parquet file; needs the package pyarrow")
     _add_logs(parquet)
-    _add_merge_options(parquet)
     _add_out(parquet, "Parquet file")
     parquet.set_defaults(run=run_export_parquet)
 
@@ -221,7 +209,7 @@ def run_show(args: argparse.Namespace) -> int:
     kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
     if args.task and kinds != ["tasks"]:
         raise ConfigError(f"--task: expected records of tasks only, found --kind {', '.join(kinds)}")
-    log = read_logs(args.logs, args.rebase, args.force)
+    log = read_logs(args.logs)
     span = (
         EVER[0] if args.begin is None else round(args.begin * 1_000_000),
         EVER[1] if args.end is None else round(args.end * 1_000_000),
@@ -248,7 +236,7 @@ def _one_log(argument: str) -> TimingLog:
 
 def run_merge(args: argparse.Namespace) -> int:
     with shown_work("Merging"):
-        write_log(read_logs(args.logs, args.rebase, args.force), args.out)
+        write_log(read_logs(args.logs), args.out)
     return 0
 
 
@@ -264,10 +252,7 @@ def run_answer(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
-            rebase=args.rebase,
-            force=args.force,
             percent=args.percentile,
-            method=args.method,
             by=args.by,
             criteria=args.criteria,
         )
@@ -287,13 +272,13 @@ def _weights(path: Path) -> dict[str, float]:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    export_csv(read_logs(args.logs, args.rebase, args.force), sys.stdout, args.kind)
+    export_csv(read_logs(args.logs), sys.stdout, args.kind)
     return 0
 
 
 def run_export_parquet(args: argparse.Namespace) -> int:
     with shown_work("Writing the records"):
-        export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
+        export_parquet(read_logs(args.logs), args.out)
     return 0
 
 
@@ -304,11 +289,4 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 def _add_out(parser: argparse.ArgumentParser, what: str = "timing log") -> None:
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="OUT", help=f"{what} to write; it must not exist"
-    )
-
-
-def _add_merge_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rebase", action="store_true", help="set the start of each log to 0:00")
-    parser.add_argument(
-        "--force", action="store_true", help="accept logs of different scenarios or plans, and missing slices"
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
-from loadsim.analysis.per_run import in_tenths
-from loadsim.analysis.score import MERGED
 from loadsim.analysis.summary import Summary
 from loadsim.report.answer_facts import facts, head
 from loadsim.report.answer_tables import (
@@ -53,7 +51,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
 
 
 def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
-    figures, all_figures = _shown(summary), width is None
+    figures, all_figures = summary.figures, width is None
     percentile, invalid = ordinal(figures.percentile), is_invalid(summary)
     first, *reasons = _verdict(summary)
     lines = [coloured(first, summary.tone) if colours else first, *wrapped(reasons, width), ""]
@@ -77,15 +75,11 @@ def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(summary: Summary) -> Figures:
-    return in_tenths(summary.figures) if summary.figures.runs > 1 else summary.figures
-
-
 def certainty(summary: Summary, driver: str) -> list[str]:
     """Return how exact the score of a driver is; nothing for an invalid run, whose score is not shown."""
     if is_invalid(summary):
         return []
-    return certainty_of(summary.figures.by_protocol[driver], summary.figures.runs)
+    return certainty_of(summary.figures.by_protocol[driver])
 
 
 def is_invalid(summary: Summary) -> bool:
@@ -118,12 +112,12 @@ def _verdict(summary: Summary) -> list[str]:
     """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
     verdict, figures = summary.verdict, summary.figures
     lines = [verdict_line(summary)]
-    if (figures.percentile, figures.method) != (95, MERGED) and verdict.passed is not None:
-        lines.append("Criteria and verdict: by the 95th percentiles of all records, not by those shown")
+    if figures.percentile != 95 and verdict.passed is not None:
+        lines.append("Criteria and verdict: by the 95th percentiles, not by those shown")
     lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
     lines += listed("What may help", verdict.advice)
     missed, unjudged = missed_and_unjudged(summary)
-    lines += listed("Criteria missed", (*missed_in_words(missed), *verdict.missed_runs))
+    lines += listed("Criteria missed", missed_in_words(missed))
     lines += listed(NOT_JUDGED, missed_in_words(unjudged))
     return [*lines, *listed("Warnings", verdict.warnings)]
 
@@ -145,7 +139,7 @@ def passed_words(summary: Summary) -> str:
     if passed is None:
         return "criteria not judged by a slice"
     missed, unjudged = missed_and_unjudged(summary)
-    if unjudged and not missed and not summary.verdict.missed_runs:
+    if unjudged and not missed:
         return "criteria not judged in full"
     if not passed:
         return "criteria missed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from loadsim.analysis.figures import Figures, GeneratorFigures
 from loadsim.analysis.generator import MachineHealth
-from loadsim.analysis.score import MERGED
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.report.digits import count, duration, percent
@@ -46,11 +45,6 @@ def head(figures: Figures) -> list[str]:
         f"Load: {count(users, 'user')} ({count(users, 'session')}), from {count(clients, 'client')} with"
         f" {count(engines, 'engine')}; {tasks_per_s(figures)}"
     )
-    if figures.runs > 1:
-        lines.append(
-            f"Logs of {figures.runs} runs: users, engines, rates and counts are means per run; percentiles and shares"
-            " are of all records"
-        )
     modules = figures.by_protocol
     lines.append(
         f"Driver{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
@@ -60,8 +54,6 @@ def head(figures: Figures) -> list[str]:
         lines += _throughput(figures.throughput)
     else:
         lines.append(_day(figures))
-    if figures.method != MERGED:
-        lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
     lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
     return lines
 
@@ -128,7 +120,7 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
     mail = figures.delivery
     beyond = mail.undelivered_at_end - mail.undelivered
     inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
-    beyond_by_list = None if inside_by_list is None or at_end_by_list is None else at_end_by_list - inside_by_list
+    beyond_by_list = at_end_by_list - inside_by_list
     return [
         tasks_line(figures),
         *_load_made(figures),
@@ -159,12 +151,11 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
     ]
 
 
-def how_addressed(messages: float, by_list: float | None) -> str:
+def how_addressed(messages: float, by_list: float) -> str:
     """Return the parts of a number of undelivered messages in brackets; "" for none, or if they are unknown."""
-    if not messages or by_list is None:
+    if not messages:
         return ""
-    individuals = round(messages - by_list, 1)  # means of several runs are rounded to tenths
-    return f" ({individuals:,.10g} to individuals, {by_list:,.10g} through lists)"
+    return f" ({messages - by_list:,.10g} to individuals, {by_list:,.10g} through lists)"
 
 
 def who_is_unwatched(figures: Figures) -> str:

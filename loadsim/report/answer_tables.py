@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
 from loadsim.analysis.per_client import ClientFigures
-from loadsim.analysis.repeats import Spread
 from loadsim.analysis.score import FEW_HITS, CommandFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import NEVER, known_decimals, rounded, time_digits
@@ -194,13 +193,11 @@ def covers(covers: Coverage) -> list[str]:
     return [line + "."]
 
 
-def certainty_of(module: DriverFigures, runs: int = 1) -> list[str]:
-    """Return how exact the score is. The figures of several runs are exact means, of which hits are the sums."""
+def certainty_of(module: DriverFigures) -> list[str]:
+    """Return how exact the score is."""
     lines = []
     if module.provisional:
-        few = few_tasks(module, runs)
-        of_runs = f" in {runs} runs together" if runs > 1 else ""
-        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits{of_runs}: {', '.join(few)}.")
+        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few_tasks(module))}.")
     if module.score_interval_ms:
         low, high = (ms(end_ms, _decimals(module)) for end_ms in module.score_interval_ms)
         lines.append(
@@ -209,33 +206,13 @@ def certainty_of(module: DriverFigures, runs: int = 1) -> list[str]:
         )
     elif module.score_ms is not None:
         lines.append(f"No confidence interval of the score: {module.no_score_interval}.")
-    repeats = module.repeats
-    if repeats and repeats.no_score:
-        lines.append(f"No spread of the score between {len(repeats.runs)} runs: {repeats.no_score}.")
-    if repeats and (between := repeats.score):
-        each = ", ".join(ms(score_ms) for score_ms in between.each)
-        lines.append(
-            f"Between {len(between.each)} runs: score {each}; geometric mean {ms(between.mean)}, {_interval(between)}."
-            " Quote these: the Weighted Avg is of all records together."
-        )
     return lines
 
 
-def few_tasks(module: DriverFigures, runs: int = 1) -> list[str]:
-    """Return the scored tasks whose few hits make the score provisional, each with its hits in all runs together."""
-    return [f"{task.task} {round(task.hits * runs)}" for task in module.tasks if task.task in module.covers.few_hits]
+def few_tasks(module: DriverFigures) -> list[str]:
+    """Return the scored tasks whose few hits make the score provisional, each with its hits."""
+    return [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
 
-
-def _interval(between: Spread) -> str:
-    """Return the interval of the mean of several runs in words, unless it is too wide to tell anything."""
-    low, high = between.low, between.high
-    if low is None or high is None or high > WIDEST * low:
-        return "95 % interval too wide to tell anything (make more runs)"
-    return f"95 % interval {ms(low)} to {ms(high)} ms"
-
-
-WIDEST = 100
-"""The largest ratio of the ends of an interval between runs that is shown."""
 
 LEAST_NEEDED = (6, 5, 3, 1)
 """The columns that a narrow score table lacks, the first ones first: Std. Dev., Mean, 50th, Weight."""

@@ -218,7 +218,7 @@ def criteria_missed(comparison: Comparison, with_names: bool = True) -> list[str
     return [
         f"{entry.path}: {missed}"
         for entry, run in _runs(comparison)
-        for missed in (*missed_in_words(run.summary.criteria, with_names), *run.summary.verdict.missed_runs)
+        for missed in missed_in_words(run.summary.criteria, with_names)
     ]
 
 

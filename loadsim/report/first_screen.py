@@ -35,7 +35,7 @@ def first_screen(run: RecordedRun) -> tuple[Block, ...]:
     """Return what a reader needs who reads nothing else."""
     summary, verdict = run.summary, run.summary.verdict
     judged, unjudged = missed_and_unjudged(summary)
-    missed = (*missed_in_words(judged, with_names=False), *verdict.missed_runs)
+    missed = tuple(missed_in_words(judged, with_names=False))
     blocks: list[Block] = [what_was_tested(run), _load(run)]
     if verdict.defects:
         wrong = "not valid" if verdict.validity == "invalid" else verdict.validity

@@ -79,9 +79,9 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     return Table("Mail flow in the window" + ("" if run.figures.stress else ", against the plan"), columns, tuple(rows))
 
 
-def _addressed(copies: float, by_list: float | None) -> tuple[tuple[Cell, ...], ...]:
+def _addressed(copies: float, by_list: float) -> tuple[tuple[Cell, ...], ...]:
     """Return the rows that divide a count by the way of addressing; none without copies, or if it is unknown."""
-    if not copies or by_list is None:
+    if not copies:
         return ()
     return (
         ("... addressed as individuals", None, None, round(copies - by_list, 1)),

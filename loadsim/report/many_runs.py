@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from loadsim.analysis.comparability import separate_loads
 from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures
-from loadsim.analysis.generator_limits import START_AGAIN
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.analysis.repeats import medians_by
@@ -206,8 +205,7 @@ def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
     if not judged:
         advice = [run.summary.verdict.advice for run in runs]
         one_cause = len({run.summary.verdict.causes for run in runs}) == 1
-        # Of one cause, the longest advice has the measures of the others, but for a start that was late.
-        longest = max(advice, key=lambda one: (START_AGAIN not in one, len(str(one))))
+        longest = max(advice, key=lambda one: len(str(one)))  # of one cause, it has the measures of the others
         return f"{'; '.join(longest)}." if one_cause and all(advice) else MEND
     if any(loads):
         return "compare only runs whose scores are comparable, or run again with one scenario."

@@ -6,12 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import median
 
 from loadsim.analysis.comparability import SAME
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.repeats import Spread, spread
 from loadsim.report.differences import differing, facts_of
 from loadsim.report.digits import duration
+
+WIDEST = 100
+"""The largest ratio of the ends of an interval between runs that is shown."""
 
 
 def are_repeats(runs: Sequence[RecordedRun]) -> bool:
@@ -41,8 +44,16 @@ def spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
             among = f" ({degraded} of them degraded)" if degraded else ""
             yield (
                 f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}{_apart(scores)}, with a median of {duration(median(scores))}."
+                f" {duration(max(scores))}{_apart(scores)}; {_mean(spread(scores))}."
             )
+
+
+def _mean(found: Spread) -> str:
+    """Return the mean of several runs with its interval, unless that is too wide to tell anything."""
+    low, high = found.low, found.high
+    narrow = low is not None and high is not None and high <= WIDEST * low
+    interval = f"{duration(low)} to {duration(high)}" if narrow else "too wide to tell anything (make more runs)"
+    return f"geometric mean {duration(found.mean)}, 95 % interval {interval}"
 
 
 def _apart(scores: Sequence[float]) -> str:

@@ -217,19 +217,15 @@ def analyse(
     begin_s: float | None = None,
     end_s: float | None = None,
     percentile: float | Fraction = 95,
-    method: str = "merged",
     by: str | None = None,
     commands: bool = False,
-    rebase: bool = False,
-    force: bool = False,
 ) -> Summary:
-    """Compute the summary of a run, or of several together, from timing logs.
+    """Compute the summary of a run from its timing logs.
 
     The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
     given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
     from loadsim.analysis.breakdown import BY
-    from loadsim.analysis.score import METHODS
     from loadsim.analysis.summary import summarise
     from loadsim.model.profile import weights_of
 
@@ -237,9 +233,8 @@ def analyse(
         raise ConfigError(f"percentile: expected a number above 0 and at most 100, found {percentile}")
     if begin_s is not None and begin_s < 0:
         raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")
-    for name, value, known in (("method", method, METHODS), ("by", by, (None, *BY))):
-        if value not in known:
-            raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, found {value!r}")
+    if by not in (None, *BY):
+        raise ConfigError(f"by: expected one of {', '.join(BY)}, found {by!r}")
     return summarise(
         _paths(logs),
         weights=None if weights is None else weights_of(dict(weights), "weights"),
@@ -247,11 +242,8 @@ def analyse(
         begin_s=begin_s,
         end_s=end_s,
         percent=Fraction(str(percentile)),
-        method=method,
         by=by,
         commands=commands,
-        rebase=rebase,
-        force=force,
     )
 
 

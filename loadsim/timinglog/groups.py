@@ -23,7 +23,7 @@ class Groups:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Groups | None:
-        """Return the groups in a log's header; None for older logs, which have none."""
+        """Return the groups in a log's header; None without any."""
         found = header.get("groups")
         if not found:
             return None

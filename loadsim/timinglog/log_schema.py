@@ -187,7 +187,6 @@ _ABOUT: Mapping[str, Check] = {
     **dict.fromkeys(("run", "client", "engine"), text),
     "wall_clock_start": _moment,
     "hand": or_none(_assignment),
-    "first_user": _USERS,
     "slice": or_none(_slice),
 }
 """Keys of the header of one engine's log, and of a source in a merged log."""
@@ -236,7 +235,6 @@ _HEADER: Mapping[str, Check] = {
     "plugins": or_none(each_in(text)),
     "monitor": or_none(text),
     "embedded": switch,
-    "rebased": switch,
     "profiles": or_none(_TEXTS),
     "groups": or_none(_groups),
     **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(SHORTEST_DAY_S, LONGEST_S))),
@@ -252,7 +250,6 @@ _HEADER: Mapping[str, Check] = {
     "sources": each_of(_source, 1),
     "damages": _TEXTS,
     "in_the_clear": or_none(_TEXTS),
-    "mixed": _TEXTS,
     "monitors": _TEXTS,
 }
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
 
@@ -24,10 +23,10 @@ from loadsim.errors import LogError
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns, concatenate
-from loadsim.timinglog.compatibility import MIXED, check_compatible, check_log_on, check_slices, mixed_terms
+from loadsim.timinglog.compatibility import check_compatible, identity
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
-from loadsim.timinglog.monitors import parted, run_starts, with_monitors
+from loadsim.timinglog.monitors import parted, run_start, with_monitors
 from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
 from loadsim.timinglog.streams import EVER, Span, Stream
@@ -36,9 +35,6 @@ from loadsim.timinglog.writer import MOST_NAMES, OTHER
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
 
-START_STATE = "start_state_digest"
-"""Header key of the start state. Merged logs with different start states have none; compare rejects them or warns."""
-
 PLANNED_LOAD = "planned_load"
 """Header key of the load of the plan (`planned_load.PlannedLoad`); None or missing if unknown."""
 
@@ -46,7 +42,7 @@ SLICE_RECORDS = 32_768
 """The approximate number of records that are sorted at a time: enough for numpy, and few enough for the processor's
 cache, in which everything is several times as fast."""
 
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "slice", "epoch_ns", "wall_clock_start")
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "slice", "epoch_ns", "wall_clock_start")
 """Header keys that a merged log has in its sources only."""
 
 
@@ -132,8 +128,7 @@ def check_window(log: TimingLog, window_s: Window) -> None:
             f" found {begin_s:g} s to {end_s:g} s"
         )
     lasted_s = log.header.get("duration_s")
-    one_start = len(log.runs) == 1 or log.header.get("rebased")
-    if lasted_s and round(end_s - lasted_s, 6) > 0 and one_start:
+    if lasted_s and round(end_s - lasted_s, 6) > 0:
         raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
 
 
@@ -162,47 +157,6 @@ def truncate(log: TimingLog, window_s: Window) -> TimingLog:
             "tasks": _kept(log.streams["tasks"], of_window),
             "commands": _kept(log.streams["commands"], begun_in_window),
         },
-    )
-
-
-def check_one_start(log: TimingLog) -> None:
-    """Raise `LogError` for runs that began further apart than a window is long: no window has tasks of all of them.
-
-    Runs that were rebased share their start. Runs without a wall clock pass.
-    """
-    if len(log.runs) < 2 or log.header.get("rebased"):
-        return
-    engines = [source for source in log.sources if not source.is_monitor]
-    starts_us = [min(_zero_us(source) for source in engines if source.run == run) for run in log.runs]
-    apart_s = (max(starts_us) - min(starts_us)) / 1e6
-    if math.isfinite(apart_s) and apart_s >= window_of(log).length_s:
-        raise LogError(
-            f"expected one run, or runs with one start; found {len(log.runs)} runs that began {_about(apart_s)} apart:"
-            " name one, or add --rebase to put them on a common start"
-        )
-
-
-def _about(length_s: float) -> str:
-    """Return a length of time with two digits at least: 2.5 days, 75 min, 90 s."""
-    for unit, unit_s in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if length_s >= 2 * unit_s:
-            return f"{length_s / unit_s:.{0 if length_s >= 10 * unit_s else 1}f} {unit}"
-    return f"{length_s:.0f} s"
-
-
-def of_run(log: TimingLog, run: str) -> TimingLog:
-    """Return the log of one run from that of several, without `damages`: the runs of damaged records are unknown."""
-    number = log.strings.index(run)
-
-    def own(records: Columns) -> NDArray[np.bool_]:
-        return np.asarray(records["run"] == number)
-
-    return replace(
-        log,
-        sources=tuple(source for source in log.sources if source.run == run),
-        streams={kind: _kept(stream, own) for kind, stream in log.streams.items()},
-        health=tuple(sample for sample in log.health if sample.get("run", log.sources[0].run) == run),
-        damages=(),
     )
 
 
@@ -246,35 +200,21 @@ class _Changed:
         return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
 
 
-def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
-    """Return one log of all records in time order (see `in_time_order`), with its names in alphabetical order.
+def merge(logs: Sequence[TimingLog]) -> TimingLog:
+    """Return one log of all records of a run in time order (see `in_time_order`), with its names in alphabetical order.
 
-    The common start of a run is t = 0 for all of its engines. The wall clock places the logs of several runs, and
-    t = 0 is the earliest start; with `rebase`, t = 0 is each log's own start. An engine that never reached the common
-    start is placed by the wall clock.
+    The common start of the run is t = 0 for all of its engines. An engine that never reached it is placed by the wall
+    clock.
 
     The files of `loadsim monitor` among them are no logs of engines: their samples are placed on the same axis.
 
-    Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one
-    run (see `check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
-    `compatibility`).
+    Raises `LogError` for no logs, and for those that are not of one run (see `compatibility`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
     logs, monitors = parted(logs)
-    # Check that the logs belong together.
-    sources = sorted((source for log in logs for source in log.sources), key=_identity)
-    for one, following in pairwise(sources):
-        if _identity(one) == _identity(following):
-            raise LogError(f"merge: expected each log once, found {one.client}.{one.engine} of run {one.run!r} twice")
-    first = min(logs, key=lambda log: min(map(_identity, log.sources)))
-    for log in logs:
-        if mode_of(log) != mode_of(first):
-            raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
-    if not force:
-        check_compatible(first, logs)
-        check_log_on(logs)
-    check_slices(logs, force)
+    logs = sorted(logs, key=lambda log: min(map(identity, log.sources)))
+    check_compatible(logs)
     # Renumber the names, and move the instants.
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
@@ -283,23 +223,15 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         None if log.strings == strings else np.array([numbers.get(name, other) for name in log.strings], np.uint16)
         for log in logs
     ]
-    shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
+    shifts_us = _shifts_us(logs)
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
     # Make one header.
-    alike = all(log.header.get("groups") == first.header.get("groups") for log in logs)
-    own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force
-    header = {key: value for key, value in first.header.items() if key not in own}
-    if len({log.header.get(START_STATE) for log in logs}) > 1:
-        header[START_STATE] = None
+    header = {key: value for key, value in logs[0].header.items() if key not in OF_ONE_ENGINE}
     if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:
         header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
-    if rebase and len({source.run for source in sources}) > 1:
-        header["rebased"] = True
-    if mixed := mixed_terms(first, logs):
-        header[MIXED] = mixed
     merged = TimingLog(
         header=header,
-        sources=tuple(sources),
+        sources=tuple(sorted((source for log in logs for source in log.sources), key=identity)),
         strings=strings,
         streams={
             name: _Merged(
@@ -316,18 +248,11 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     )
     if not monitors:
         return merged
-    starts_s = {
-        source.run: shift_us / 1e6 for log, shift_us in zip(logs, shifts_us, strict=True) for source in log.sources
-    }
-    return with_monitors(merged, monitors, run_starts(sources, float(header.get("duration_s") or math.inf), starts_s))
+    return with_monitors(merged, monitors, run_start(merged.sources, float(header.get("duration_s") or math.inf)))
 
 
-def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
-    return merge(read_each(find_logs(arguments)), rebase, force)
-
-
-def _identity(source: Source) -> tuple[str, str, str]:
-    return source.run, source.client, source.engine
+def read_logs(arguments: Sequence[str | Path]) -> TimingLog:
+    return merge(read_each(find_logs(arguments)))
 
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
@@ -427,19 +352,16 @@ def in_time_order(records: Records) -> Records:
 
 
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
-    """Return the time from the earliest common start to each log's t = 0.
+    """Return the time from the common start to each log's t = 0.
 
-    It is 0 within a run, whose engines agreed on the instant. The wall clock places other runs, and engines without a
-    common start; without a wall clock it is 0.
+    It is 0 for engines that agreed on the instant. The wall clock places those that never reached it; without a wall
+    clock it is 0.
     """
     engines = [[source for source in log.sources if not source.is_monitor] for log in logs]
     zeros = [min(zip(map(_zero_us, own), own, strict=True), key=lambda zero: zero[0]) for own in engines]
-    starts: dict[str, float] = {}
-    for zero_us, source in zeros:
-        if source.started:
-            starts[source.run] = min(zero_us, starts.get(source.run, zero_us))
-    earliest_us = min(starts.values(), default=min(zero_us for zero_us, _ in zeros))
-    shifts_us = [(starts[source.run] if source.started else zero_us) - earliest_us for zero_us, source in zeros]
+    starts = [zero_us for zero_us, source in zeros if source.started]
+    earliest_us = min(starts or [zero_us for zero_us, _ in zeros])
+    shifts_us = [0.0 if source.started else zero_us - earliest_us for zero_us, source in zeros]
     return [round(shift_us) if math.isfinite(shift_us) else 0 for shift_us in shifts_us]
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 from loadsim.errors import LogError
@@ -38,20 +37,18 @@ FARTHEST_S = 1e7
 """The most seconds between a run and a monitor that are stated: about four months."""
 
 BEFORE_S, BEHIND_S = 600.0, 600.0
-"""The time before the common start, and behind the planned end of a run, of which samples are kept. Between two runs,
-it ends in the middle between the planned end of one and the start of the next."""
+"""The time before the common start, and behind the planned end of a run, of which samples are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """The common start of a run: t = 0 of a merged log plus `at_s`, by the clocks of the machines in it.
+    """The common start of a run, t = 0 of its merged log, by the clocks of the machines in it.
 
     `wall_ns` is the time of day (None if unknown), `spread_ns` by how much the machines differ on it. `error_ns` is the
     largest error that their kernels state; None if unknown. `by_boot` has the instant on each monotonic clock.
     """
 
     run: str
-    at_s: float
     length_s: float
     wall_ns: int | None
     spread_ns: int
@@ -77,33 +74,25 @@ def _identity(monitor: Source) -> tuple[object, ...]:
     return monitor.client, monitor.wall_clock_start, monitor.epoch_ns
 
 
-def run_starts(sources: Iterable[Source], length_s: float, starts_s: Mapping[str, float]) -> list[RunStart]:
-    """Return the starts of the runs in time order; `starts_s` has each start in seconds from t = 0 of the log."""
-    found: dict[str, list[Source]] = {}
-    for source in sources:
-        if source.started and not source.is_monitor:
-            found.setdefault(source.run, []).append(source)
-    starts = []
-    for run, own in found.items():
-        machines = [source for source in own if not source.simulates] or own
-        walls = [wall_ns for source in machines if (wall_ns := _wall_start_ns(source)) is not None]
-        errors = [source.facts.get(WALL_CLOCK_ERROR) for source in machines]
-        starts.append(
-            RunStart(
-                run=run,
-                at_s=starts_s.get(run, 0.0),
-                length_s=length_s,
-                wall_ns=(min(walls) + max(walls)) // 2 if walls else None,
-                spread_ns=max(walls) - min(walls) if walls else 0,
-                error_ns=max((each for each in errors if each is not None), default=None) if all(errors) else None,
-                by_boot={
-                    str(source.facts[BOOT_ID]): int(source.facts["start_ns"])
-                    for source in machines
-                    if source.facts.get(BOOT_ID)
-                },
-            )
-        )
-    return sorted(starts, key=lambda start: (start.wall_ns or 0, start.run))
+def run_start(sources: Iterable[Source], length_s: float) -> RunStart:
+    """Return the start of the run of these sources, which lasts `length_s`."""
+    own = [source for source in sources if not source.is_monitor]
+    started = [source for source in own if source.started]
+    machines = [source for source in started if not source.simulates] or started
+    walls = [wall_ns for source in machines if (wall_ns := _wall_start_ns(source)) is not None]
+    errors = [source.facts.get(WALL_CLOCK_ERROR) for source in machines]
+    return RunStart(
+        run=own[0].run,
+        length_s=length_s,
+        wall_ns=(min(walls) + max(walls)) // 2 if walls else None,
+        spread_ns=max(walls) - min(walls) if walls else 0,
+        error_ns=max((each for each in errors if each is not None), default=None) if all(errors) else None,
+        by_boot={
+            str(source.facts[BOOT_ID]): int(source.facts["start_ns"])
+            for source in machines
+            if source.facts.get(BOOT_ID)
+        },
+    )
 
 
 def _wall_start_ns(source: Source) -> int | None:
@@ -124,21 +113,20 @@ def _since_1970_ns(text: str) -> int | None:
 # --- placing --------------------------------------------------------------------------------------------------------
 
 
-def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], starts: Sequence[RunStart]) -> TimingLog:
+def with_monitors(log: TimingLog, monitors: Sequence[TimingLog], start: RunStart) -> TimingLog:
     """Return a merged log with the samples of these monitors on its time axis, and a source for each.
 
     Raises `LogError` for two machines with one name: their figures would be mixed.
     """
     sources, samples = list(log.sources), list(log.health)
-    numbers = Counter((source.run, source.client) for source in sources if source.is_monitor)
+    numbers = Counter(source.client for source in sources if source.is_monitor)
     for monitor in sorted(monitors, key=lambda each: (each.monitor or "", each.sources[0].wall_clock_start)):
-        for source, placed in _placed(monitor, starts):
-            key = source.run, source.client
-            numbers[key] += 1
-            engine = MONITOR if numbers[key] == 1 else f"{MONITOR}{numbers[key]}"
-            sources.append(replace(source, engine=engine))
-            whose = {"run": source.run, "client": source.client, "engine": engine}
-            samples += [sample.placed(at_s, whose) for sample, at_s in placed]
+        source, placed = _placed(monitor, start)
+        numbers[source.client] += 1
+        engine = MONITOR if numbers[source.client] == 1 else f"{MONITOR}{numbers[source.client]}"
+        sources.append(replace(source, engine=engine))
+        whose = {"run": source.run, "client": source.client, "engine": engine}
+        samples += [sample.placed(at_s, whose) for sample, at_s in placed]
     order = sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"]))
     _check_machines(sources, order)
     return replace(log, sources=tuple(sources), health=tuple(order))
@@ -150,11 +138,11 @@ def _check_machines(sources: Iterable[Source], samples: Iterable[Sample]) -> Non
     Samples are in time order. After a restart of the machine, those of its earlier boot do not come back.
     """
     boots = {_maker(one): one.facts.get(BOOT_ID) or one.engine for one in sources if one.is_monitor}
-    seen: dict[tuple[str, str], list[str]] = {}
+    seen: dict[str, list[str]] = {}
     for sample in samples:
         if "probe" not in sample or (boot := boots.get(maker := tuple(sample[key] for key in MAKERS))) is None:
             continue
-        own = seen.setdefault((sample["run"], sample["probe"]), [])
+        own = seen.setdefault(sample["probe"], [])
         if boot in own[:-1]:
             name = maker[MAKERS.index("client")]
             raise LogError(
@@ -169,50 +157,20 @@ def _maker(source: Source) -> tuple[str, ...]:
     return tuple(getattr(source, key) for key in MAKERS)
 
 
-_Placed = list[tuple[Sample, float]]
-
-
-def _placed(monitor: TimingLog, starts: Sequence[RunStart]) -> list[tuple[Source, _Placed]]:
-    """Return for each run that a monitor covers a source and its samples with their places; one source at least."""
+def _placed(monitor: TimingLog, start: RunStart) -> tuple[Source, list[tuple[Sample, float]]]:
+    """Return the source of a monitor in the log of a run, and the samples of the run with their places."""
     clock = _WallClock(monitor)
-    offsets = [clock.offset(start) for start in starts]
-    spans_ns = _spans_ns([(start, each.zero_ns) for start, each in zip(starts, offsets, strict=True) if each])
-    found: list[tuple[Source, _Placed]] = []
-    missed: list[tuple[Source, _Placed]] = []
-    for start, offset in zip(starts, offsets, strict=True):
-        placed: _Placed = []
-        if offset is not None:
-            begin_ns, end_ns = spans_ns[start.run]
-            placed = [
-                (sample, start.at_s + (sample["at_ns"] - offset.zero_ns) / 1e9)
-                for sample in monitor.health
-                if "at_ns" in sample and begin_ns <= sample["at_ns"] < end_ns
-            ]
-        source = replace(
-            monitor.sources[0],
-            run=start.run,
-            facts={**monitor.sources[0].facts, **clock.facts(offset, start)},
-        )
-        (found if placed else missed).append((source, placed))
-    return found or missed[:1]
-
-
-def _spans_ns(starts: Iterable[tuple[RunStart, int]]) -> Mapping[str, tuple[int, int]]:
-    """Return by run begin and end of its samples on the monitor's clock; `starts` has the common starts on it.
-
-    Each sample is of one run: of the later one from its start on, even if the earlier one was to last longer.
-    """
-    in_order = sorted(starts, key=lambda each: (each[1], each[0].run))
-    spans_ns = {}
-    for start, zero_ns in in_order:
-        end_ns = zero_ns + _ns(start.length_s + BEHIND_S)
-        spans_ns[start.run] = zero_ns - _ns(BEFORE_S), end_ns
-    for (before, before_ns), (after, after_ns) in pairwise(in_order):
-        idle_ns = max(0, after_ns - before_ns - _ns(before.length_s))
-        cut_ns = after_ns - idle_ns // 2
-        spans_ns[before.run] = spans_ns[before.run][0], min(spans_ns[before.run][1], cut_ns)
-        spans_ns[after.run] = max(spans_ns[after.run][0], cut_ns), spans_ns[after.run][1]
-    return spans_ns
+    offset = clock.offset(start)
+    placed: list[tuple[Sample, float]] = []
+    if offset is not None:
+        begin_ns, end_ns = offset.zero_ns - _ns(BEFORE_S), offset.zero_ns + _ns(start.length_s + BEHIND_S)
+        placed = [
+            (sample, (sample["at_ns"] - offset.zero_ns) / 1e9)
+            for sample in monitor.health
+            if "at_ns" in sample and begin_ns <= sample["at_ns"] < end_ns
+        ]
+    facts = {**monitor.sources[0].facts, **clock.facts(offset)}
+    return replace(monitor.sources[0], run=start.run, facts=facts), placed
 
 
 def _ns(length_s: float) -> int:
@@ -263,11 +221,11 @@ class _WallClock:
         error_ns = max(own_ns) + start.error_ns + start.spread_ns + ahead_ns[-1] - ahead_ns[0]
         return _Offset(zero_ns, error_ns, same=False)
 
-    def facts(self, offset: _Offset | None, start: RunStart) -> dict[str, Any]:
+    def facts(self, offset: _Offset | None) -> dict[str, Any]:
         """Return the facts of the monitor's source in a merged log."""
         span_s = None
         if offset is not None and self._span_ns is not None:
-            ends_s = (start.at_s + (at_ns - offset.zero_ns) / 1e9 for at_ns in self._span_ns)
+            ends_s = ((at_ns - offset.zero_ns) / 1e9 for at_ns in self._span_ns)
             span_s = [round(min(max(end_s, -FARTHEST_S), FARTHEST_S), 6) for end_s in ends_s]
         error_ns = offset.error_ns if offset else None
         return {

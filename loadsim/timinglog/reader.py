@@ -229,23 +229,20 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         wall_clock_start=str(header.get("wall_clock_start", "")),
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
-        assignment=_assignment_of(header, users),
+        assignment=_assignment_of(header),
         slice=slice_of(header),
     )
 
 
-def _assignment_of(about: Mapping[str, Any], users: int) -> Assignment | None:
-    """Return the users of an engine (key `hand`). In older logs, they are consecutive from `first_user` on."""
-    if about.get("hand"):
-        return Assignment(**about["hand"])
-    first = int(about.get("first_user") or 0)
-    return Assignment(first + users - 1, 1, first, first + users) if first else None
+def _assignment_of(about: Mapping[str, Any]) -> Assignment | None:
+    """Return the users of an engine (key `hand`)."""
+    return Assignment(**about["hand"]) if about.get("hand") else None
 
 
 def _read_source(about: Mapping[str, Any]) -> Source:
     """Read a source from the header of a merged log."""
-    rest = {key: value for key, value in about.items() if key not in ("hand", "first_user", "slice")}
-    return Source(**rest, assignment=_assignment_of(about, about["users"]), slice=slice_of(about))
+    rest = {key: value for key, value in about.items() if key not in ("hand", "slice")}
+    return Source(**rest, assignment=_assignment_of(about), slice=slice_of(about))
 
 
 def write_log(log: TimingLog, path: Path) -> None:

@@ -31,7 +31,7 @@ from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
-from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
+from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS

@@ -38,7 +38,7 @@ from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.timinglog import container
 from loadsim.timinglog.dump import record_lines
-from loadsim.timinglog.export_csv import export_csv
+from loadsim.timinglog.exports import export_csv
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.records import KINDS

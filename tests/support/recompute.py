@@ -286,10 +286,8 @@ def delivery_figures(
     def under_way(at_us: int) -> int:
         return sum(at < at_us and (key not in first or first[key][0] >= at_us) for key, at in accepted_us.items())
 
-    known = set(addressed.values()) <= {"individual", "list"}
-
-    def by_list(keys: Iterable[Key]) -> int | None:
-        return sum(addressed[key] == "list" for key in keys) if known else None
+    def by_list(keys: Iterable[Key]) -> int:
+        return sum(addressed[key] == "list" for key in keys)
 
     def faults(event: str) -> int:
         return len({(row["message"], row["user"], row["folder"]) for row in mails if row["event"] == event})

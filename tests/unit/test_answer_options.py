@@ -1,4 +1,4 @@
-"""`loadsim log answer` with --percentile, --method and --by: figures by hand, tables, and the one line of errors."""
+"""`loadsim log answer` with --percentile and --by: figures by hand, tables, and the one line of errors."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_the_table_has_the_percentile_that_was_asked_for(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     ("options", "score_ms"),
-    [(("--percentile", "50"), 10), (("--percentile", "99"), 900), (("--method", "mean-of-clients"), 455)],
+    [(("--percentile", "50"), 10), (("--percentile", "99"), 900)],
 )
-def test_criteria_and_verdict_are_those_of_the_95th_of_all_records(
+def test_criteria_and_verdict_are_those_of_the_95th(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, str], score_ms: float
 ) -> None:
-    """A fifth of c1's READs takes 900 ms and none of c2's: merged 900 ms, at the median 10, by the mean of both 455."""
+    """A fifth of c1's READs takes 900 ms and none of c2's: merged 900 ms, at the median 10."""
     criteria = {"score_ms": {"below": 500}, "tasks.READ.p95_ms": {"below": 500}}
     for client, slow in (("c1", 20), ("c2", 0)):
         tasks = [done("READ", 900 * at, 900 if at < slow else 10) for at in range(100)]
@@ -104,7 +104,7 @@ def test_criteria_and_verdict_are_those_of_the_95th_of_all_records(
     for key in ("verdict", "warnings", "advice"):
         assert other[key] == plain[key]
     assert [one["figure"] for one in other["verdict"]["criteria"]] == [900, 900]
-    said = "Criteria and verdict: by the 95th percentiles of all records, not by those shown\n"
+    said = "Criteria and verdict: by the 95th percentiles, not by those shown\n"
     assert run_answer(*options, tmp_path) == run_answer(tmp_path) == 1
     assert capsys.readouterr().out.count(said) == 1
 
@@ -125,44 +125,6 @@ def test_criteria_and_verdict_are_those_of_the_95th_of_all_records(
 def test_ordinals(percent: float, said: str) -> None:
     """As they are spoken."""
     assert ordinal(percent) == said
-
-
-# --- method ---
-
-
-def test_the_mean_of_clients_is_lslogs_other_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """READ: 95 % of 10, 30, ... 190 ms are 190, of 20, 40, ... 200 ms 200, together 195; merged it is 190.
-
-    SEND: 50 ms on c1 and 40 ms on c2. Hits, mean, deviation and maximum are of all. It is labelled.
-    """
-    directory = write_two_clients(tmp_path)
-    score = answer(capsys, "--method", "mean-of-clients", directory)
-    tasks = {task["task"]: task for task in score["tasks"]}
-    assert (tasks["READ"]["p95_ms"], tasks["READ"]["p50_ms"], tasks["SEND"]["p95_ms"]) == (195, 95, 45)
-    assert (tasks["READ"]["hits"], tasks["READ"]["mean_ms"], tasks["READ"]["max_ms"]) == (20, 105, 200)
-    assert tasks["READ"]["stddev_ms"] == pytest.approx(np.std(np.arange(10, 210, 10), ddof=1))
-    assert score["score_ms"] == pytest.approx((10 * 195 + 45) / 11)
-    assert score["method"] == "mean-of-clients"
-    assert score["no_score_interval"] == "percentiles are means of those of several clients"
-    # c1's SENDs were answered after 38 and 50 ms, c2's after 40 ms and never: 38 and 40 at the median.
-    assert (tasks["SEND"]["response_p50_ms"], tasks["SEND"]["response_p95_ms"]) == (39, "inf")
-    said = "Percentiles: the mean of each client machine's, which is no percentile of all records\n"
-    assert said in full_answer(summarise([directory], method="mean-of-clients"))
-    merged = summarise([directory])
-    assert said not in full_answer(merged)
-    assert (merged.score["method"], times_of(merged.score, "p95_ms")["READ"]) == ("merged", 190)
-
-
-def test_of_one_client_both_methods_are_the_same(tmp_path: Path) -> None:
-    """But for the label, and the interval."""
-    write_sample(tmp_path / "a.tlog", [done("READ", at, at) for at in range(1, 100)])
-    one, other = (summarise([tmp_path], method=method).score for method in ("merged", "mean-of-clients"))
-    different = {"method", "no_score_interval", "tasks", "by_protocol"}
-    assert {key: one[key] for key in one.keys() - different} == {key: other[key] for key in other.keys() - different}
-    uncertain = {"interval_ms", "no_interval"}
-    assert [{key: task[key] for key in task.keys() - uncertain} for task in one["tasks"]] == [
-        {key: task[key] for key in task.keys() - uncertain} for task in other["tasks"]
-    ]
 
 
 # --- by ---
@@ -192,11 +154,6 @@ BY_HAND = {
         ("light", "imap", {"READ": (1, 10), "SEND": (1, 40)}),
         ("medium", "aioimaplib", {"READ": (1, 30)}),
         ("medium", "imap", {"READ": (1, 20), "LOGON": (1, 3)}),
-    ],
-    "group": [
-        ("light on imap", "imap", {"READ": (1, 10), "SEND": (1, 40)}),
-        ("medium on aioimaplib", "aioimaplib", {"READ": (1, 30)}),
-        ("medium on imap", "imap", {"READ": (1, 20), "LOGON": (1, 3)}),
     ],
     "module": [
         ("aioimaplib", "aioimaplib", {"READ": (1, 30)}),
@@ -271,21 +228,6 @@ def test_a_log_knows_the_groups_of_its_users(sizes: list[int], data: st.DataObje
     assert np.bincount(everybody, minlength=len(sizes)).tolist() == sizes
 
 
-def test_runs_of_other_groups_have_none_together(tmp_path: Path) -> None:
-    """Forced together, user 1 of one run and of the other are in different groups: parted by profile and module."""
-    paths = [
-        write_sample(
-            tmp_path / f"{run}.tlog",
-            [done("READ", 1000, 10)],
-            header={"run": run, "groups": [{"profile": "medium", "module": "imap", "users": users}]},
-        )
-        for run, users in (("one", 2), ("other", 3))
-    ]
-    for logs, value in ((paths, "medium on imap"), (paths[:1], "1: medium on imap")):
-        (table,) = summarise(logs, rebase=True, force=True, by="group").score["by"]["tables"]
-        assert (table["value"], table["tasks"][0]["hits"]) == (value, 1)
-
-
 @pytest.mark.parametrize(
     ("groups", "says"),
     [
@@ -309,8 +251,6 @@ def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFi
     assert [table["score_ms"] for table in tables] == pytest.approx([(10 * 90 + 30) / 11, (10 * 100 + 40) / 11])
     by_outcome = answer(capsys, "--by", "outcome", directory)["by"]["tables"]
     assert {table["score_ms"] for table in by_outcome} == {None}
-    (together,) = answer(capsys, "--by", "module", "--method", "mean-of-clients", directory)["by"]["tables"]
-    assert together["score_ms"] == pytest.approx((10 * 195 + 45) / 11)
     assert "by" not in answer(capsys, directory)
 
 

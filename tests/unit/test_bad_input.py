@@ -154,7 +154,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
             for value in ("9" * 400, "9" * 400 + ":00")
         ),
         (("log", "answer", "--by=day", "run"), "argument --by: invalid choice: 'day'"),
-        (("log", "answer", "--method=average", "run"), "argument --method: invalid choice: 'average'"),
         (("new", "../own"), "loadsim: NAME: expected letters, digits, - and _, found '../own'"),
         (("new", "own.yaml"), "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own."),
         (("new", "own", "--host", "a b"), "--host: expected letters, digits and the signs - . : _, found 'a b'"),

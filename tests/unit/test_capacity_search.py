@@ -302,14 +302,6 @@ def test_the_evidence_errs_rarely_by_definition() -> None:
     assert wrong == 1 / 32 + 5 / 512
 
 
-def test_a_quick_search_ends_with_two_results_and_goes_on_to_evidence() -> None:
-    quick, found = searched(exact(1300), Settings(500, 8000, evidence=AGREEING))
-    assert numbers(quick) == [500, 1000, 2000, 2000, 1500, 1500, 1250, 1250]
-    assert found == Found(1250, 1500, "criteria")
-    whole, same = searched(exact(1300), Settings(500, 8000))
-    assert (whole[: len(quick)], same) == (quick, found)
-
-
 def test_a_last_pass_that_was_luck_is_withdrawn() -> None:
     """1250 users pass once by luck; measured again, they fail twice, and the search goes on below."""
     lucky = iter([PASSED])
@@ -373,27 +365,6 @@ def test_undecided_numbers_widen_the_interval() -> None:
     assert isinstance(found, Found) and found.low is not None and found.high is not None
     assert found.stopped_by == "noise"
     assert 720 < found.low < 800 and 1400 < found.high < 1500
-
-
-def alternating(fails_from: int) -> Server:
-    """A server that fails every other run from this number of users on."""
-    runs = count()
-    return lambda users: PASSED if users < fails_from or next(runs) % 2 == 0 else FAILED
-
-
-@pytest.mark.parametrize(
-    ("settings", "fails_from", "found"),
-    [
-        (Settings(500, 1000), 1000, Found(875, None, "noise")),
-        (Settings(500, 1000, steps=(500, 1000)), 1000, Found(500, None, "noise")),
-        (Settings(1000, 2000, steps=(1000, 2000)), 1000, Found(None, None, "noise")),
-        (Settings(500, 1000), 1001, Found(1000, None, "limit")),
-        (Settings(500, 1000, steps=(500, 1000)), 1001, Found(1000, None, "limit")),
-    ],
-)
-def test_the_limit_is_reached_only_by_a_pass(settings: Settings, fails_from: int, found: Found) -> None:
-    """If the largest number is undecided, more accounts do not help."""
-    assert searched(alternating(fails_from), settings)[1] == found
 
 
 @settings(max_examples=40)
@@ -552,13 +523,6 @@ def test_the_missed_criteria_of_a_degraded_run_come_first() -> None:
         "failed_share of READ 5 %, SEND 5 %; at most 1 % wanted",
         *defects,
     )
-
-
-def test_a_search_with_a_probe_that_fails_has_no_answer() -> None:
-    """Not "none": nothing is known of the number of users."""
-    found = score()
-    found["verdict"]["criteria"].append(criterion("probes.rspamd.rss_bytes.max", None, False, max=1e9))
-    assert searched(lambda _: judge_run(found), Settings(8, 64))[1] == NoAnswer(8)
 
 
 # --- queues whose capacity theory gives ---

@@ -130,14 +130,6 @@ def test_criteria_hold_for_each_client_module_that_plans_the_task(tmp_path: Path
         read(tmp_path, "{by_protocol.aioimaplib.tasks.SCHEDULE.p95_ms: {max: 6}}", more=more)
 
 
-def test_resolved_criteria_read_as_themselves(tmp_path: Path) -> None:
-    """What a run directory keeps asks the same, whatever its modules."""
-    for more in (FEW, FEW.replace("]", ", {profile: loadsim-5.5/heavy, users: 1, protocol: fake}]")):
-        first = load_scenario(str(written(tmp_path, "{tasks.READ.p95_ms: {max: 500}, failed_share: null}", more)))
-        (tmp_path / "again.yaml").write_text(first.to_yaml())
-        assert load_scenario(str(tmp_path / "again.yaml")).criteria == first.criteria
-
-
 PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}, scored"
 
 
@@ -194,14 +186,6 @@ def test_several_statistics_of_a_probe_s_figure(tmp_path: Path, first: str) -> N
     assert found == read(tmp_path, f"{{probes.host@mx.cpu_cores: {{{nested}}}}}")
     with pytest.raises(ConfigError, match=r"cpu_cores\.max: expected each criterion once, found it twice"):
         read(tmp_path, f"{{{dotted}, probes: {{host@mx: {{cpu_cores.max: {{max: 6}}}}}}}}")
-
-
-def test_a_wrong_setting_is_said_of_the_setting(tmp_path: Path) -> None:
-    """Not of the file, which may have no criteria."""
-    with pytest.raises(ConfigError, match=r"^--set criteria.tasks.REED.p95_ms.max: expected one of the tasks"):
-        read(tmp_path, "{}", "criteria.tasks.REED.p95_ms.max=3")
-    with pytest.raises(ConfigError, match=r"^--set criteria.score_ms.max: expected a number of at least 0, found 'x'"):
-        read(tmp_path, "{}", "criteria.score_ms.max=x")
 
 
 def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
@@ -288,7 +272,7 @@ def test_every_name_of_a_criterion_is_a_key_of_score_json(tmp_path: Path, mode: 
 
 
 NO_FIGURES = {
-    *("runs", "users", "clients", "engines", "load_equivalent_users", "percentile"),
+    *("users", "clients", "engines", "load_equivalent_users", "percentile"),
     *("profile_day_s", "day_s", "night_s", "day_shape", "window_factor", "compression"),
     *("generator.lag_limit_ms", "generator.lateness_limit_ms"),
     *(f"tasks.READ.{key}" for key in ("weight", "percentile_ms", "response_percentile_ms")),
@@ -469,16 +453,6 @@ def test_a_log_is_judged_by_its_header(
     } == judged
 
 
-def test_what_engines_did_not_tell_was_not_measured(tmp_path: Path) -> None:
-    """Lost sessions are told at an engine's end: one that had none makes their sum unknown, not nought."""
-    criteria = {"criteria": {"sessions_lost": {"max": 0}, "generator.clock_steps": {"max": 0}}}
-    for name, facts, passed in (("a", ENDED, False), ("b", ENDED | {"sessions_lost": 0}, True)):
-        log = sample_log(tmp_path / name, [done("READ", 1, 1)], header=criteria, facts=facts)
-        sessions, steps = summarise([log]).score["verdict"]["criteria"]
-        assert (sessions["passed"], sessions["figure"]) == (passed, 0 if passed else None)
-        assert (steps["passed"], steps["figure"]) == (False, None)
-
-
 def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its criteria with the defaults, instead of the log's; what was never done is not measured."""
     header = {"criteria": {"score_ms": {"max": 1}}, "limits": {"hits": 1, "window_s": 1}}
@@ -601,28 +575,6 @@ def test_in_a_closed_loop_tasks_with_a_weight_by_default_are_asked(tmp_path: Pat
     summary = begun(tmp_path, "a.tlog", tasks, mode="stress", criteria={"tasks.scored.failed_share": {"max": 0.01}})
     assert of_each(summary) == {"tasks.READ.failed_share": True, "tasks.SEND.failed_share": False}
     assert summary.exit_status == 1
-
-
-def test_the_table_has_the_criteria_of_single_tasks_where_they_are_missed(tmp_path: Path) -> None:
-    """Three for each of twelve tasks would hide the others: a line says how many were met."""
-    tasks = [done("READ", 1, 5), done("SEND", 2, 5), done("MOVE", 3, 5)]
-    own = {"criteria": {"score_ms": {"max": 9}, "tasks.scored.failed_share": {"max": 0.01}}}
-    fine = full_answer(begun(tmp_path, "a.tlog", tasks, **own)).splitlines()
-    at = next(number for number, line in enumerate(fine) if line.startswith("Criterion"))
-    assert [line.split() for line in fine[at + 1 :]] == [
-        ["score_ms", "5.0", "ms", "at", "most", "9", "ms", "met"],
-        ["Criteria", "of", "single", "tasks:", "all", "3", "met."],
-    ]
-    bad = full_answer(begun(tmp_path, "b.tlog", [*tasks, done("MOVE", 4, 5, outcome="refused")], **own)).splitlines()
-    at = next(number for number, line in enumerate(bad) if line.startswith("Criterion"))
-    assert [line.split() for line in bad[at + 2 :]] == [
-        ["tasks.MOVE.failed_share", "50", "%", "at", "most", "1", "%", "missed"],
-        ["Criteria", "of", "single", "tasks:", "2", "of", "3", "met."],
-    ]
-    only = full_answer(begun(tmp_path, "c.tlog", tasks, criteria={"tasks.scored.failed_share": {"max": 0.01}}))
-    assert "Criterion" not in only
-    assert only.startswith("Verdict: valid, criteria met\n\n")
-    assert only.endswith("\n\nCriteria of single tasks: all 3 met.\n")
 
 
 # --- in words -------------------------------------------------------------------------------------------------------

@@ -78,12 +78,12 @@ def test_times_are_those_of_every_message_that_was_watched(
     one = sample_log(
         place / "1.tlog",
         mails=[*accepted, *(mail for mail in sights if mail["user"] not in DEAD)],
-        header={"engine": "1", "engine_users": 2, "first_user": 1},
+        header={"engine": "1", "engine_users": 2, "hand": {"users": 4, "step": 1, "begin": 1, "end": 3}},
     )
     two = sample_log(
         place / "2.tlog",
         mails=[mail for mail in sights if mail["user"] in DEAD],
-        header={"engine": "2", "engine_users": 2, "first_user": 3},
+        header={"engine": "2", "engine_users": 2, "hand": {"users": 4, "step": 1, "begin": 3, "end": 5}},
         facts={"start_ns": START_NS} if dies else ENDED,
     )
     found = delivery(merge([one, two]), Window(WINDOW_MS[0] / 1000, WINDOW_MS[1] / 1000))
@@ -198,12 +198,6 @@ def test_undelivered_mail_is_told_apart_by_individuals_and_lists(tmp_path: Path)
     found = delivery(sample_log(tmp_path / "1.tlog", mails=mails), Window(0.0, 5.0))
     assert (found.accepted, found.undelivered, found.undelivered_at_end) == (3, 2, 3)
     assert (found.accepted_by_list, found.undelivered_by_list, found.undelivered_at_end_by_list) == (2, 1, 2)
-
-
-def test_logs_of_versions_without_the_way_of_addressing_leave_it_open(tmp_path: Path) -> None:
-    mails = [event("accepted", "n1.0", 2, 1000, "list"), event("accepted", "n1.1", 2, 1000)]
-    found = delivery(sample_log(tmp_path / "1.tlog", mails=mails), Window(0.0, 5.0))
-    assert (found.accepted_by_list, found.undelivered_by_list, found.undelivered_at_end_by_list) == (None, None, None)
 
 
 def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, write_sample
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log
 
 from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
-from loadsim.timinglog.merge import merge, truncate
-from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.merge import truncate
 
 FEW = {"limits": {"hits": 1, "window_s": 1}}
 
@@ -81,27 +80,6 @@ def test_the_share_is_what_counting_seconds_gives(
         for at_s in range(begin_s, begin_s + length_s)
     )
     assert down_share(log, Window(begin_s, begin_s + length_s), 8) == pytest.approx(counted / (8 * length_s), abs=1e-12)
-
-
-def test_runs_are_taken_together(tmp_path: Path) -> None:
-    """One of two runs of 2 users each was down for half of the window: a quarter of all user-seconds."""
-    tasks = [LOGGED_ON, done("READ", 15_000, 10)]
-    write_sample(tmp_path / "a.tlog", tasks, header={"users": 2})
-    spans = [down(10, 15), down(0, 15, user=2)]
-    write_sample(tmp_path / "b.tlog", [*tasks, *spans], header={"run": "run-2", "users": 2})
-    both = [read_log(tmp_path / name) for name in ("a.tlog", "b.tlog")]
-    assert summarise([merge(both, rebase=True)], begin_s=10, end_s=20).score["down_share"] == 0.25
-
-
-def test_a_run_in_whose_window_users_only_were_without_a_session_had_no_task_in_it(tmp_path: Path) -> None:
-    """A time without a session, or an Inbox, is no task: of several runs, the one without any is named."""
-    write_sample(tmp_path / "a.tlog", [done("READ", 15_000, 10)])
-    spans = [down(12, 13), done("PROCESS INBOX", 15_000, 10)]
-    write_sample(tmp_path / "b.tlog", [done("READ", 90_000, 10), *spans], header={"run": "run-2"})
-    found = summarise([tmp_path], rebase=True, begin_s=10, end_s=20).score["verdict"]["reasons"]
-    assert [reason.partition(":")[0] for reason in found if "no task of" in reason] == [
-        "no task of run run-2 was due in the window"
-    ]
 
 
 def test_times_without_a_session_miss_a_criterion(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from health_samples import CALM, sample, write_observed_machine
-from hypothesis import given
-from hypothesis import strategies as st
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
@@ -118,15 +116,6 @@ def test_a_share_of_a_core_counts_by_the_time_it_is_about(tmp_path: Path) -> Non
     assert run_of(tmp_path, samples).score["generator"]["cpu_share"] == pytest.approx(0.5)
 
 
-def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> None:
-    """As in logs of users that nobody observed: the answer has no line about the generator."""
-    summary = run_of(tmp_path, [])
-    found = summary.score["generator"]
-    assert summary.exit_status == 0
-    assert {found[name] for name in found.keys() - {"lag_limit_ms", "lateness_limit_ms", "clock_steps"}} == {None}
-    assert "Generator" not in full_answer(summary)
-
-
 def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
     """One line, in words; of several engines it is the worst."""
     line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms (worst), 25% of a core, 48 MiB"
@@ -165,14 +154,6 @@ def test_a_loop_that_is_blocked_once_shows_and_spoils_nothing(tmp_path: Path) ->
     assert summary.exit_status == 0
     assert summary.score["generator"]["lag_max_ms"] == 200
     assert summary.score["generator"]["lag_p99_ms"] == 0.1
-
-
-def test_one_bad_engine_of_many_spoils_the_run(tmp_path: Path) -> None:
-    """Its users' times are wrong, although the other seven were fine."""
-    good = [sample(at_s) for at_s in range(1, 101)]
-    bad = [sample(at_s, [7000] * 100) for at_s in range(1, 101)]
-    (reason,) = run_of(tmp_path, *[good] * 7, bad).score["verdict"]["reasons"]
-    assert reason.startswith("the event loop of engine c1.7 was late: 99th percentile 7.0 ms")
 
 
 def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
@@ -288,78 +269,18 @@ def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any]
     assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
 
 
-@given(lags_us=st.lists(st.integers(0, 50_000), min_size=1, max_size=300), limit_us=st.integers(0, 50_000))
-def test_what_is_above_its_limit_was_so_at_some_moment(lags_us: list[int], limit_us: int) -> None:
-    """A percentile over a window above a limit has a second whose own percentile is: the reason can always say when."""
-    ordered = sorted(lags_us)
-    whole = ordered[-(-len(ordered) * 99 // 100) - 1]
-    by_second = [sorted(lags_us[at : at + 100]) for at in range(0, len(lags_us), 100)]
-    if whole > limit_us:
-        assert any(second[-(-len(second) * 99 // 100) - 1] > limit_us for second in by_second)
-
-
 SHARED = MachineHealth(
     "c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_here=True, shares_cpus=True, generator_cores=2
 )
 
 
-PIN_FIRST = "run with --pin (as root), which keeps server and generator apart. If that does not suffice: "
-
-QUIETER = "the same run at a time when others on the same hardware do less, or hardware of its own"
-
-
-@pytest.mark.parametrize(
-    ("generator", "expected"),
-    [
-        (Generator(event_loop="uvloop"), ["more engines"]),
-        (
-            Generator(event_loop="asyncio.unix_events"),
-            ["uvloop (pip install 'loadsim[fast]'), then for all runs that you compare", "more engines"],
-        ),
-        (
-            Generator(engines=(ENGINE,), machines=(SHARED,)),
-            [f"{PIN_FIRST}more engines"],
-        ),
-        (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
-        (
-            Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False, stolen_share=0.06),)),
-            [QUIETER],
-        ),
-        (
-            Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False, stolen_share=0.02),)),
-            [QUIETER],
-        ),
-        (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False, stolen_share=0.019),)), []),
-        (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, generator_cores=1),)), []),
-        (
-            Generator(
-                engines=(
-                    replace(ENGINE, lag_p99_ms=3.0, lags=seconds(3.0, (10, 12)), stolen=seconds(0.03, (9.5, 12.5))),
-                ),
-                machines=(replace(SHARED, shares_cpus=False, generator_cores=1, stolen_share=0.01),),
-            ),
-            [QUIETER],
-        ),
-        (
-            Generator(engines=(ENGINE,), machines=(replace(SHARED, stolen_share=0.06),), event_loop="asyncio"),
-            [
-                f"{PIN_FIRST}{QUIETER}",
-                "uvloop (pip install 'loadsim[fast]'), then for all runs that you compare",
-                "more engines",
-            ],
-        ),
-        (Generator(engines=(ENGINE,), machines=(replace(SHARED, cores=1, generator_cores=1),)), []),
-        (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, cpu_share=0.95),)), []),
-    ],
-)
-def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: list[str]) -> None:
-    """--pin first where cores are shared, uvloop where it is missing, engines where cores are idle; the rest always.
-
-    Pinned engines have a part of the cores. A longer day helps if the day is compressed.
-    """
-    always = ["fewer users", "another machine for the generator"]
-    assert advice(generator, 1.0, 2.0) == ", ".join([*expected, *always])
-    assert advice(generator, 96.0, 2.0) == ", ".join([*expected, "a longer day (run.day_length)", *always])
+def test_a_generator_beyond_its_limits_needs_room() -> None:
+    """Cores of its own first; a longer day helps if the day is compressed."""
+    apart = Generator(machines=(replace(SHARED, shares_cpus=False),))
+    assert advice(apart, 1.0) == "more engines, fewer users, or another machine for the generator"
+    assert advice(apart, 96.0).startswith("more engines, a longer day (run.day_length), fewer users")
+    assert advice(Generator(machines=(SHARED,)), 1.0).startswith("run with --pin (as root)")
+    assert "--pin" not in advice(Generator(machines=(replace(SHARED, cores=1),)), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -450,11 +371,6 @@ def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
     assert late[0].endswith(
         "longest from 4 s to 6 s of the run; others on the same hardware took 8% of the CPU meanwhile"
     )
-
-
-def test_that_the_embedded_server_is_near_is_no_news() -> None:
-    """The answer says so at its top."""
-    assert suspicious(Generator(machines=(SHARED,)), embedded=True) == []
 
 
 def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:

@@ -32,10 +32,9 @@ from timing_samples import HEADER as SAMPLE_HEADER
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
-from loadsim.model.partition import Assignment
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.records import NEVER
 
 Capture = pytest.CaptureFixture[str]
@@ -151,7 +150,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
         "answer by minute": ["log", "answer", name, "--by", "minute"],
         "answer by group": ["log", "answer", name, "--by", "group"],
         "truncate": ["log", "truncate", name, "0", "90", "-o", str(out / "cut.tlog")],
-        "merge": ["log", "merge", name, "-o", str(out / "merged.tlog"), "--force"],
+        "merge": ["log", "merge", name, "-o", str(out / "merged.tlog")],
         "report": ["report", name, "--format", "md"],
         "compare": ["compare", "--base", name, "--new", name],
         "export": ["log", "export", "csv", name],
@@ -330,28 +329,6 @@ def test_the_line_names_file_key_expected_found(capsys: Capture, tmp_path: Path,
     assert f"{tmp_path / 'odd.tlog'}: " in said and says in said
 
 
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [
-        (b"[]", "header: expected a JSON object, found a list"),
-        (b"[" * 5000, "header: expected JSON, found something else"),
-        (b'{"epoch_ns": 1, "epoch_ns": 2}', "header: expected each key once, found 'epoch_ns' again"),
-        (b"{}", "header: criteria: expected a value, found nothing"),
-        (
-            b'{"epoch_ns": 1, "criteria": {"score_ms": null}}',
-            "header: criteria: response_score_ms: expected limits, or null",
-        ),
-        (b'{"monitor": "", "epoch_ns": 1e400}', "header: epoch_ns: expected a whole number from"),
-        (b'{"epoch_ns": 1, "unknown": ' + b"[" * 50 + b"]" * 50 + b"}", "header: expected at most 16 levels"),
-    ],
-)
-def test_headers_that_are_none(capsys: Capture, tmp_path: Path, header: bytes, says: str) -> None:
-    """A header that is no object, or says something twice, is refused."""
-    log = Parts(write_engine(tmp_path / "c1.0.tlog")).write(tmp_path / "odd.tlog", header)
-    assert main(["log", "check", str(log)]) == BAD_INPUT
-    assert says in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("window", [[-3e7, 3e7], [90.0, 10.0], [10.0, 10.0]])
 def test_odd_windows_are_answered_or_refused(capsys: Capture, tmp_path: Path, window: list[float]) -> None:
     """A window of two years takes as much memory as its records ask for: a number a second would be 480 MB."""
@@ -391,11 +368,3 @@ def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) 
     }
     assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_the_first_user_of_an_older_log_may_be_missing(tmp_path: Path) -> None:
-    """As any other key of the header, it may be null; the log then does not say who its users were."""
-    log = read_log(write_engine(tmp_path / "c1.0.tlog", hand=None, first_user=None))
-    assert log.sources[0].assignment is None
-    log = read_log(write_engine(tmp_path / "c1.1.tlog", hand=None, first_user=5))
-    assert log.sources[0].assignment == Assignment(6, 1, 5, 7)

@@ -75,20 +75,6 @@ def test_an_invalid_run_has_its_reasons_whatever_it_missed(tmp_path: Path) -> No
     assert message == "; ".join(f"{task} has too few hits: 1, at least 99 needed" for task in ("READ", "SEND"))
 
 
-def test_a_run_of_several_that_misses_a_criterion_by_itself_fails(tmp_path: Path) -> None:
-    """Together the runs meet it; the exit status is 1, and so the file is not green."""
-    header = {"limits": {"hits": 1, "window_s": 1}, "criteria": {"failed_share": {"max": 0.3}}}
-    for run, failed in (("one", 1), ("two", 0)):
-        tasks = [done("READ", at, 10, outcome="refused" if at <= failed else "ok") for at in (1, 2)]
-        write_sample(tmp_path / f"{run}.tlog", tasks, header=header | {"run": run})
-    file = tmp_path / "x.xml"
-    logs = [str(tmp_path / f"{run}.tlog") for run in ("one", "two")]
-    assert main(["log", "answer", "--junit", str(file), *logs]) == 1
-    cases = cases_of(file)
-    assert cases["loadsim.criteria/failed_share"][0] == "passed"
-    assert cases["loadsim.criteria/each run"][0] == "failure"
-
-
 def test_what_was_said_of_a_run_that_passed(tmp_path: Path) -> None:
     """A degraded run is no error, and the file says that it is degraded, and why; criteria have figure and limit."""
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "criteria": {"score_ms": {"max": 90}}}

@@ -98,7 +98,12 @@ def write_engines(directory: Path, engines: Sequence[Engine], mode: str = "canon
         write_sample(
             directory / f"c.{number}.tlog",
             *records,
-            header={"engine": str(number), "users": 8, "first_user": 1 + 2 * number, "mode": mode},
+            header={
+                "engine": str(number),
+                "users": 8,
+                "hand": {"users": 8, "step": 1, "begin": 1 + 2 * number, "end": 3 + 2 * number},
+                "mode": mode,
+            },
             flush_every=3,
         )
         for number, records in enumerate(engines)

@@ -39,7 +39,7 @@ from loadsim.cli import parser
 from loadsim.cli.log import instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.records import MailRecord
-from loadsim.timinglog.export_csv import COLUMNS
+from loadsim.timinglog.exports import COLUMNS
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 

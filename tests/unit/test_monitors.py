@@ -33,7 +33,7 @@ from loadsim.report.one_run import describe_run
 from loadsim.report.probe_panels import panels_of
 from loadsim.report.probes import placed_by
 from loadsim.timinglog.integrity import check_log
-from loadsim.timinglog.merge import check_one_start, merge, read_logs, truncate
+from loadsim.timinglog.merge import merge, read_logs, truncate
 from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -345,75 +345,6 @@ def test_a_merged_log_keeps_its_monitors(tmp_path: Path) -> None:
     assert monitor_places(again) == monitor_places(log)
 
 
-def test_each_sample_is_of_one_run(tmp_path: Path) -> None:
-    """A monitor that lasts over two runs, an hour apart, and slices do not count it as one."""
-    paths = [run_at(tmp_path / "one"), tmp_path / "two"]
-    later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(hours=1)).isoformat()
-    write_sample(
-        paths[1] / "logs" / "c1.0.tlog",
-        [done("READ", 1000 * n + 500, 40) for n in range(50)],
-        header={"run": "run-2", "window_s": [*WINDOW], "duration_s": 50.0, "wall_clock_start": later},
-    )
-    monitor = monitor_at(tmp_path / "mx1.tlog", [*seconds(0, 50), *((at_s + 3600, f) for at_s, f in seconds())])
-    log = read_logs([*paths, monitor], rebase=True)
-    found = samples_of(log)
-    assert len(found) == 100
-    assert sorted(found) == [(pytest.approx(figure, abs=1e-5), figure) for _, figure in sorted(found)]
-    assert {place.run for place in monitor_places(log)} == {"run-1", "run-2"}
-    (figure,) = probe_figures(log, WINDOW)
-    assert figure.samples == 60
-
-
-def two_runs(place: Path, apart_s: float, **header: Any) -> list[Path]:
-    later = (datetime.fromisoformat(HEADER["wall_clock_start"]) + timedelta(seconds=apart_s)).isoformat()
-    return [
-        run_at(place / "one", **header),
-        run_at(place / "two", run="run-2", wall_clock_start=later, **header),
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("apart_s", "cut_s"), [(20, 20), (50, 50), (62, 56), (400, 225), (3600, 1825)], ids="{}".format
-)
-def test_runs_in_a_row_share_no_sample(apart_s: int, cut_s: int, tmp_path: Path) -> None:
-    """A monitor that lasts over both: between them, the middle divides; a run that ended early, ends with the next."""
-    paths = two_runs(tmp_path, apart_s)
-    monitor = monitor_at(tmp_path / "mx1.tlog", seconds(-700, apart_s + 700), begun_s=-701)
-    found: dict[str, list[float]] = {"run-1": [], "run-2": []}
-    for sample in read_logs([*paths, monitor], rebase=True).health:
-        if "probe" in sample:
-            found[sample["run"]].append(sample["figures"]["oldest_message_s"])
-    assert found["run-1"] == [at_s + 0.25 for at_s in range(-600, min(cut_s, 650))]
-    assert found["run-2"] == [at_s + 0.25 for at_s in range(max(cut_s, apart_s - 600), apart_s + 650)]
-
-
-def test_repeats_in_a_row_are_judged_as_each_alone(tmp_path: Path) -> None:
-    """Each with a file of its own, which lasts to 4 s before the next run."""
-    paths = two_runs(tmp_path, 60.0, criteria={"probes.postfix@mx1.a_share.max": {"max": 0.2}})
-    for number, path in enumerate(paths):
-        begin = 60 * number
-        samples = [(at_s + 0.25, {"a_share": 0.1 * (1 + number)}) for at_s in range(begin - 4, begin + 56)]
-        monitor_at(path / "logs" / "mx1.tlog", samples, begun_s=begin - 5)
-        assert [one.figure for one in judged(path).criteria] == [pytest.approx(0.1 * (1 + number))]
-    both = summarise(paths, rebase=True)
-    assert both.verdict.warnings == ()
-    (figure,) = (figures["a_share"] for figures in (both.figures.probes or {}).values())
-    assert (figure.min, figure.max, figure.longest_gap_s) == (0.1, 0.2, 1.0)
-
-
-def test_a_merged_log_of_several_runs_has_a_report(tmp_path: Path) -> None:
-    """With the averages of its probes: means per run keep the types of figures."""
-    paths = two_runs(tmp_path, 60.0)
-    monitor = monitor_at(tmp_path / "mx1.tlog", seconds(-5, 120, cpu_busy_share=0.5), probe="host")
-    write_log(read_logs([*paths, monitor], rebase=True), tmp_path / "merged.tlog")
-    blocks = [
-        block for one in describe_run(read_run(str(tmp_path / "merged.tlog")), {}).sections for block in one.blocks
-    ]
-    (table,) = (block for block in blocks if getattr(block, "caption", "") == "Averages over the window")
-    assert table.rows[0][:2] == ("Processor time (% of all cores)", 50.0)  # type: ignore[union-attr]
-
-
 def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
     """An idle and a busy one: their mean would be the figure of neither, and one may die unseen."""
     place = run_at(tmp_path)
@@ -435,16 +366,6 @@ def test_a_monitor_may_have_two_files_at_a_time(tmp_path: Path) -> None:
     monitor_at(place / "logs" / "b.tlog", seconds(), boot="boot-b", epoch_ns=10**15, probe="host")
     monitor_at(place / "logs" / "c.tlog", seconds(), boot="boot-b", epoch_ns=10**15 + 1, probe="host")
     assert {figure.probe for figure in probe_figures(read_logs([place]), WINDOW)} == {"postfix@mx1", "host@mx1"}
-
-
-def test_a_machine_that_was_restarted_is_named(tmp_path: Path) -> None:
-    """It has another boot ID: so has another machine."""
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "a.tlog", seconds(0, 22), boot="boot-1", ended=False)
-    monitor_at(place / "logs" / "b.tlog", seconds(24, 50), boot="boot-2", begun_s=23)
-    assert judged(place).verdict.warnings == (
-        "monitor mx1: its files are of 2 boots: the machine was started again during the run, or they are of several",
-    )
 
 
 def test_a_merged_log_and_its_monitors_file_count_once(tmp_path: Path) -> None:
@@ -486,7 +407,7 @@ def test_slices_are_merged_with_it(tmp_path: Path) -> None:
 
 
 def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
-    """And not when the monitor was started, the day before; two merged runs keep their distance."""
+    """And not when the monitor was started, the day before."""
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(), begun_s=-86_400)
     run = read_run(str(place))
@@ -494,7 +415,6 @@ def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     write_log(run.log, tmp_path / "merged.tlog")
     merged = read_log(tmp_path / "merged.tlog")
     assert merged.started
-    check_one_start(merge([merged]))
     assert samples_of(merge([merged])) == samples_of(run.log)
 
 

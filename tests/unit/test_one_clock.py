@@ -14,7 +14,6 @@ from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.model.terms import Window
 from loadsim.report.answer import full_answer
-from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
 from loadsim.timinglog.reader import read_log, write_log
 
@@ -66,14 +65,11 @@ def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> N
 
 
 def test_one_machine_has_one_clock(tmp_path: Path) -> None:
-    """Nothing is corrected, whatever was read, and there is no error; so with several runs of one machine each."""
-    for directory, run in (("one", "run-1"), ("other", "run-2")):
-        path = tmp_path / directory / "c1.0.tlog"
-        write_sample(path, mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)], header={"run": run})
-    for logs in (["one"], ["one", "other"]):
-        found = delivery(read_logs([tmp_path / each for each in logs], rebase=True), Window(0, 100))
-        assert found.clock_error_ms == 0
-        assert found.took.max_ms == 20
+    """Nothing is corrected, whatever was read, and there is no error."""
+    write_sample(tmp_path / "c1.0.tlog", mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)])
+    found = delivery(read_logs([tmp_path]), Window(0, 100))
+    assert found.clock_error_ms == 0
+    assert found.took.max_ms == 20
 
 
 def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
@@ -96,28 +92,6 @@ def test_merged_and_truncated_logs_know_the_clocks(tmp_path: Path) -> None:
     assert delivery(again, Window(0, LENGTH_S)).took == delivery(log, Window(0, LENGTH_S)).took
     assert delivery(again, window_s).clock_error_ms == delivery(log, window_s).clock_error_ms
     assert delivery(truncate(again, window_s), window_s).took == delivery(log, window_s).took
-
-
-def test_two_runs_of_two_machines_keep_their_clocks_apart(tmp_path: Path) -> None:
-    """The same machines an hour later, placed by the wall clock: each run's readings are of its own instants."""
-    write_run(tmp_path / "logs", 60_000)
-    write_run(tmp_path / "later", 60_000)
-    one = read_logs([tmp_path / "logs"])
-    alone_ms = np.sort(np.concatenate([each.arrived_us - each.accepted_us for each in journeys(one)]))
-    for path in (tmp_path / "later").glob("*.tlog"):
-        path.write_bytes(of_later_run(path))
-    both = read_logs([tmp_path / "logs", tmp_path / "later"])
-    assert len({source.run for source in both.sources}) == 2
-    both_ms = np.sort(np.concatenate([each.arrived_us - each.accepted_us for each in journeys(both)]))
-    assert np.abs(both_ms - np.repeat(alone_ms, 2)).max() <= 2
-
-
-def of_later_run(path: Path) -> bytes:
-    """The same log of another run, an hour later by the wall clock."""
-    with path.open("rb") as file:
-        header, end = container.read_head(str(path), file)
-    header |= {"run": "run-2", "wall_clock_start": "2026-01-05T09:00:00+00:00"}
-    return container.encode_head(header) + path.read_bytes()[end:]
 
 
 def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:

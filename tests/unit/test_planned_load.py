@@ -289,13 +289,13 @@ def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: i
 PLANNED = PlannedLoad(100.0, {"READ": (60, 60), "SEND": (2, 2)})
 
 
-def logs_of(place: Path, reads: int, header: Mapping[str, Any] | None = None, runs: int = 1) -> Iterator[TimingLog]:
-    """Write a log for each run: so many READs, a SEND that failed and one that was not begun, and a SYNC."""
+def logs_of(place: Path, reads: int, header: Mapping[str, Any] | None = None, engines: int = 1) -> Iterator[TimingLog]:
+    """Write logs of engines of one run: so many READs, a SEND that failed and one that was not begun, and a SYNC."""
     tasks = [done("READ", 500 * number, 10) for number in range(reads)]
     tasks += [done("SEND", 1000, 5, outcome="refused", error="RCPT"), skipped("SEND", 2000), done("SYNC", 3000, 1)]
-    for run in range(runs):
-        own = {"run": f"run-{run}", "planned_load": PLANNED.document(), "limits": {"hits": 0, "done": 0.9}}
-        yield sample_log(place / f"{run}.tlog", tasks, header=own | dict(header or {}))
+    for engine in range(engines):
+        own = {"engine": str(engine), "planned_load": PLANNED.document(), "limits": {"hits": 0, "done": 0.9}}
+        yield sample_log(place / f"{engine}.tlog", tasks, header=own | dict(header or {}))
 
 
 def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
@@ -352,12 +352,6 @@ def test_more_load_than_planned_is_told_and_not_counted(tmp_path: Path) -> None:
     assert not any("of the plan" in reason for reason in summary.score["verdict"]["reasons"])
 
 
-def test_another_window_has_another_load(tmp_path: Path) -> None:
-    """The first half has half of the plan."""
-    summary = summarise(list(logs_of(tmp_path, 120)), begin_s=0, end_s=50)
-    assert (summary.score["load"]["planned"], summary.score["load"]["made"]) == (62, 64)
-
-
 @pytest.mark.parametrize("header", [{"planned_load": None}, {"slice": {"number": 1, "weights": [1, 1]}}])
 def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: dict[str, Any]) -> None:
     """A log without it, and a slice: neither is invalid for it; a run whose plan was not made is degraded."""
@@ -385,23 +379,9 @@ def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
     assert "Load made: not known" in full_answer(short)
 
 
-def test_a_damaged_header_is_bad_input(tmp_path: Path) -> None:
-    """Not a run without a plan."""
-    with pytest.raises(LogError, match=r": header: planned_load: duration_s: expected a number from .*, found -1$"):
-        summarise(list(logs_of(tmp_path, 99, {"planned_load": {"duration_s": -1, "tasks": {}}})))
-
-
-def test_of_several_runs_it_is_the_mean(tmp_path: Path) -> None:
-    """Where they are in one window."""
-    logs = list(logs_of(tmp_path, 120, runs=3))
-    load = summarise(logs, rebase=True).score["load"]
-    assert (load["planned"], load["made"], load["share"]) == (124, 121, pytest.approx(121 / 124))
-    assert summarise(logs).score["load"] is None
-
-
 def test_a_merged_log_has_the_plan_of_its_logs(tmp_path: Path) -> None:
     """Of one that could not plan the others know it; two different ones, of other programs, are none."""
-    one, two, three = logs_of(tmp_path, 9, runs=3)
+    one, two, three = logs_of(tmp_path, 9, engines=3)
     document = PLANNED.document()
     without = {**one.header, "planned_load": None}
     other = {**one.header, "planned_load": {**document, "duration_s": 90.0}}

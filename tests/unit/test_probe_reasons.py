@@ -74,14 +74,14 @@ def said_by(summary: Summary) -> str:
             CRITERION,
             None,
             ["value"],
-            "longest time without a sample 9.0 s, at most 5 s allowed",
+            "longest time without a sample 9 s, at most 5 s allowed",
         ),
         (
             [*range(20), *range(28, 50)],
             CRITERION,
             facts_of(42, 8, "timed out"),
             ["value"],
-            "longest time without a sample 9.0 s, at most 5 s allowed; 8 of 50 samples failed: timed out",
+            "longest time without a sample 9 s, at most 5 s allowed; 8 of 50 samples failed: timed out",
         ),
         (
             [0, *(5.01 + each for each in range(45))],
@@ -108,7 +108,7 @@ def said_by(summary: Summary) -> str:
             "probes.command.send_queue_s.max",
             None,
             ["send_queue_recipients"],
-            "the send queue has no length in seconds without measured deliveries",
+            "it takes measured deliveries, and at least 10 samples in the window",
         ),
     ],
 )
@@ -130,24 +130,6 @@ def test_a_measured_figure_has_no_reason(tmp_path: Path) -> None:
     assert result.passed
     assert result.reason is None
     assert "odd" not in full_answer(summary)
-
-
-@pytest.mark.parametrize(("at_s", "gap_s"), [([], 50), ([*range(20), *range(30, 50)], 11), (range(0, 50, 4), 4)])
-def test_samples_of_one_run_do_not_hide_the_gaps_of_another(
-    at_s: Iterable[float], gap_s: float, tmp_path: Path
-) -> None:
-    """Both runs are on one axis: the criterion is missed by all of them together as by the one alone."""
-    whole = log_of(tmp_path / "a.tlog", range(50))
-    gaps = log_of(tmp_path / "b.tlog", at_s, run="run-2", wall_clock_start="2026-01-05T09:00:00+00:00")
-    summary = summarise([whole, gaps], rebase=True)
-    (result,) = summary.criteria
-    statistics = summary.score["probes"]["command"]["value"]
-    assert statistics["longest_gap_s"] == gap_s
-    assert result.passed == (gap_s <= 5)
-    assert (statistics["mean"] is None) == (gap_s > 5)
-    assert bool(summary.verdict.missed_runs) == (gap_s > 5)
-    if gap_s > 5:
-        assert f"longest time without a sample {gap_s:.1f} s" in said_by(summary)
 
 
 def test_a_misnamed_figure_is_known_from_the_first_samples() -> None:

@@ -40,7 +40,6 @@ from loadsim.model.terms import Window
 from loadsim.monitor.cpu_affinity import REAL_TIME_PRIORITY
 from loadsim.monitor.probes import MOST_FIGURES, OpenedProbe, check_probes, checked, open_probes, sampled
 from loadsim.plugins import plugins
-from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -474,21 +473,6 @@ def test_the_mean_of_a_constant_is_the_constant(value: float, gaps_s: list[float
     with TemporaryDirectory() as place:
         found = statistics_of(Path(place), [(float(at_s), value) for at_s in at], Window(0, float(at[-1])))
     assert found.mean == value
-
-
-def test_runs_count_alike_and_the_worst_gap_is_stated(tmp_path: Path) -> None:
-    """Merged: the samples of one run do not fill the gaps of another."""
-    whole = [sample_at(at_s, probe="p", figures={"a_ms": 10.0}) for at_s in range(40)]
-    half = [sample_at(at_s, probe="p", figures={"a_ms": 30.0}) for at_s in range(0, 40, 2)]
-    window = Window(0, 40)
-    one, two = (
-        sample_log(tmp_path / f"{name}.tlog", [done("READ", 1000, 40)], health=health, header={"run": name})
-        for name, health in (("one", whole), ("two", half))
-    )
-    found = (probe_statistics(merge([one, two]), window) or {})["p"]["a_ms"]
-    assert (found.samples, found.longest_gap_s, found.mean) == (60, 2, pytest.approx(20, abs=0.5))
-    gone = sample_log(tmp_path / "gone.tlog", [done("READ", 1000, 40)], health=half[:10], header={"run": "gone"})
-    assert (probe_statistics(merge([one, gone]), window) or {})["p"]["a_ms"].mean is None
 
 
 @pytest.mark.parametrize(

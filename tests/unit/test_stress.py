@@ -226,13 +226,12 @@ def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
     ]
 
 
-def test_modes_are_never_mixed_not_even_by_force(tmp_path: Path) -> None:
-    """Logs of a closed loop and of a plan have nothing to say together; a log without a mode is canonical."""
+def test_modes_are_never_mixed(tmp_path: Path) -> None:
+    """Logs of a closed loop and of a plan have nothing to say together."""
     stress = closed_loop(tmp_path / "a.tlog")
     canonical = sample_log(tmp_path / "b.tlog", [done("READ", 1, 1)], header={"client": "c2"})
-    for force in (False, True):
-        with pytest.raises(LogError, match="merge: mode: expected the same in all logs, found stress and canonical"):
-            merge([stress, canonical], force=force)
+    with pytest.raises(LogError, match="merge: mode: expected the same in all logs"):
+        merge([stress, canonical])
 
 
 def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from timing_samples import only
 
 from loadsim.errors import LogError
 from loadsim.model.limits import Limits
-from loadsim.model.ports import Recorder
 from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.timinglog import container
-from loadsim.timinglog.export_csv import COLUMNS
+from loadsim.timinglog.exports import COLUMNS
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
@@ -76,15 +75,6 @@ def block_ends(path: Path) -> list[tuple[int, int]]:
         return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(file, begin)]
 
 
-def test_the_writer_is_a_recorder(tmp_path: Path) -> None:
-    """What an engine is given to record with is what the port asks for; a type checker holds this line to it."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    recorder: Recorder = writer
-    recorder.task(TaskRecord(**BASIC_TASK))
-    writer.close()
-    assert len(read_log(tmp_path / "a.tlog").tasks) == 1
-
-
 def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     """After `start_ns` is known, t = 0 is there, for records that were written before, too; what never was stays so."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
@@ -107,14 +97,6 @@ def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     assert (log.commands["started_us"].item(), log.commands["took_us"].item()) == (-1_000_000, 7)
     assert log.health == ({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5, "at_s": 2.0},)
     assert log.tasks["sequence"].tolist() == [0, 1] and log.mails["sequence"].tolist() == [2]
-
-
-def test_without_a_start_times_count_from_the_epoch(tmp_path: Path) -> None:
-    """An engine that died before the common start has a log all the same."""
-    write_sample(tmp_path / "a.tlog")
-    log = read_log(tmp_path / "a.tlog")
-    assert not log.started
-    assert log.tasks["scheduled_us"].tolist() == [1_000_000] * 3
 
 
 def test_every_field_comes_back(tmp_path: Path) -> None:
@@ -172,18 +154,6 @@ def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
     profiles = log.names(log.tasks, "profile")
     assert profiles[0] == "profile 0" and profiles[-1] == "other"
     assert set(log.names(log.tasks, "task")) == {"READ"} and set(log.names(log.tasks, "client")) == {"c1"}
-
-
-def test_blocks_say_their_time_range(tmp_path: Path) -> None:
-    """A block's head holds the smallest and the largest due time of its tasks, and how many there are."""
-    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    for at_s in (5, 2, 9):
-        writer.task(TaskRecord(**BASIC_TASK | {"scheduled_ns": EPOCH_NS + at_s * 10**9}))
-    writer.close()
-    with (tmp_path / "a.tlog").open("rb") as file:
-        _, begin = container.read_head("", file)
-        tasks = [block for block in container.whole_blocks(file, begin) if block.kind == container.TASKS]
-    assert [(block.records, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
 
 
 @settings(deadline=None, max_examples=50)
@@ -357,14 +327,12 @@ REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
     ("said", "users"),
     [
         ({}, None),
-        ({"first_user": 0}, None),
-        ({"first_user": 9}, [9, 10, 11, 12]),
         ({"hand": None}, None),
         ({"hand": {"users": 8, "step": 2**31, "begin": 0, "end": 1}}, [2, 4, 6, 8]),  # they come around to place 0
     ],
 )
 def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
-    """By a rule, or, if older, by the first of consecutive users, or not at all; once it was merged, too."""
+    """By a rule, or not at all; once it was merged, too."""
     TimingLogWriter(tmp_path / "a.tlog", HEADER | said, EPOCH_NS).close()
     write_log(merge([read_log(tmp_path / "a.tlog")]), tmp_path / "merged.tlog")
     with (tmp_path / "merged.tlog").open("rb") as file:

@@ -1,4 +1,4 @@
-"""Users without usable service: judged by their own tasks, beyond chance, in one run and in several."""
+"""Users without usable service: judged by their own tasks, beyond chance."""
 
 from __future__ import annotations
 
@@ -134,17 +134,6 @@ def test_a_burst_counts_once(tmp_path: Path) -> None:
 def test_the_limit_is_that_of_the_criteria(tmp_path: Path, criteria: dict[str, Any], counts: bool) -> None:
     log = log_of(tmp_path / "a.tlog", reads(1, 0, late=10), criteria=ON | criteria)
     assert summarise([log]).figures.unserved_users == counts
-
-
-def test_users_of_several_runs_and_engines(tmp_path: Path) -> None:
-    """A user of two runs is two; the records of one may be in any order and number of logs."""
-    logs = [
-        log_of(tmp_path / f"{run}.tlog", reads(1, 0, late=5), reads(2, 5), run=run, plan_digest="p")
-        for run in ("a", "b")
-    ]
-    summary = summarise(logs, rebase=True)
-    assert (summary.figures.unserved_users, summary.figures.unserved_share) == (1, 0.5)
-    assert any(line.endswith("user 1 of run a, 1 of run b") for line in summary.verdict.warnings)
 
 
 def test_nobody_is_judged_without_tasks(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""A log's records for other programs: as comma-separated values, and the tasks as a Parquet file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.errors import ConfigError
+from loadsim.model.records import EVENTS, OUTCOMES
+from loadsim.timinglog.atomic_file import new_file
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import KINDS, MAKERS, NEVER, Records
+
+HEALTH = "health"
+
+CSV_KINDS = (*KINDS, HEALTH)
+"""The kinds of records that can be exported."""
+
+_CHUNK = 8192
+
+_ROWS = 1 << 20
+"""The most rows of a row group. Large groups are read faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Values of records, or numbers of `names`. A value that `never` was is empty."""
+
+    values: NDArray[Any]
+    names: tuple[str, ...] | None = None
+    never: NDArray[np.bool_] | None = None
+
+    def cells(self, unit: str) -> list[str]:
+        """Return the values as text: seconds with all microseconds, milliseconds with three decimals."""
+        values = self.values.tolist()
+        if self.names is not None:
+            return [self.names[value] for value in values]
+        form = {"s": "%.6f", "ms": "%.3f"}.get(unit, "%s")
+        cells = [form % value for value in values]
+        for at in np.flatnonzero(self.never).tolist() if self.never is not None else ():
+            cells[at] = ""
+        return cells
+
+
+def columns_of(kind: str, records: Records, strings: tuple[str, ...]) -> dict[str, Column]:
+    """Return the columns of a kind of records. Seconds count from the common start."""
+    makers = {name: Column(records[name], strings) for name in ("client", "engine")}
+    if kind == "mails":
+        return {
+            "at_s": Column(records["at_us"] / 1e6),
+            **makers,
+            "message": Column(np.char.decode(records["message"], "ascii")),
+            "user": Column(records["user"]),
+            "sender": Column(records["sender"]),
+            "event": Column(records["event"], EVENTS),
+            "folder": Column(records["folder"], strings),
+        }
+    if kind == "commands":
+        return {
+            "started_s": Column(records["started_us"] / 1e6),
+            "took_ms": Column(records["took_us"] / 1e3),
+            **makers,
+            "user": Column(records["user"]),
+            "command": Column(records["command"], strings),
+            "outcome": Column(records["outcome"], OUTCOMES),
+            **{name: Column(records[name]) for name in ("sent_bytes", "received_bytes")},
+        }
+    due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
+    unstarted, unended = started_us == NEVER, ended_us == NEVER
+    return {
+        "scheduled_s": Column(due_us / 1e6),
+        "started_s": Column(started_us / 1e6, never=unstarted),
+        "service_ms": Column((ended_us - started_us) / 1e3, never=unstarted | unended),
+        "response_ms": Column((ended_us - due_us) / 1e3, never=unended),
+        **makers,
+        "user": Column(records["user"]),
+        **{name: Column(records[name], strings) for name in ("profile", "protocol", "task")},
+        "outcome": Column(records["outcome"], OUTCOMES),
+        "error": Column(records["error"], strings),
+        "bytes": Column(records["bytes"]),
+        **{f"late_{cause}_ms": Column(records[f"late_{cause}_s"] * 1e3) for cause in ("busy", "down", "generator")},
+    }
+
+
+COLUMNS = tuple(columns_of("tasks", np.zeros(0, KINDS["tasks"].named), ()))
+"""The columns of tasks."""
+
+
+def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
+    """Write a header line and one line per record of a kind (see `CSV_KINDS`), with full microseconds."""
+    writer = csv.writer(file, lineterminator="\n")
+    if kind == HEALTH:
+        _export_health(log, writer)
+        return
+    writer.writerow(columns_of(kind, np.zeros(0, KINDS[kind].named), ()))
+    for records in log.parts(kind):
+        for begin in range(0, len(records), _CHUNK):
+            columns = columns_of(kind, records[begin : begin + _CHUNK], log.strings)
+            cells = [column.cells(name.rpartition("_")[2]) for name, column in columns.items()]
+            writer.writerows(zip(*cells, strict=True))
+
+
+def _export_health(log: TimingLog, writer: Any) -> None:
+    """Write one line per health sample; spaces separate the numbers of a list."""
+    own = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
+    samples = [{**own, **sample} for sample in log.health]
+    keys = {key for sample in samples for key, value in sample.items() if not isinstance(value, Mapping)}
+    columns = ["at_s", *MAKERS, *sorted(keys - {"at_s", *MAKERS})]
+    writer.writerow(columns)
+    for sample in samples:
+        cells = (sample.get(column) for column in columns)
+        writer.writerow([" ".join(map(str, cell)) if isinstance(cell, list) else cell for cell in cells])
+
+
+def export_parquet(log: TimingLog, path: Path) -> None:
+    """Write one row per task record, in the log's order; an instant that never was is null.
+
+    Raises `ConfigError` without the package pyarrow, and `LogError` if the file exists.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigError(
+            "log export parquet: expected the package pyarrow, found none; pip install 'loadsim[parquet]'"
+        ) from None
+
+    def array(column: Column) -> Any:
+        if column.names is None:
+            return pyarrow.array(np.ascontiguousarray(column.values), mask=column.never)
+        names = pyarrow.array(column.names, pyarrow.string())
+        return pyarrow.DictionaryArray.from_arrays(column.values.astype(np.int32), names)
+
+    def table(tasks: Records) -> Any:
+        columns = columns_of("tasks", tasks, log.strings)
+        return pyarrow.table({name: array(column) for name, column in columns.items()})
+
+    with new_file(path, "Parquet file") as file:
+        writer = parquet.ParquetWriter(file, table(np.zeros(0, KINDS["tasks"].named)).schema)
+        with writer:
+            tables: list[Any] = []
+            for tasks in log.parts("tasks"):
+                if tables and sum(map(len, tables)) + len(tasks) > _ROWS:
+                    writer.write_table(pyarrow.concat_tables(tables), _ROWS)
+                    tables = []
+                tables.append(table(tasks))
+            if tables:
+                writer.write_table(pyarrow.concat_tables(tables), _ROWS)
