@@ -244,7 +244,7 @@ def _figures(
     # 4. The probes.
     probes = probe_statistics(log, window_s)
     return facts, Figures(
-        run=", ".join(filter(None, log.runs)) or None,
+        run=log.sources[0].run or None,
         name=header.get("name"),
         mode=mode_of(log),
         start_at=header.get("start_at"),

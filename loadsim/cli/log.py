@@ -9,29 +9,22 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
 from loadsim.analysis.score import SCORED_PERCENT
 from loadsim.cli import BAD_INPUT
-from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
-from loadsim.cli.shown_answer import add_wide, shown_answer, width_and_colours
-from loadsim.errors import ConfigError, LogError, printable
+from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.errors import LogError, printable
 from loadsim.files import read_text
 from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
-from loadsim.report.plain_lines import wrapped
-from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.container import VERSION
-from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.exports import CSV_KINDS, export_csv, export_parquet
 from loadsim.timinglog.integrity import LogCheck, check_log
 from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
-from loadsim.timinglog.records import KINDS, NEVER
-from loadsim.timinglog.streams import EVER
 
 DAMAGED = 1
 """The exit status of `check` if a log is incomplete or damaged."""
@@ -40,34 +33,13 @@ _CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
 _PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
-_INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}
-"""The columns with instants, by kind of record."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
-    times = verbs.add_parser("times", help="print start, end and counts of each log")
-    _add_logs(times)
-    times.set_defaults(run=run_times)
-
     check = verbs.add_parser("check", help="check that logs are complete and undamaged; exit with status 1 if not")
     _add_logs(check)
     check.set_defaults(run=run_check)
-
-    show = verbs.add_parser("show", help="print the records as lines, in time order")
-    _add_logs(show)
-    show.add_argument(
-        "--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable; default: all"
-    )
-    show.add_argument("--task", metavar="NAME", help="only tasks of this name")
-    show.add_argument("--user", type=whole(0, 10**18), metavar="N", help="only records of this user")
-    show.add_argument(
-        "--begin", type=instant_s, metavar="TIME", help="only what began, or was due, at this instant or later"
-    )
-    show.add_argument("--end", type=instant_s, metavar="TIME", help="only what began, or was due, before this instant")
-    show.add_argument("--limit", type=whole(0, 10**18), metavar="N", help="print at most N lines")
-    show.set_defaults(run=run_show)
 
     cut = verbs.add_parser("truncate", help="write the records of a window to a new log")
     cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
@@ -140,38 +112,6 @@ def percent(text: str) -> Fraction:
     raise argparse.ArgumentTypeError(f"expected a percentage above 0 and at most 100, found {text!r}")
 
 
-def run_times(args: argparse.Namespace) -> int:
-    for path in find_logs(args.logs):
-        log = read_log(path)
-        line = f"{printable(str(path))}: {_times(log)}"
-        print("\n".join(wrapped([line], width_and_colours()[0])) if sys.stdout.isatty() else line)
-        for damage in log.damages:
-            print(f"  {damage}")
-    return 0
-
-
-def _times(log: TimingLog) -> str:
-    counts, instants_us = dict.fromkeys(_INSTANTS, 0), []
-    for kind, names in _INSTANTS.items():
-        for records in log.pieces(kind):
-            counts[kind] += len(records)
-            for name in names:
-                happened = records[name][records[name] != NEVER]
-                if len(happened):
-                    instants_us += [int(happened.min()), int(happened.max())]
-    begin_s, end_s = window_of(log)
-    who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
-    runs = ", ".join(log.runs)
-    part = f", slice {only}" if (only := part_of(log)) else ""
-    span = f"{min(instants_us) / 1e6:.6f} s to {max(instants_us) / 1e6:.6f} s" if instants_us else "no records"
-    start = "" if log.started else " from the log's own beginning (the common start never came)"
-    wall_clock = next((source.wall_clock_start for source in log.sources if source.wall_clock_start), "unknown")
-    return (
-        f"run {runs}{part}, engines {who}, begun {wall_clock}, {span}{start}, window {begin_s:g} s to {end_s:g} s,"
-        f" {_counted(counts)}"
-    )
-
-
 def _counted(counts: Mapping[str, int]) -> str:
     return f"{counts['tasks']:,} tasks, {counts['mails']:,} mail events, {counts['commands']:,} commands"
 
@@ -203,20 +143,6 @@ def _state(check: LogCheck) -> str:
     if not check.ended:
         return "without an end"
     return "made of damaged logs" if check.log.damages else "whole"
-
-
-def run_show(args: argparse.Namespace) -> int:
-    kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
-    if args.task and kinds != ["tasks"]:
-        raise ConfigError(f"--task: expected records of tasks only, found --kind {', '.join(kinds)}")
-    log = read_logs(args.logs)
-    span = (
-        EVER[0] if args.begin is None else round(args.begin * 1_000_000),
-        EVER[1] if args.end is None else round(args.end * 1_000_000),
-    )
-    for line in islice(record_lines(log, kinds, args.task, args.user, span), args.limit):
-        print(line)
-    return 0
 
 
 def run_truncate(args: argparse.Namespace) -> int:

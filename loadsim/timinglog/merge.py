@@ -29,7 +29,7 @@ from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.monitors import parted, run_start, with_monitors
 from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
-from loadsim.timinglog.streams import EVER, Span, Stream
+from loadsim.timinglog.streams import Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
 LSLOG_WINDOW_S = Window(3600.0, 14400.0)
@@ -41,6 +41,9 @@ PLANNED_LOAD = "planned_load"
 SLICE_RECORDS = 32_768
 """The approximate number of records that are sorted at a time: enough for numpy, and few enough for the processor's
 cache, in which everything is several times as fast."""
+
+FARTHEST_US = 1 << 62
+"""An instant beyond that of any record, also after a shift."""
 
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "slice", "epoch_ns", "wall_clock_start")
 """Header keys that a merged log has in its sources only."""
@@ -188,16 +191,12 @@ class _Changed:
     def pieces(self) -> Iterator[Columns]:
         return map(self.change, self.of.pieces())
 
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        begin_us, end_us = self._back(span)
-        return map(self.change, self.of.parts((begin_us, end_us)))
+    def parts(self) -> Iterator[Columns]:
+        return map(self.change, self.of.parts())
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        for found in self.of.slices(self._back(bounds_us)):
+        for found in self.of.slices([bound_us - self.shift_us for bound_us in bounds_us]):
             yield [self.change(part) for part in found]
-
-    def _back(self, bounds_us: Sequence[int]) -> list[int]:
-        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
 
 
 def merge(logs: Sequence[TimingLog]) -> TimingLog:
@@ -307,8 +306,8 @@ class _Merged:
         for stream in self.of:
             yield from stream.pieces()
 
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        for found in self.slices(self._bounds_us(span)):
+    def parts(self) -> Iterator[Columns]:
+        for found in self.slices(self._bounds_us()):
             yield from found
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
@@ -321,13 +320,12 @@ class _Merged:
                 else []
             )
 
-    def _bounds_us(self, span: Span) -> list[int]:
-        """Return the bounds of the slices of a span, by the sample of the instants."""
+    def _bounds_us(self) -> list[int]:
+        """Return the bounds of the slices, by the sample of the instants."""
         number = math.ceil(self.count / SLICE_RECORDS)
         sample_us = np.sort(self.sample_us)
         cuts_us = {int(sample_us[len(sample_us) * cut // number]) for cut in range(1, number)}
-        begin_us, end_us = (min(max(bound_us, EVER[0]), EVER[1]) for bound_us in span)
-        return [begin_us, *sorted(cut_us for cut_us in cuts_us if begin_us < cut_us < end_us), end_us]
+        return [-FARTHEST_US, *sorted(cuts_us), FARTHEST_US]
 
 
 def in_time_order(records: Records) -> Records:

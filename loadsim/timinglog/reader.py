@@ -24,7 +24,7 @@ from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.file import GROUP_RECORDS, LogFile, open_log
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records, block_of
-from loadsim.timinglog.streams import EVER, FileStream, Span, Stream, ahead
+from loadsim.timinglog.streams import FileStream, Stream, ahead
 
 _BLOCK_RECORDS = 16_384
 _BLOCK_SAMPLES = 1024
@@ -137,14 +137,14 @@ class TimingLog:
     def commands(self) -> Records:
         return self._whole("commands")
 
-    def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
-        """Yield the records of a kind, or of a span of time, in the order of the log, read-only.
+    def parts(self, kind: str) -> Iterator[Records]:
+        """Yield the records of a kind in the order of the log, read-only.
 
         Records in memory are one part. Otherwise a thread reads the next part while the caller uses one.
         """
-        if span == EVER and kind in vars(self):
+        if kind in vars(self):
             return iter((getattr(self, kind),))
-        return ahead(part.records() for part in self.streams[kind].parts(span))
+        return ahead(part.records() for part in self.streams[kind].parts())
 
     def pieces(self, kind: str) -> Iterator[Columns]:
         """Yield the records of a kind by columns and in any order, which is faster than `parts`.
@@ -164,15 +164,6 @@ class TimingLog:
     def monitor(self) -> str | None:
         """Return the name of the monitor whose file this is; None for logs of runs, also with monitors in them."""
         return self.header.get(MONITOR)
-
-    @property
-    def runs(self) -> list[str]:
-        return sorted({source.run for source in self.sources})
-
-    @property
-    def started(self) -> bool:
-        """Return whether every engine reached the common start."""
-        return all(source.started for source in self.sources if not source.is_monitor)
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
         """Return the names in a field of records of this log."""

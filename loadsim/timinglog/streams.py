@@ -20,12 +20,6 @@ from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.file import Group, Index
 from loadsim.timinglog.records import Kind
 
-Span = tuple[int, int]
-"""Instants [begin, end) in microseconds."""
-
-EVER: Span = (-(1 << 63), (1 << 63) - 1)
-"""All instants that fit into a record."""
-
 _SMALL_GAP_BYTES = 1 << 16
 """Blocks of a kind are read with smaller gaps between them, which is faster than separate reads."""
 
@@ -53,8 +47,8 @@ class Stream(Protocol):
     def pieces(self) -> Iterator[Columns]:
         """Yield all records in any order."""
 
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """Yield the records in a span of time, in the order of their log."""
+    def parts(self) -> Iterator[Columns]:
+        """Yield all records in the order of their log."""
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
         """Yield the records from each bound to the next, in parts that are each in time order.
@@ -94,22 +88,12 @@ class FileStream:
         return self.index.sample_us - self.origin_us
 
     def pieces(self) -> Iterator[Columns]:
+        return self.parts()
+
+    def parts(self) -> Iterator[Columns]:
         with self._opened() as file:
             for group in self.index.groups:
                 yield self._columns(file, group)
-
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """Yield the groups that have records in the span; others are not read."""
-        begin_us, end_us = (bound_us + self.origin_us for bound_us in span)
-        with self._opened() as file:
-            for group in self.index.groups:
-                if group.first_us < end_us and group.last_us >= begin_us:
-                    columns = self._columns(file, group)
-                    if group.first_us < begin_us or group.last_us >= end_us:
-                        placed = columns.placed_us + self.origin_us
-                        begin, end = max(begin_us, group.first_us), min(end_us, group.last_us + 1)
-                        columns = columns.kept((placed >= begin) & (placed < end))
-                    yield columns
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
         """Read a group of several slices once, unless more than `_HELD_GROUPS` are kept."""

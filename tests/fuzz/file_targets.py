@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from io import StringIO
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,7 +36,6 @@ from loadsim.runs.campaign_file import FILE_NAME, read_campaign
 from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
 from loadsim.timinglog import container
-from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.exports import export_csv
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.reader import read_log
@@ -138,8 +136,6 @@ def _read(path: Path, depth: int) -> None:
     """Do what the commands on logs do; the deeper, the more."""
     check_log(path)
     log = read_log(path)
-    for _ in islice(record_lines(log), 1000):
-        pass
     if depth:
         for kind in ("tasks", "mails", "commands", "health"):
             export_csv(log, StringIO(), kind)

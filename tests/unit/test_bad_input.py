@@ -105,8 +105,8 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("chek",), "loadsim: argument COMMAND: invalid choice: 'chek' (perhaps check); see loadsim --help"),
         (("log", "answr"), "loadsim log: argument VERB: invalid choice: 'answr' (perhaps answer; choose from "),
         (
-            ("log", "show", "a", "--users=50"),
-            "unrecognized arguments: --users=50 (perhaps --user); see loadsim log show --help",
+            ("log", "answer", "a", "--commandos"),
+            "unrecognized arguments: --commandos (perhaps --commands); see loadsim log answer --help",
         ),
         (("log", "answer", "--foo", "a"), "unrecognized arguments: --foo; see loadsim log answer --help"),
         (("run", "quickstart", "--set"), "argument --set: expected one argument"),
@@ -846,7 +846,7 @@ def asked(
 
 
 @pytest.mark.parametrize(
-    ("words", "option"), [(["help"], ["--help"]), (["help", "log", "show"], ["log", "show", "--help"])]
+    ("words", "option"), [(["help"], ["--help"]), (["help", "log", "check"], ["log", "check", "--help"])]
 )
 def test_help_is_a_command_too(capsys: Capture, words: list[str], option: list[str]) -> None:
     """Many programs have it."""
@@ -886,7 +886,7 @@ def test_letters_that_a_terminal_does_not_have_end_no_command(monkeypatch: pytes
     Path("another").mkdir()
     write_sample(Path("another") / "a.tlog", [done("READ", 1000, 5)], header={"run": "r2"})
     several = ["report", name, "another", "--format", "md", "-o", f"{encoding}.md"]
-    for verb in (["compare", "--base", name, "--new", name], ["log", "times", name], ["report", name], several):
+    for verb in (["compare", "--base", name, "--new", name], ["log", "check", name], ["report", name], several):
         streams = {stream: TextIOWrapper(BytesIO(), encoding, "strict") for stream in ("stdout", "stderr")}
         with monkeypatch.context() as terminal:
             for stream, shown in streams.items():

@@ -59,7 +59,7 @@ def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
     log_ons = lived.tasks("LOGON")
     assert [task["scheduled_ns"] for task in log_ons] == [0, 2 * S, 4 * S, 6 * S]
     assert log_ons[-1]["ended_ns"] <= lived.engine.start_ns <= log_ons[-1]["ended_ns"] + S
-    assert lived.log.started
+    assert lived.log.sources[0].started
     assert lived.tape.told["ended"] == "completed"
     (start,) = lived.said("start")
     assert (start["users_on"], start["at_s"]) == (4, 0.0)
@@ -518,7 +518,7 @@ def test_stopped_before_the_common_start(tmp_path: Path) -> None:
     assert [task["user"] for task in lived.tasks("LOGON")] == [1, 2]
     assert len(lived.tasks("LOGOFF")) == 2
     assert not lived.tasks("SEND")
-    assert not lived.log.started
+    assert not lived.log.sources[0].started
     assert lived.tape.told["ended"] == "early"
     assert lived.said("over")[0]["at_s"] is None
 

@@ -143,9 +143,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
     """Each verb that reads logs."""
     name = str(log)
     return {
-        "times": ["log", "times", name],
         "check": ["log", "check", name],
-        "show": ["log", "show", name],
         "answer": ["log", "answer", name, "--commands", "--json"],
         "answer by minute": ["log", "answer", name, "--by", "minute"],
         "answer by group": ["log", "answer", name, "--by", "group"],
@@ -180,12 +178,12 @@ def obey(capsys: Capture, name: str, words: list[str]) -> int:
         assert said.startswith("loadsim") and said.endswith("\n") and said.count("\n") == 1, said
         assert said[:-1].isprintable() and len(said) < 600, said
         assert ": expected " in said and "found" in said, said
-    assert all(line.isprintable() for line in out.splitlines()) or name == "show"
+    assert all(line.isprintable() for line in out.splitlines())
     assert "\x1b" not in out
     return status
 
 
-OF_DOCUMENTS = ("times", "answer", "merge", "export health")
+OF_DOCUMENTS = ("check", "answer", "merge", "export health")
 """Verbs to which documents matter; the others tell what the records are."""
 
 
@@ -345,7 +343,7 @@ def test_odd_names_of_files_harm_no_terminal(capsys: Capture, tmp_path: Path) ->
     """Line ends, escapes, and bytes that are no text: each line of a log stays one, and can be shown."""
     log = write_engine(tmp_path / os.fsdecode(b"a\x1b[2J\n\xff.tlog"))
     log.write_bytes(log.read_bytes()[:-5])
-    for verb, lines in (("times", 2), ("check", 2), ("answer", None)):
+    for verb, lines in (("check", 2), ("answer", None)):
         main(["log", verb, str(log)])
         said = capsys.readouterr().out
         assert "a\\x1b[2J \\udcff.tlog: " in said

@@ -269,21 +269,6 @@ def test_columns_are_those_of_the_records(
     assert columns.placed_us.tolist() == placed_us(columns.records()).tolist()
 
 
-@FEW
-@given(tasks=st.lists(TASKS, min_size=1, max_size=20), begin=st.integers(-2000, 6000), length=st.integers(0, 4000))
-def test_a_span_of_a_log_is_what_was_placed_in_it(
-    tmp_path_factory: pytest.TempPathFactory, tasks: list[dict[str, Any]], begin: int, length: int
-) -> None:
-    """Groups of records outside are not read, and none inside is missed."""
-    with little_memory(4):
-        path = write_sample(tmp_path_factory.mktemp("span") / "a.tlog", tasks, flush_every=2)
-        span = (begin * 1000, (begin + length) * 1000)
-        found = [task for part in read_log(path).streams["tasks"].parts(span) for task in part.records().tolist()]
-        whole = read_log(path).tasks
-    placed = placed_us(whole)
-    assert found == whole[(placed >= span[0]) & (placed < span[1])].tolist()
-
-
 def test_a_log_that_goes_while_it_is_used_is_one_line(tmp_path: Path) -> None:
     """Records are read when they are wanted; then the file may be gone, or shorter."""
     path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])

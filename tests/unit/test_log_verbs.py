@@ -141,7 +141,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    ["times", "show", "answer", "export csv", "export parquet -o out", "merge -o out", "truncate -o out"],
+    ["answer", "export csv", "export parquet -o out", "merge -o out", "truncate -o out"],
 )
 @pytest.mark.parametrize(
     ("name", "says"),
@@ -209,14 +209,6 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
     (sample,) = found["health"]
     found_of_health = [sample[name] for name in ("at_s", "lags_us", "cpu_share", "client")]
     assert found_of_health == ["1.0", "10 2000", "0.25", "c1"]
-
-
-def test_csv_holds_every_record_of_a_large_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """More records than are written at once."""
-    write_sample(tmp_path / "a.tlog", [done("READ", number, 1, user=number) for number in range(20_001)])
-    run_log("export", "csv", tmp_path / "a.tlog")
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [int(row["user"]) for row in rows] == list(range(20_001))
 
 
 @pytest.mark.slow
@@ -320,35 +312,11 @@ def test_merge_writes_one_log_in_time_order(tmp_path: Path, capsys: pytest.Captu
     assert starts == sorted(starts) and len(rows) == 29
 
 
-def test_merge_never_overwrites(tmp_path: Path) -> None:
-    """Not even one of the logs that it merges."""
-    log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
-    before = log.read_bytes()
-    with pytest.raises(LogError, match="expected to write a new timing log"):
-        run_log("merge", log, "-o", log)
-    assert log.read_bytes() == before
-
-
-def test_times_says_when_a_log_begins_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per log, and what is missing of a damaged one."""
-    whole = write_sample(tmp_path / "a.tlog", [done("LOGON", -500, 1), done("READ", 1000, 250), skipped("MOVE", 1200)])
-    (tmp_path / "b.tlog").write_bytes(whole.read_bytes()[:-1])
-    assert run_log("times", tmp_path / "a.tlog", tmp_path / "b.tlog") == 0
-    first, second, damage = capsys.readouterr().out.splitlines()
-    assert first == (
-        f"{whole}: run run-1, engines c1.0, begun 2026-01-05T08:00:00+00:00, -0.500000 s to 1.250000 s,"
-        " window 0 s to 100 s, 3 tasks, 0 mail events, 0 commands"
-    )
-    assert "from the log's own beginning" in second and damage.startswith("  b.tlog: the last ")
-
-
 def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An engine that died at once leaves a log that can be read: invalid, no score, and times that say so."""
+    """An engine that died at once leaves a log that can be read: invalid, and no score."""
     sample_log(tmp_path / "a.tlog", facts={})
     assert run_log("answer", tmp_path) == 3
     assert "the logs hold no task: there is no score" in capsys.readouterr().out
-    run_log("times", tmp_path)
-    assert "no records" in capsys.readouterr().out
 
 
 # --- check ---
@@ -418,9 +386,6 @@ def test_check_finds_every_flipped_bit_and_every_cut(
         assert f"{path}: without an end; " in out.getvalue() and f" {place} bytes" in out.getvalue()
 
 
-# --- show ---
-
-
 def write_two_engines(directory: Path) -> Path:
     command = {
         "command": "IMAP NOOP", "user": 3, "started_ns": START_NS, "ended_ns": START_NS + 7_000, "outcome": "ok",
@@ -432,54 +397,6 @@ def write_two_engines(directory: Path) -> Path:
     tasks += [done("READ", 1100, 0, ended_ns=None, outcome="unfinished")]
     write_sample(directory / "c1.1.tlog", tasks, commands=[command], header={"engine": "1"})
     return directory
-
-
-def test_show_prints_records_of_all_kinds_in_time_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who, what, how long; nothing that a terminal would obey."""
-    assert run_log("show", write_two_engines(tmp_path)) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "      0.000000  command  c1.1  user 3  IMAP NOOP ok, 0.007 ms, 9 bytes sent, 8 received",
-        "      0.900000  mail     c1.0  user 2  seen n1.0 of user 1 in INBOX",
-        "      0.950000  task     c1.1  user 1  SEND refused NO \\x1b[2J, service 20.000 ms, response 20.000 ms,"
-        " 1000 bytes",
-        "      1.000500  task     c1.0  user 7  READ ok, service 10.000 ms, response 10.500 ms, 1000 bytes",
-        "      1.100000  task     c1.1  user 1  READ unfinished, due 0.000 ms before, 1000 bytes",
-        "      1.200000  task     c1.0  user 7  MOVE skipped, never started, 1000 bytes",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("filters", "instants"),
-    [
-        (["--kind", "mails"], [0.9]),
-        (["--kind", "mails", "--kind", "commands"], [0.0, 0.9]),
-        (["--task", "READ"], [1.0005, 1.1]),
-        (["--task", "BROWSE"], []),
-        (["--user", "7"], [1.0005, 1.2]),
-        (["--begin", "0.95", "--end", "1.1"], [0.95, 1.0005]),
-        (["--limit", "2"], [0.0, 0.9]),
-        (["--limit", "0"], []),
-        (["--task", "READ", "--user", "1", "--begin", "1", "--limit", "9"], [1.1]),
-    ],
-)
-def test_show_keeps_to_its_filters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], filters: list[str], instants: list[float]
-) -> None:
-    """All given filters together; a span is [begin, end)."""
-    assert run_log("show", write_two_engines(tmp_path), *filters) == 0
-    assert [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()] == instants
-
-
-def test_show_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only tasks have a task, and numbers are numbers."""
-    write_two_engines(tmp_path)
-    with pytest.raises(ConfigError, match="--task: expected records of tasks only, found --kind mails"):
-        run_log("show", tmp_path, "--task", "READ", "--kind", "mails")
-    for wrong in (["--user", "-1"], ["--limit", "x"], ["--kind", "health"]):
-        with pytest.raises(SystemExit) as ended:
-            run_log("show", tmp_path, *wrong)
-        assert ended.value.code == 2
-    assert "expected a whole number from 0 to 1000000000000000000, found 'x'" in capsys.readouterr().err
 
 
 # --- export parquet ---
