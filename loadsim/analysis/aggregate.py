@@ -1,6 +1,6 @@
 """Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times.
 
-Further fields to group by are run, client, group of users, profile, minute and outcome.
+Further fields to group by are client, group of users, profile and minute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER, OUTCOME
+from loadsim.timinglog.records import OUTCOME
 
 MINUTE = "minute"
 """A computed field: the minute in which a record was due, from the common start."""
@@ -52,7 +52,7 @@ class TaskRecords:
 
 @dataclass(frozen=True, slots=True)
 class DriverRecords:
-    """The records of one driver by task. `users` counts a user with any record once for each run.
+    """The records of one driver by task. `users` counts the users with any record.
 
     `inbox` has the processings of an Inbox, each of which spans several tasks; None without any.
     """
@@ -62,13 +62,10 @@ class DriverRecords:
     inbox: TaskRecords | None = None
 
 
-def gather(
-    log: TimingLog, window_s: Window, fields: Sequence[str] = (), *, all_ended: bool = False
-) -> dict[Part, dict[str, DriverRecords]]:
+def gather(log: TimingLog, window_s: Window, fields: Sequence[str] = ()) -> dict[Part, dict[str, DriverRecords]]:
     """Return the records that count, by part of the log and driver.
 
-    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute. With
-    `all_ended`, times include all tasks that began and ended, with any outcome.
+    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute.
     Raises `LogError` if `fields` has the group, and the log does not say to which group a user belongs.
     """
     groups = Groups.of(log.header) if GROUP in fields else None
@@ -83,7 +80,7 @@ def gather(
         if counted.any():
             some = records if counted.all() else records.kept(counted)
             by_task = _grouped(some, [*fields, "protocol", "task"], groups)
-            for (*part, protocol, task), batch in _batches(some, by_task, window_s, all_ended):
+            for (*part, protocol, task), batch in _batches(some, by_task, window_s):
                 found[tuple(part)][protocol].users.add(batch.users)
                 found[tuple(part)][protocol].tasks[task].add(batch)
     return {
@@ -123,7 +120,7 @@ def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any
 class _Batch:
     """Some records of a task, with the count of each outcome.
 
-    One number packs run and user in `users`, where each is once, and outcome and error in `failures`.
+    Each user is once in `users`. One number packs outcome and error in `failures`.
     """
 
     users: NDArray[np.int64]
@@ -134,12 +131,12 @@ class _Batch:
     slot: NDArray[np.uint16]
 
 
-def _batches(records: Columns, grouped: _Grouped, window_s: Window, all_ended: bool) -> Iterator[tuple[Part, _Batch]]:
+def _batches(records: Columns, grouped: _Grouped, window_s: Window) -> Iterator[tuple[Part, _Batch]]:
     order, parts = grouped
-    users = (records["run"].astype(np.int64) << 32 | records["user"])[order]
+    users = records["user"].astype(np.int64)[order]
     outcome, error = records["outcome"][order], records["error"]
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
-    is_timed = ((started_us != NEVER) & (ended_us != NEVER))[order] if all_ended else outcome == OUTCOME["ok"]
+    is_timed = outcome == OUTCOME["ok"]
     is_failure = _IS_FAILURE[outcome]
     timed, failed = order[is_timed], order[is_failure]
     took_us = compact((ended_us - started_us)[timed])

@@ -23,7 +23,7 @@ from loadsim.analysis.generator import engines_health, machines_health
 from loadsim.analysis.generator_failures import generator_failures
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.intervals import Interval, Intervals, intervals
-from loadsim.analysis.lateness import late_seconds, lateness_p95_ms
+from loadsim.analysis.lateness import lateness_p95_ms
 from loadsim.analysis.load import load_made
 from loadsim.analysis.score import ProtocolStatistics, statistics_of
 from loadsim.analysis.stationarity import trend_words, trends
@@ -77,7 +77,6 @@ def analyse(
         embedded=bool(log.header.get("embedded")),
         generator=Generator(
             lateness_p95_ms=late_ms["generator"],
-            late=late_seconds(log, window_s),
             engines=engines_health(log, window_s),
             machines=machines_health(log, window_s),
             event_loop=log.header.get("event_loop"),

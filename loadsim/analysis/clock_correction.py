@@ -7,7 +7,7 @@ machine sent and another saw involves two clocks. During a run, each client comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,8 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.clock_model import OtherClock, Reading
 from loadsim.timinglog.health_samples import Sample
-from loadsim.timinglog.reader import Source, TimingLog
+from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import Records
-
-Machine = tuple[str, str]
-"""A run and a client."""
-
 
 STATION_CLOCK = "station_clock"
 """The key of a health sample with a reading of the controller's clock."""
@@ -43,12 +39,12 @@ def controller_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ControllerClock:
-    """The controller's clock as seen from the `machines` that have read it, whose instants are corrected.
+    """The controller's clock as seen from the clients (`machines`) that have read it, whose instants are corrected.
 
-    `compared`: all machines of runs with several machines have read it; else their clocks may differ by any amount.
+    `compared`: all of several machines have read it; else their clocks may differ by any amount.
     """
 
-    machines: Mapping[Machine, OtherClock]
+    machines: Mapping[str, OtherClock]
     compared: bool
 
     def corrected_us(
@@ -61,8 +57,8 @@ class ControllerClock:
         at_us = records[field].astype(np.int64)
         errors_us = np.zeros(len(records), np.int64)
         numbers = {name: number for number, name in enumerate(log.strings)}
-        for (run, client), clock in self.machines.items():
-            of_client = (records["run"] == numbers.get(run, -1)) & (records["client"] == numbers.get(client, -1))
+        for client, clock in self.machines.items():
+            of_client = records["client"] == numbers.get(client, -1)
             first = clock.readings[0]
             ahead_ns, wrong_ns = clock.ahead(at_us[of_client] * 1000.0 - first.at_ns)
             at_us[of_client] += np.rint((first.ahead_ns + ahead_ns) / 1000).astype(np.int64)
@@ -72,14 +68,16 @@ class ControllerClock:
 
 def controller_clock(log: TimingLog) -> ControllerClock:
     """Return the readings of the controller's clock in the log."""
-    several = _machines_of_several(log.sources)
-    read: dict[Machine, list[Sample]] = {}
-    for sample in log.health if several else ():  # there may be many
-        machine = str(sample.get("run", "")), str(sample.get("client", ""))
-        if STATION_CLOCK in sample and "at_s" in sample and machine in several:
-            read.setdefault(machine, []).append(sample)
-    machines = {machine: OtherClock.of(_readings(samples)) for machine, samples in read.items()}
-    return ControllerClock(machines, compared=several <= machines.keys())
+    clients = {source.client for source in log.sources if source.simulates}
+    if len(clients) < 2:
+        return ControllerClock({}, compared=True)
+    read: dict[str, list[Sample]] = {}
+    for sample in log.health:
+        client = str(sample.get("client", ""))
+        if STATION_CLOCK in sample and "at_s" in sample and client in clients:
+            read.setdefault(client, []).append(sample)
+    machines = {client: OtherClock.of(_readings(samples)) for client, samples in read.items()}
+    return ControllerClock(machines, compared=clients <= machines.keys())
 
 
 def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
@@ -92,13 +90,3 @@ def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
         read = sample[STATION_CLOCK]
         since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
         yield Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])
-
-
-def _machines_of_several(sources: Iterable[Source]) -> set[Machine]:
-    machines = {_machine_of(source) for source in sources if source.simulates}
-    runs = [run for run, _ in machines]
-    return {machine for machine in machines if runs.count(machine[0]) > 1}
-
-
-def _machine_of(source: Source) -> Machine:
-    return source.run, source.client

@@ -21,11 +21,8 @@ from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
 from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
-_KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
-"""Message and recipient, with the run: all runs of a scenario have the same message ids."""
-
-_MESSAGE_AT = _KEY["run"].itemsize
-"""The offset of the message id in a key."""
+_KEY = np.dtype([("message", "S20"), ("user", ">u4")])
+"""Message and recipient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ class Delivery:
 
 
 def delivery(log: TimingLog, window_s: Window) -> Delivery:
-    """Join acceptances and arrivals by run, message and recipient, over all engines of the log.
+    """Join acceptances and arrivals by message and recipient, over all engines of the log.
 
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: the delivery time is then 0.
@@ -115,9 +112,9 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
 
 
 def _faults(log: TimingLog, event: str) -> int:
-    """Return the number of messages with this event, each once by run, user and folder."""
+    """Return the number of messages with this event, each once by user and folder."""
     found = [mails.kept(mails["event"] == EVENT[event]).records() for mails in log.pieces("mails")]
-    return len({key for mails in found for key in mails[["run", "message", "user", "folder"]].tolist()})
+    return len({key for mails in found for key in mails[["message", "user", "folder"]].tolist()})
 
 
 def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
@@ -227,7 +224,7 @@ class Journeys:
     the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
     `by_list`: the recipient was addressed only through a list.
-    `recipient` is the run's number, shifted by 32 bits, and the user's.
+    `recipient` is the user's number.
 
     Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
     error of the time between the two; 0 on one machine.
@@ -273,9 +270,8 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         here = accepted.client[of_accepted] == arrivals.client[of_came]
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
-    letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
+    letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, 0]
     unwatched = _unwatched(log, accepted) & (copies == 0)
-    named = accepted.keys.view(_KEY)
     return Journeys(
         accepted.at_us,
         arrived_us,
@@ -286,7 +282,7 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         clock_error_us,
         strayed,
         accepted.folder == _number(log, BY_LIST),
-        named["run"].astype(np.int64) << 32 | named["user"],
+        accepted.users,
     )
 
 
@@ -318,20 +314,16 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     messages accepted too late for the recipient's engine to wait the whole drain time (`Source.watched_long_us`). A
     client without its controller sends them.
     """
-    named = accepted.keys.view(_KEY)
-    unwatched = np.zeros(len(named), np.bool_)
-    for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
-        of_this = [source for source in log.sources if source.simulates and source.run == run]
-        survived = [source.assignment for source in of_this if source.started and source.ended]
-        others = [source.assignment for source in of_this if not (source.started and source.ended)]
-        if None not in survived and None not in others:
-            of_run = ~_in_any(named["user"], survived)
-        else:
-            of_run = _in_any(named["user"], others)
-        for source in of_this:
-            if source.assignment is not None and source.watched_long_us is not None:
-                of_run |= _in_any(named["user"], [source.assignment]) & (accepted.at_us > source.watched_long_us)
-        unwatched |= of_run & (named["run"] == log.strings.index(run))
+    engines = [source for source in log.sources if source.simulates]
+    survived = [source.assignment for source in engines if source.started and source.ended]
+    others = [source.assignment for source in engines if not (source.started and source.ended)]
+    if None not in survived and None not in others:
+        unwatched = ~_in_any(accepted.users, survived)
+    else:
+        unwatched = _in_any(accepted.users, others)
+    for source in engines:
+        if source.assignment is not None and source.watched_long_us is not None:
+            unwatched |= _in_any(accepted.users, [source.assignment]) & (accepted.at_us > source.watched_long_us)
     return unwatched
 
 
@@ -362,3 +354,7 @@ class _First:
         self.at_us, self.error_us = at_us[which], error_us[which]
         self.client: NDArray[np.uint16] = records["client"][which]
         self.folder: NDArray[np.uint16] = records["folder"][which]
+
+    @property
+    def users(self) -> NDArray[np.int64]:
+        return self.keys.view(_KEY)["user"].astype(np.int64)

@@ -29,37 +29,23 @@ UNOBSERVED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
-    """A figure of a short time of the run; instants in seconds from the common start."""
-
-    begin_s: float
-    end_s: float
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
 class EngineHealth:
     """One engine over the window; None stands for figures that were not measured.
 
-    Lags are those of its event loop; `lags` has the 99th percentile (ms) of each second. `cpu_share` is the mean share
-    of a core, `cpu` that of each second. Memory, open files and the garbage collector's pause are maxima.
-    `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock. `stolen` is the share of its
-    machine's cores that others on the same hardware took, by second. `began_late_ms` is its delay after the common
-    start, whenever the window is.
+    Lags are those of its event loop. `cpu_share` is the mean share of a core. Memory, open files and the garbage
+    collector's pause are maxima. `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock.
+    `began_late_ms` is its delay after the common start, whenever the window is.
     """
 
     name: str
     lag_p50_ms: float | None = None
     lag_p99_ms: float | None = None
     lag_max_ms: float | None = None
-    lags: Sequence[Second] = ()
     cpu_share: float | None = None
-    cpu: Sequence[Second] = ()
     rss_bytes: int | None = None
     open_files: int | None = None
     gc_max_ms: float | None = None
     clock_steps: Sequence[tuple[float, float]] = ()
-    stolen: Sequence[Second] = ()
     began_late_ms: float | None = None
 
 
@@ -91,19 +77,8 @@ class MachineHealth:
 def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:
     """Return the health of every engine, in the order of names."""
     samples = _samples(log, window_s)
-    stolen = {
-        source.client: _seconds(samples[_maker(source)], "stolen_share", window_s)
-        for source in log.sources
-        if source.observes
-    }
     return tuple(
-        _engine_health(
-            f"{source.client}.{source.engine}",
-            source,
-            samples[_maker(source)],
-            stolen.get(source.client, ()),
-            window_s,
-        )
+        _engine_health(f"{source.client}.{source.engine}", source, samples[_maker(source)], window_s)
         for source in log.sources
         if source.simulates
     )
@@ -172,32 +147,21 @@ def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], l
     return samples
 
 
-def _engine_health(
-    name: str, source: Source, samples: Sequence[_Sample], stolen: Sequence[Second], window_s: Window
-) -> EngineHealth:
-    lags, gathered = [], [np.zeros(0, np.int64)]
-    for sample in samples:
-        first_s, lags_us = _ticks_in(sample, window_s)
-        if len(lags_us):
-            gathered.append(lags_us)
-            lags.append(Second(first_s, first_s + len(lags_us) * TICK_S, _of_some_ms(lags_us, 99)))
-    all_us = np.concatenate(gathered)
+def _engine_health(name: str, source: Source, samples: Sequence[_Sample], window_s: Window) -> EngineHealth:
+    all_us = np.concatenate([np.zeros(0, np.int64), *(_ticks_in(sample, window_s) for sample in samples)])
     inside = [sample for sample in samples if sample.ended_in(window_s)]
     return EngineHealth(
         name=name,
         lag_p50_ms=_of_some_ms(all_us, 50) if len(all_us) else None,
         lag_p99_ms=_of_some_ms(all_us, 99) if len(all_us) else None,
         lag_max_ms=_of_some_ms(all_us, 100) if len(all_us) else None,
-        lags=tuple(lags),
         cpu_share=_mean(inside, "cpu_share"),
-        cpu=_seconds(samples, "cpu_share", window_s),
         rss_bytes=_most(inside, "rss_bytes"),
         open_files=_most(inside, "open_files"),
         gc_max_ms=_most(inside, "gc_max_ms"),
         clock_steps=tuple(
             (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
         ),
-        stolen=stolen,
         began_late_ms=source.began_late_ms,
     )
 
@@ -234,28 +198,14 @@ def _machine_health(
     )
 
 
-def _seconds(samples: Sequence[_Sample], name: str, window_s: Window) -> tuple[Second, ...]:
-    return tuple(
-        Second(sample.begin_s, sample.end_s, sample.found[name])
-        for sample in samples
-        if name in sample.found and sample.ended_in(window_s)
-    )
-
-
-def _ticks_in(sample: _Sample, window_s: Window) -> tuple[float, NDArray[np.int64]]:
-    """Return the due time of the first tick in the window, and the lags of all ticks due in it.
-
-    In a log without the due times of ticks, they are in the window if their sample was taken in it.
-    """
+def _ticks_in(sample: _Sample, window_s: Window) -> NDArray[np.int64]:
+    """Return the lags of all ticks due in the window."""
     lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
-    if "lags_from_ns" not in sample.found or not len(lags_us):
-        return sample.begin_s, lags_us if sample.ended_in(window_s) else lags_us[:0]
+    if "lags_from_ns" not in sample.found:
+        return np.zeros(0, np.int64)
     first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S
-    counted = (due_s >= window_s.begin_s) & (due_s < window_s.end_s)
-    if not counted.any():
-        return first_s, lags_us[:0]
-    return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]
+    return np.asarray(lags_us[(due_s >= window_s.begin_s) & (due_s < window_s.end_s)])
 
 
 def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:

@@ -1,4 +1,4 @@
-"""Limits of the generator: which were exceeded and when, and the measures that may help."""
+"""Limits of the generator: which were exceeded, and the measures that may help."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
+from loadsim.analysis.generator import EngineHealth, MachineHealth
 
 LEAST_LAG_LIMIT_MS = 2.0
 """The least limit of the event loop's lag, even for the fastest server."""
-
-GAP_S = 3.0
-"""Times above a limit with at most this gap count as one: each second has only a hundred ticks."""
-
-STOLEN_MEANWHILE_SHARE = 0.02
-"""At least this share stolen by others on the hardware is the likely cause of a late event loop."""
 
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
@@ -27,10 +21,9 @@ BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """The generator's figures. `lateness_p95_ms` is over the tasks of the window, `late` per second."""
+    """The generator's figures. `lateness_p95_ms` is over the tasks of the window."""
 
     lateness_p95_ms: float | None = None
-    late: Sequence[Second] = ()
     engines: Sequence[EngineHealth] = ()
     machines: Sequence[MachineHealth] = ()
     event_loop: str | None = None
@@ -47,26 +40,25 @@ def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> flo
 
 
 def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[str]:
-    """Return a line for each limit that the generator exceeded, with the times."""
+    """Return a line for each limit that the generator exceeded."""
     late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
     lag_limit = lag_limit_ms(limits, fastest_p95_ms)
     reasons = []
     if _above(generator.lateness_p95_ms, late_limit_ms):
         reasons.append(
             f"the generator was late: 95th percentile {generator.lateness_p95_ms:.1f} ms, at most {late_limit_ms:g} ms"
-            f" allowed{_moment(generator.late, late_limit_ms)}"
+            " allowed"
         )
     reasons += began_late(generator, limits)
     for engine in generator.engines:
         if _above(engine.lag_p99_ms, lag_limit):
             reasons.append(
                 f"the event loop of engine {engine.name} was late: 99th percentile {engine.lag_p99_ms:.1f} ms, at most"
-                f" {lag_limit:.3g} ms allowed{_moment(engine.lags, lag_limit)}{_stolen_meanwhile(engine, lag_limit)}"
+                f" {lag_limit:.3g} ms allowed"
             )
         if _above(engine.cpu_share, cpu_limit):
             reasons.append(
                 f"engine {engine.name} took {engine.cpu_share:.0%} of a core, at most {cpu_limit:.0%} allowed"
-                f"{_moment(engine.cpu, cpu_limit)}"
             )
     return reasons
 
@@ -160,44 +152,3 @@ def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[fl
         client = engine.name.rpartition(".")[0]
         steps[client] = max(steps.get(client, ()), engine.clock_steps, key=len)
     return steps
-
-
-def _moment(seconds: Sequence[Second], limit: float | None) -> str:
-    """Return how long a figure was above its limit, and the longest stretch."""
-    above = [second for second in seconds if _above(second.value, limit)]
-    if not above:
-        return ""
-    stretches = [[above[0]]]
-    for second in above[1:]:
-        if second.begin_s - stretches[-1][-1].end_s > GAP_S:
-            stretches.append([])
-        stretches[-1].append(second)
-    longest = max(stretches, key=len)
-    begin_s, end_s = longest[0].begin_s, longest[-1].end_s
-    broken = ", with short breaks" if end_s - begin_s - _sum_s(longest) > 1 else ""
-    return (
-        f"; above it in {_sum_s(above):.0f} of {_sum_s(seconds):.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s"
-        f" of the run{broken}"
-    )
-
-
-def _stolen_meanwhile(engine: EngineHealth, limit: float | None) -> str:
-    share = _stolen_above(engine, limit)
-    if share < STOLEN_MEANWHILE_SHARE:
-        return ""
-    return f"; others on the same hardware took {share:.0%} of the CPU meanwhile"
-
-
-def _stolen_above(engine: EngineHealth, limit: float | None) -> float:
-    """Return the share of CPU that others took while the loop's lag was above its limit; 0 without such a time."""
-    late = [second for second in engine.lags if _above(second.value, limit)]
-    taken = [
-        stolen.value
-        for stolen in engine.stolen
-        if any(second.begin_s < stolen.end_s and stolen.begin_s < second.end_s for second in late)
-    ]
-    return sum(taken) / len(taken) if taken else 0.0
-
-
-def _sum_s(seconds: Sequence[Second]) -> float:
-    return sum(second.end_s - second.begin_s for second in seconds)

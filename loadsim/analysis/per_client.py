@@ -58,7 +58,7 @@ def client_figures(
     fastest_p95_ms: float | None,
     generator_counts: bool,
 ) -> list[ClientFigures]:
-    """Return the figures of each client, in the order of names; empty unless the log is of one run on several clients.
+    """Return the figures of each client, in the order of names; empty unless the log is of several clients.
 
     `engines` is the health of the log's engines, in its order. `limits` are those of the run (`verdict.limits_of`), and
     `fastest_p95_ms` is that of the fastest scored task. `generator_counts`: the generator's limits make a run invalid.
@@ -66,9 +66,8 @@ def client_figures(
     makers = [source for source in log.sources if source.simulates]
     assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
     names = sorted({source.client for source in makers} | assigned.keys(), key=by_number)
-    if len({source.run for source in makers}) != 1 or len(names) < 2:
+    if len(names) < 2:
         return []
-    run = makers[0].run
     lost = list(zip(log.sources, lost_by_source(log), strict=True))
     clocks = controller_clock(log).machines
     late_ms = lateness_of_clients_ms(log, window_s, names)
@@ -88,7 +87,7 @@ def client_figures(
         lost_users = users - logged + sum(of_engine for _, of_engine in lost_by_engine)
         # 2. Its start and its clock.
         own_engines = [engine for source, engine in health if source.client == name]
-        clock = clocks.get((run, name))
+        clock = clocks.get(name)
         start = clock.there(0) if clock else None
         began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.

@@ -47,7 +47,7 @@ def throughput(
     messages = 0
     for mails in mails_by(log, "sender"):
         accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]
-        messages += len(np.unique(accepted[["run", "message"]]))
+        messages += len(np.unique(accepted["message"]))
     succeeded = np.zeros(len(log.strings), np.int64)
     for commands in log.pieces("commands"):
         counted = (commands["outcome"] == OUTCOME["ok"]) & in_window(commands["started_us"], window_s)

@@ -66,7 +66,7 @@ def unserved(
     if receiving is not None:
         judged, bad = np.union1d(judged, receiving), np.union1d(bad, waiting)
     found = bad.tolist()
-    return Unserved(len(found), len(judged), tuple(str(key & 0xFFFF_FFFF) for key in found[:MOST_NAMED]))
+    return Unserved(len(found), len(judged), tuple(str(user) for user in found[:MOST_NAMED]))
 
 
 def _judged(
@@ -88,7 +88,7 @@ def _judged(
 def _tasks(
     log: TimingLog, window_s: Window, weights: Mapping[str, float], criteria: Mapping[str, Limits | None]
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield run, user, part of the window, and two bits for a late and a failed one, of all scored tasks in pieces.
+    """Yield user, part of the window, and two bits for a late and a failed one, of all scored tasks in pieces.
 
     A task is late if its response time exceeds the limit of its 95th percentile in `criteria`; without a hit, it is
     infinite. The tasks of a user that fail have the limit of `failed_share`. Tasks in which the generator failed do not
@@ -110,8 +110,7 @@ def _tasks(
         outcome, took_us = tasks["outcome"], tasks["ended_us"] - tasks["scheduled_us"]
         is_late = np.where(outcome == OUTCOME["ok"], took_us, np.inf) > limits_us
         part = (tasks["scheduled_us"] - begin_us) * PARTS // length_us
-        user = tasks["run"].astype(np.int64) << 32 | tasks["user"]
-        yield (user << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome]
+        yield (tasks["user"].astype(np.int64) << 6 | part) << 2 | is_late << 1 | _IS_FAILURE[outcome]
 
 
 def _mail(log: TimingLog, window_s: Window, limit_us: float) -> Iterator[NDArray[np.int64]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
+from loadsim.analysis.breakdown import Breakdown, TaskRow
 from loadsim.analysis.figures import Coverage, DriverFigures, TaskFigures
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.score import FEW_HITS, CommandFigures
 from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import NEVER, known_decimals, rounded, time_digits
 from loadsim.report.document import Table, table_of
-from loadsim.report.table import shown_rows, table, text_table
+from loadsim.report.table import shown_rows, table
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 
@@ -119,27 +119,11 @@ def breakdown_text(found: Breakdown, percentile: str, *, invalid: bool) -> list[
     lines = []
     modules = {one.module for one in found.tables}
     for one in found.tables:
-        module = f", driver {one.module}" if len(modules) > 1 and found.what != "module" else ""
+        module = f", driver {one.module}" if len(modules) > 1 else ""
         lines.append(f"{found.what.capitalize()} {one.value}{module}")
-        if isinstance(one, OutcomeTable):
-            lines += [*text_table(_outcome_table(one.tasks, percentile)), ""]
-        else:
-            scores = (None, None) if invalid else (one.score_ms, one.response_score_ms)
-            lines += [*table(_rows(one.tasks, *scores, percentile)), ""]
+        scores = (None, None) if invalid else (one.score_ms, one.response_score_ms)
+        lines += [*table(_rows(one.tasks, *scores, percentile)), ""]
     return lines
-
-
-def _outcome_table(tasks: Sequence[OutcomeRow], percentile: str) -> Table:
-    return table_of(
-        "",
-        tasks,
-        ("Category", None, lambda task: task.task),
-        ("Count", None, lambda task: f"{task.count:,}"),
-        ("50th", 1, lambda task: task.took.p50_ms),
-        (percentile, 1, lambda task: task.percentile_ms),
-        ("Mean", 1, lambda task: task.took.mean_ms),
-        ("Std. Dev.", 1, lambda task: task.took.stddev_ms),
-    )
 
 
 def command_table(commands: Sequence[CommandFigures]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadsim.analysis.comparability import separate_loads
@@ -40,9 +39,6 @@ from loadsim.report.glossary import WORDS_OF_RUNS, glossary
 from loadsim.report.repeats_words import are_repeats, only_one_way, spreads
 
 Series = Sequence[float | None]
-
-_MOMENT = re.compile(r"; above it in [^;]*")
-"""Matches the times of a run in a reason."""
 
 
 def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
@@ -240,10 +236,10 @@ def _next_of_repeats(runs: Sequence[RecordedRun]) -> str:
 
 
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield why runs are invalid or degraded, without the times of each run at which a limit was exceeded."""
+    """Yield why runs are invalid or degraded."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
-    reasons = [[_MOMENT.sub("", reason) for reason in verdict.defects] for verdict in verdicts]
+    reasons = [verdict.defects for verdict in verdicts]
     yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", reasons, names)
 
 

@@ -284,6 +284,7 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "core_shares": frozenset(
         ("cpu_share", "stolen_share", "memory_available_bytes", "segments_sent", "segments_sent_again")
     ),
+    "lags_us": frozenset(("lags_from_ns",)),
     "lags_from_ns": frozenset(("at_ns",)),
     "station_clock": frozenset(("at_ns",)),
     "wall_clock_ns": frozenset(("at_ns",)),

@@ -527,7 +527,6 @@ def recompute(run: Exports) -> Figures:
             begin_us,
             end_us,
         ),
-        "runs": 1,
         "users": users,
         "clients": len({row["client"] for row in run.tasks}),
         "engines": len({(row["client"], row["engine"]) for row in run.tasks}),

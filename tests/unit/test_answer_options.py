@@ -155,10 +155,6 @@ BY_HAND = {
         ("medium", "aioimaplib", {"READ": (1, 30)}),
         ("medium", "imap", {"READ": (1, 20), "LOGON": (1, 3)}),
     ],
-    "module": [
-        ("aioimaplib", "aioimaplib", {"READ": (1, 30)}),
-        ("imap", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
-    ],
     "client": [
         ("c1", "aioimaplib", {"READ": (1, 30)}),
         ("c1", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
@@ -167,14 +163,6 @@ BY_HAND = {
         ("0:00", "imap", {"READ": (2, 20)}),
         ("0:01", "aioimaplib", {"READ": (1, 30)}),
         ("0:01", "imap", {"READ": (0, None), "SEND": (1, 40)}),
-    ],
-    "outcome": [
-        ("ok", "aioimaplib", {"READ": (1, 30)}),
-        ("ok", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
-        ("refused", "imap", {"SEND": (1, 5)}),
-        ("timeout", "imap", {"SEND": (1, 60_000)}),
-        ("unfinished", "imap", {"SEND": (1, None)}),
-        ("skipped", "imap", {"READ": (1, None)}),
     ],
 }
 
@@ -185,15 +173,14 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
     log = write_mixed(tmp_path / "a.tlog")
     found = answer(capsys, "--by", by, log)["by"]
     assert found["what"] == by
-    often = "count" if by == "outcome" else "hits"
     tables = [
-        (table["value"], table["module"], {task["task"]: (task[often], task["p95_ms"]) for task in table["tasks"]})
+        (table["value"], table["module"], {task["task"]: (task["hits"], task["p95_ms"]) for task in table["tasks"]})
         for table in found["tables"]
     ]
     assert tables == BY_HAND[by]
     text = full_answer(summarise([log], by=by))
     for value, module, tasks in BY_HAND[by]:
-        title = f"\n{by.capitalize()} {value}" + ("" if by == "module" else f", driver {module}") + "\n"
+        title = f"\n{by.capitalize()} {value}" + f", driver {module}\n"
         table = text.partition(title)[2].partition("\n\n")[0].splitlines()
         rows = {line[: line.index("  ")]: line.split() for line in table[1:]}
         assert set(tasks) == rows.keys() - {"Weighted Avg"}
@@ -249,19 +236,14 @@ def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFi
     assert [table["score_ms"] for table in tables] == pytest.approx([1950 / 11, 2040 / 11])
     tables = answer(capsys, "--by", "client", "--percentile", "50", directory)["by"]["tables"]
     assert [table["score_ms"] for table in tables] == pytest.approx([(10 * 90 + 30) / 11, (10 * 100 + 40) / 11])
-    by_outcome = answer(capsys, "--by", "outcome", directory)["by"]["tables"]
-    assert {table["score_ms"] for table in by_outcome} == {None}
     assert "by" not in answer(capsys, directory)
 
 
-def test_minutes_and_outcomes_have_their_figures(tmp_path: Path) -> None:
-    """Minutes count on beyond the first hour; times by outcome have the percentile that was asked for, too."""
+def test_minutes_count_on_beyond_the_first_hour(tmp_path: Path) -> None:
     tasks = [done("READ", 3_659_999, 10), done("READ", 3_660_000, 20), done("READ", 3_661_000, 30)]
     log = write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 7200.0]})
     minutes = summarise([log], by="minute").score["by"]["tables"]
     assert [(table["value"], table["tasks"][0]["hits"]) for table in minutes] == [("1:00", 1), ("1:01", 2)]
-    (table,) = summarise([log], by="outcome", percent=50).score["by"]["tables"]
-    assert (table["tasks"][0]["percentile_ms"], table["tasks"][0]["p95_ms"]) == (20, 30)
 
 
 # --- errors ---

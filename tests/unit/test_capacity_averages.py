@@ -7,7 +7,6 @@ report.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,14 @@ import pytest
 from finished_searches import capacity, probed
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
-from loadsim.analysis.averages import counted
 from loadsim.analysis.campaign import Average, CampaignRun
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.resources import Resource
-from loadsim.model.scenario import load_scenario
 from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.capacity_text import capacity_text
-from loadsim.report.document import Cell, Chart, Table, tables, to_json
-from loadsim.report.markdown import to_markdown
+from loadsim.report.document import Cell, Chart, Table, tables
 from loadsim.report.one_run import describe_run
 from loadsim.runs.campaign_file import finished_score, read_campaign, write
-
-HINT = "'probes.host={}'"
 
 
 def table(found: Capacity, caption: str) -> Table:
@@ -108,23 +100,6 @@ def test_a_row_has_the_figures_of_the_runs_own_report(tmp_path: Path) -> None:
     assert row["Tasks/s"] == pytest.approx(28 / 30)
 
 
-def test_the_machine_comes_before_the_queue_and_the_sessions() -> None:
-    """Probes of a kind are in the order of their names; one of another kind has no counter."""
-    names = {
-        "dovecot": ["imap_sessions"],
-        "postfix": ["send_queue_messages"],
-        "host@b": ["cpu_busy_share"],
-        "host@a": ["cores", "cpu_busy_share"],
-        "command": ["cpu_busy_share"],
-    }
-    assert [(one.probe, one.figure) for one in counted(names)] == [
-        ("host@a", "cpu_busy_share"),
-        ("host@b", "cpu_busy_share"),
-        ("postfix", "send_queue_messages"),
-        ("dovecot", "imap_sessions"),
-    ]
-
-
 def test_the_mean_is_of_valid_runs() -> None:
     """Two of three: the third made less load, and its processor was idle."""
     steps = capacity(Found(1000, None, "limit"), (1000, "pass"), runs=3).runs
@@ -166,12 +141,6 @@ def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
         expected = (50, 70) if number_of_valid else (95, 85)
         assert (row["Processor time (% of all cores)"], row["Tasks/s"]) == expected
         assert (row["Score"] is None) is (row["Response score"] is None) is (not number_of_valid)
-
-
-def test_memory_has_no_decimals() -> None:
-    columns = {one.title: one.digits for one in table(probed(), "Averages of the probes").columns}
-    assert columns["Memory available (MiB)"] == 0
-    assert columns["Processor time of the server (cores)"] == 2
 
 
 def test_the_cores_of_a_pinned_server_count_instead_of_all() -> None:
@@ -225,41 +194,3 @@ def test_utilisation_is_drawn_on_the_axis_of_the_scores() -> None:
     ]
     shown = table(found, "Utilisation")
     assert [column.title for column in shown.columns] == ["Users", "processor", "disk vda", "memory"]
-
-
-def test_utilisation_has_no_median_of_runs_that_lack_it() -> None:
-    found = probed()
-    lacking = tuple(replace(one, share=None) for one in found.runs[0].resources)
-    chart = next(
-        block
-        for block in describe_capacity(changed(found, 0, resources=lacking), (), {}).sections[1].blocks
-        if isinstance(block, Chart) and block.caption.startswith("Utilisation")
-    )
-    line = chart.panels[0].lines[0]
-    drawn = {users for users, value in zip(chart.axis.positions, line.values, strict=True) if value is not None}
-    assert drawn == {1000, 1250, 1500}
-
-
-def test_utilisation_names_the_probes_of_two_machines() -> None:
-    found = probed()
-    other = Resource("processor", "mx2", True, "host@mx2", "cpu_busy_share", 0.1, 0.2, 1.0, 0.1)
-    steps = tuple(replace(step, resources=(*step.resources, other)) for step in found.runs)
-    columns = table(replace(found, runs=steps), "Utilisation").columns[1:]
-    assert [one.title for one in columns] == [
-        "processor (host)",
-        "disk vda (host)",
-        "memory (host)",
-        "processor (host@mx2)",
-    ]
-
-
-def test_without_probes_answer_and_report_say_how_to_get_them() -> None:
-    """As a setting that a scenario takes; not on the embedded server, and not with probes."""
-    found = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
-    assert HINT in capacity_text(found, 200)
-    assert HINT in to_markdown(describe_capacity(found, (), {})).replace("\\", "")
-    assert "host" in load_scenario("medium", [f"{HINT}".strip("'")]).probes
-    embedded = replace(found, terms=replace(found.terms, embedded=True))
-    for other in (embedded, probed()):
-        assert HINT not in capacity_text(other, 200)
-        assert HINT not in json.dumps(to_json(describe_capacity(other, (), {})))

@@ -183,11 +183,6 @@ def test_runs_that_vary_wildly_show_nothing() -> None:
         assert 0 < found.low < 1 < found.high < math.inf
 
 
-def test_nothing_to_compare() -> None:
-    """No figures, no differences."""
-    assert compare([]) == ()
-
-
 # --- simulated repeats ------------------------------------------------------------------------------------------
 
 
@@ -339,25 +334,10 @@ def test_repeats_advised_decide_as_often_as_is_said_of_many(runs: int, pairs: in
     assert np.mean(decided) == pytest.approx(POWER, abs=0.04)
 
 
-def test_more_looks_take_more_repeats() -> None:
-    """Correcting for more looks decides later."""
-    sample = Sample("Score", exactly(100, 0.04, 3), exactly(100, 0.04, 3))
-    advised = [repeats_needed(sample, 0.05, looks) for looks in (1, 2, 4)]
-    assert advised == sorted(set(advised), key=lambda more: more or MOST_REPEATS)
-
-
 def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
     """At the limit, or next to it, none is advised."""
     for ratio in (1.05, 1.0501):
         assert repeats_needed(Sample("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
-
-
-def test_more_runs_detect_less() -> None:
-    """What is detectable shrinks with every run of either side, and with fewer tasks to look at."""
-    by_runs: list[Any] = [deviations_needed(runs, runs, 0.005) for runs in range(2, 12)]
-    assert by_runs == sorted(by_runs, reverse=True)
-    assert deviations_needed(3, 3, 0.05) < deviations_needed(3, 3, 0.005)
-    assert deviations_needed(3, 5, 0.05) < deviations_needed(3, 3, 0.05)
 
 
 # --- several looks ----------------------------------------------------------------------------------------------

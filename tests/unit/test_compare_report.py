@@ -95,25 +95,6 @@ def test_the_verdict_and_the_figures_are_those_of_the_command(tmp_path: Path, ca
     assert rows["READ"][4] == "1.147 to 1.255"
 
 
-@pytest.mark.parametrize(
-    ("new_ms", "limit", "tone", "advice"),
-    [
-        (122.4, 0.05, "bad", "look for the slow or failed tasks"),
-        (102.0, 0.10, "good", "keep the runs"),
-        (104.0, 0.05, "doubtful", r"make (many|\d+) more runs of each, taking turns, and compare .* with --looks 2\."),
-        (102.0, None, "doubtful", "keep the runs"),
-        (81.6, None, "good", "keep the runs"),
-    ],
-)
-def test_the_rating_and_the_next_step(
-    tmp_path: Path, new_ms: float, limit: float | None, tone: str, advice: str
-) -> None:
-    """Green for what is shown to be as fast as allowed, red for what is slower, and what each asks for."""
-    found = described(three(tmp_path, "base", 102), three(tmp_path, "new", new_ms), max_regression=limit)
-    assert found.tone == tone
-    assert re.search(advice, next_step(found))
-
-
 def test_two_runs_of_each_are_no_answer(tmp_path: Path) -> None:
     """No difference is shown, but then, hardly any could be."""
     base, new = ([write_run(tmp_path, f"{side}{at}", 100 + at) for at in (1, 2)] for side in "bn")
@@ -315,14 +296,6 @@ def test_wild_intervals_stay_in_the_chart(tmp_path: Path, base_ms: Sequence[floa
         for side, times in (("b", base_ms), ("n", new_ms))
     )
     assert all(0 <= at <= 100 for each in drawn(described(base, new)).values() for at in each)
-
-
-def test_single_runs_are_points_in_the_chart(tmp_path: Path) -> None:
-    """A ratio has no interval then."""
-    found = described([write_run(tmp_path, "b", 100, 50)], [write_run(tmp_path, "n", 200, 100)])
-    assert {name: len(places) for name, places in drawn(found).items()} == dict.fromkeys(
-        ("READ", "SEND", "Score", "Response score"), 3
-    )
 
 
 # --- the page ---------------------------------------------------------------------------------------------------

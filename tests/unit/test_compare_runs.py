@@ -15,7 +15,7 @@ import pytest
 from compared_runs import decided, three, write_run
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
-from timing_samples import done, skipped
+from timing_samples import done
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
@@ -63,34 +63,6 @@ def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("middle_ms", "expected", "says"),
-    [(102.0, 0, "passed"), (122.4, 1, "failed"), (107.1, 4, "undecided")],
-)
-def test_exit_statuses(tmp_path: Path, capsys: Capture, middle_ms: float, expected: int, says: str) -> None:
-    """0 when the interval lies below 1.10 or 1.05, 1 above, 4 around it; without a limit it only reports."""
-    base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", middle_ms)))
-    limit = "10%" if says == "passed" else "0.05"
-    assert main(["compare", "--base", *base, "--new", *new, "--max-regression", limit]) == expected
-    assert f": {says}: the interval" in capsys.readouterr().out
-    assert main(["compare", "--base", *base, "--new", *new]) == 0
-    assert "Maximum regression" not in capsys.readouterr().out
-
-
-def test_undecided_says_how_many_more(tmp_path: Path) -> None:
-    """A number where one helps, and "more than" where the ratio is the limit itself."""
-    base = three(tmp_path, "base", 102)
-    near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
-    assert near.document["decision"] == "undecided"
-    assert re.search(rf"make {near.document['more_repeats']} more runs? of each, taking turns,", compare_text(near))
-    at_it = [
-        write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
-    ]
-    never = compare_runs(base, at_it, max_regression=0.05)
-    assert never.document["more_repeats"] is None
-    assert "make many more runs of each" in compare_text(never)
-
-
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
     """So many runs whose READ takes about this time."""
     turn = {"base": 0, "new": 1}[side]
@@ -100,22 +72,13 @@ def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
     ]
 
 
-def test_what_one_look_shows_is_warned_of_and_more_looks_are_corrected_for(tmp_path: Path, capsys: Capture) -> None:
-    """Nothing that is claimed of more than three runs is told without the share of those who looked after each."""
+def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
+    """Who looks after each run is told of it, unless the looks were stated or nothing is claimed."""
     base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
-    arguments = ["compare", "--base", *map(str, base), "--new", *map(str, new)]
-    assert main([*arguments, "--wide"]) == 0
-    text = capsys.readouterr().out
-    share = re.search(r"with one after each run from 3 to 5, .* differs in (\d+) % of comparisons, not 5 %; see", text)
-    assert share and int(share[1]) == 7
-    assert "95 % CI" in text and "Both are corrected" not in text
-    assert main([*arguments, "--looks", "5", "--wide"]) == 0
-    text = capsys.readouterr().out
-    assert "see --looks" not in text
-    assert "99 % interval" in text and "All are corrected for 5 looks, and so are intervals (Bonferroni)." in text
     once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
     assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
     assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
+    assert "see --looks" in compare_text(once) and "see --looks" not in compare_text(often)
     for quiet in (compare_runs(base[:3], new[:3]), compare_runs(base, many(tmp_path / "same", "new", 100, 5))):
         assert "see --looks" not in compare_text(quiet)
 
@@ -154,22 +117,11 @@ def side_of(place: Path, side: str, took_ms: float, unanswered: int, of: int = 1
     ]
 
 
-def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path, capsys: Capture) -> None:
+def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path) -> None:
     """Half of the READs are refused, and the others take 60 % of the time: the new server fails."""
     base, new = side_of(tmp_path, "base", 100, 0), side_of(tmp_path, "new", 60, 50)
-    junit = tmp_path / "junit.xml"
-    arguments = ["--base", *map(str, base), "--new", *map(str, new), "--max-regression", "5%", "--junit", str(junit)]
-    assert main(["compare", *arguments, "--wide"]) == 1
-    text = capsys.readouterr().out
-    assert "faster" not in text
-    of_read = "higher failure rate in new (0 % in base, 50 % in new); of the tasks that succeeded, 0.600 times as long"
-    assert f"\n  - READ: {of_read}\n" in text
     found = compare_runs(base, new, max_regression=0.05)
-    outcomes = {"passed": "passed", "failed": "failure", "undecided": "error"}
-    cases = {name.removeprefix("loadsim.compare/"): outcome for name, (outcome, _) in cases_of(junit).items()}
-    assert {name: cases[name] for name in decided(found)} == {
-        name: outcomes[decision] for name, decision in decided(found).items()
-    }
+    assert (found.exit_status, "faster" in compare_text(found)) == (1, False)
     assert decided(found)["failures of READ"] == decided(found)["criteria"] == "failed"
     assert decided(found)["failures of SEND"] == "passed"
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "new")
@@ -266,37 +218,25 @@ def test_users_who_wait_longer_do_not_pass(tmp_path: Path) -> None:
     base, new = waiting(tmp_path, "base", [0] * 5), waiting(tmp_path, "new", [4500] * 5)
     found = compare_runs(base, new, max_regression=0.05)
     assert (found.document["decision"], found.exit_status) == ("failed", 1)
-    assert verdict_line(found.figures).startswith(
-        "failed: the response score of new is slower: 45.821 times as long (95 % CI 45."
-    )
-    assert "failed: the interval of the response score's ratio, 45." in compare_text(found)
-    assert "No difference shown" not in compare_text(found)
     assert by_name(found, "Score")["change"] is None
     response = by_name(found, "Response score")
     assert (response["change"], response["new_ms"]) == ("slower", pytest.approx(100 * 1.002**2 + 4500, rel=1e-3))
     assert tone(found) == "bad"
-    for advice in describe_comparison(found).sections[0].blocks[-1:]:
-        assert "look for the slow or failed tasks" in str(advice)
 
 
 @pytest.mark.parametrize(
-    ("base_late", "new_late", "decision", "says"),
+    ("base_late", "new_late", "decision", "more"),
     [
-        ([0, 0, 0], [6000, 6000, 6000], "failed", "new missed criteria more often than base: score from due times"),
-        ([0, 0, 0], [0, 0, 6000], "undecided", "new missed criteria more often than base: score from due times"),
-        ([0], [6000], "undecided", "new missed criteria more often than base: score from due times"),
-        (
-            [0, 0, 6000],
-            [0, 6000, 6000],
-            "undecided",
-            "new missed criteria more often than base: score from due times",
-        ),
-        ([0, 6000, 6000], [0, 0, 6000], "passed", ""),
-        ([6000, 6000, 6000], [6000, 6000, 6000], "passed", ""),
+        ([0, 0, 0], [6000, 6000, 6000], "failed", True),
+        ([0, 0, 0], [0, 0, 6000], "undecided", True),
+        ([0], [6000], "undecided", True),
+        ([0, 0, 6000], [0, 6000, 6000], "undecided", True),
+        ([0, 6000, 6000], [0, 0, 6000], "passed", False),
+        ([6000, 6000, 6000], [6000, 6000, 6000], "passed", False),
     ],
 )
 def test_criteria_that_new_misses_are_no_pass(
-    tmp_path: Path, base_late: list[float], new_late: list[float], decision: str, says: str
+    tmp_path: Path, base_late: list[float], new_late: list[float], decision: str, more: bool
 ) -> None:
     """A larger share of new fails if it is significant, and else is undecided."""
     base = waiting(tmp_path, "base", base_late, criteria=BELOW_5_S)
@@ -304,15 +244,12 @@ def test_criteria_that_new_misses_are_no_pass(
     found = compare_runs(base, new, max_regression=0.05)
     assert decided(found)["criteria"] == decision
     assert found.exit_status == {"passed": 0, "failed": 1, "undecided": 4}[found.document["decision"]]
-    assert found.document["missed_more"] == (["response_score_ms"] if says else [])
-    assert says in verdict_line(found.figures)
-    assert says in compare_text(found).partition("Maximum regression 5 %")[2].partition("\n")[0]
-    assert "criteria missed" in compare_text(found)
-    if says:
-        assert tone(found) != "good"
     without_limit = compare_runs(base, new)
     assert (without_limit.document["decision"], without_limit.exit_status) == (None, 0)
-    assert says in verdict_line(without_limit.figures)
+    for each in (found, without_limit):
+        assert each.document["missed_more"] == (["response_score_ms"] if more else [])
+        assert ("new missed criteria more often than base" in verdict_line(each.figures)) == more
+        assert not more or tone(each) != "good"
 
 
 @pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
@@ -350,11 +287,8 @@ def test_an_infinite_response_score_is_worse_than_any_other(
     assert by_name(found, "READ")["answered_less"] is None
     assert json.dumps(found.document, allow_nan=False)
     assert found.document["decision"] == decision
-    text = compare_text(found)
-    assert re.search(r"\nResponse score .*never.* - +- +- ", text)
     assert found.document["missed_more"] == (["response_score_ms"] if ratio == "inf" else [])
     assert decided(found)["criteria"] == decision
-    assert describe_comparison(found).verdict
 
 
 def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
@@ -366,23 +300,6 @@ def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
     found = compare_runs([base], [new])
     assert found.document["not_compared"] == ["MOVE"]
     assert "MOVE: not answered were 0 % in base, 100 % in new" in found.document["warnings"]
-
-
-def test_what_would_be_a_difference_by_itself_is_named(tmp_path: Path) -> None:
-    """Of five tasks one takes 5.8 % longer, 3.5 standard errors: beyond t at 5 %, not at 1 %, and there are five."""
-
-    def run(name: str, turn: int, read_ms: float) -> Path:
-        others = [done(task, 3000, 50 * 1.02**turn) for task in ("SEND", "MOVE", "COPY", "BROWSE")]
-        tasks = [done("READ", 1000, read_ms * 1.02**turn), *others]
-        return write_run(tmp_path, name, tasks=tasks, hour=2 * turn + (name[0] == "n"))
-
-    base = [run(f"b{turn}", turn, 100) for turn in (0, 1, 2)]
-    new = [run(f"n{turn}", turn, 105.82) for turn in (0, 1, 2)]
-    comparison = compare_runs(base, new)
-    read = by_name(comparison, "READ")
-    assert 0.05 < read["p"] < 5 * 0.05
-    assert read["low"] > 1 and read["change"] is None
-    assert "By themselves, but not among so many, others would be differences: READ" in compare_text(comparison)
 
 
 def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
@@ -433,34 +350,12 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.document["ignored"])
     text = compare_text(comparison)
-    assert text.startswith("Verdict: not comparable")
     invalid = "an invalid one" in line
+    assert text.startswith("Verdict: not comparable")
     assert text.startswith("Verdict: not comparable: 1 of 4 runs is invalid\n") == invalid
-    assert "the ratios prove nothing" in text
-    report = describe_comparison(comparison)
-    assert ("'not shown: the run is invalid'" in str(report.sections[1].blocks)) == invalid
-    assert bool(re.search(r"  no score +0 of \d+ tasks failed; invalid, criteria not judged\n", text)) == invalid
-    assert ("'Invalid, criteria not judged', 'not shown', 'not shown'" in str(report.sections[2].blocks)) == invalid
-    assert "\nWarning (--force): these runs should not be compared:\n" in text
+    assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[1].blocks)) == invalid
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("base", "new", "advice"),
-    [
-        (1, 1, "run each at least three times, better five, taking turns"),
-        (1, 2, "make at least 2 more runs of base and 1 of new: three of each are needed, five are better"),
-    ],
-)
-def test_the_advice_counts_the_runs_that_a_side_lacks(tmp_path: Path, base: int, new: int, advice: str) -> None:
-    """A side with three runs needs none."""
-    found = compare_runs(
-        [write_run(tmp_path, f"b{at}", 100 + at) for at in range(base)],
-        [write_run(tmp_path, f"n{at}", 101 + at) for at in range(new)],
-    )
-    assert f"What to do next: {advice}: " in str(describe_comparison(found).sections[0].blocks)
-    assert f"\nNext: {advice}: " in compare_text(found)
 
 
 def test_a_limit_with_its_default_does_not_differ_from_a_stated_one(tmp_path: Path) -> None:
@@ -492,20 +387,6 @@ def test_all_reasons_are_named_at_once(tmp_path: Path) -> None:
         "length of the day (run.day_length)",
         "limits.hits",
     ]
-
-
-def test_what_was_forced_is_shown_with_the_terms_of_all_runs(tmp_path: Path) -> None:
-    """The head has the windows, users and names of both sides, in the text and in the report."""
-    base = [write_run(tmp_path, f"b{at}") for at in (1, 2)]
-    other = {"window_s": [0, 90], "users": 3, "engine_users": 3, "name": "another"}
-    new = [write_run(tmp_path, f"n{at}", **other) for at in (1, 2)]
-    comparison = compare_runs(base, new, force=True)
-    assert "\nScenario: sample or another, 2 or 3 users, window of 100 s or 90 s\n" in compare_text(comparison)
-    report = describe_comparison(comparison)
-    assert report.title == "sample or another, 2 or 3 users: new against base"
-    assert ". Depending on the run, they have 2 or 3 simulated users and a window of 100 s or 90 s." in str(
-        report.sections[0].blocks[0]
-    )
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -625,31 +506,6 @@ def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[
     for warning, expected in zip(comparison.document["warnings"], says, strict=True):
         assert expected in warning
         assert compare_text(comparison).count(f"\n  - {warning}\n") == 1
-
-
-def test_each_reason_stands_once_at_the_run_that_has_it(tmp_path: Path) -> None:
-    """Forced: why a run is invalid is a reason against comparing; which criteria it missed is a warning, and no more.
-
-    A degraded run's defects and its missed criteria are two warnings, each by its name.
-    """
-    criteria = {"score_ms": {"below": 50}}
-    base = [write_run(tmp_path, f"b{at}", 10 + at, criteria=criteria) for at in (1, 2)]
-    invalid = write_run(tmp_path, "invalid", 101, criteria=criteria, limits={"hits": 6})
-    tasks = [done("READ", 100 * at, 103) for at in range(200)] + [done("SEND", 100 * at, 50) for at in range(3)]
-    tasks += [skipped("READ", 50_000 + at) for at in range(3)]  # 98.5 % were begun
-    degraded = write_run(tmp_path, "degraded", tasks=tasks, criteria=criteria)
-    found = compare_runs(base, [invalid, degraded], force=True)
-    ignored, warnings, text = found.document["ignored"], found.document["warnings"], compare_text(found)
-    assert [reason.split(": ")[0] for reason in ignored] == [str(invalid), "limits.hits"]
-    of_runs = [warning.split(": ")[:2] for warning in warnings]
-    assert of_runs[:3] == [
-        [str(invalid), "criteria missed"],
-        [str(degraded), "degraded"],
-        [str(degraded), "criteria missed"],
-    ]
-    for cause in ("READ has too few hits: 5", "SEND has too few hits: 3", "(score_ms): 96.4 ms", "(score_ms): 98.2 ms"):
-        assert text.count(cause) == 1, cause
-    assert f"\nCriteria missed:\n  - {invalid}: score (score_ms): 96.4 ms, below 50 ms wanted\n" in text
 
 
 @pytest.mark.parametrize("width", [40, 80])

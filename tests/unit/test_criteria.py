@@ -23,7 +23,6 @@ from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
-from loadsim.report.answer import full_answer
 from loadsim.users.tasks import TASKS
 
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
@@ -466,33 +465,6 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
     assert "s.yaml: criteria.tasks.READ.p95: expected one of" in capsys.readouterr().err
     assert main(["log", "answer", "--criteria", str(tmp_path / "none.yaml"), log]) == 2
     assert "none.yaml: expected a file that can be read" in capsys.readouterr().err
-
-
-def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> None:
-    """Of two modules that differ in what they did; and of a log without a single task."""
-    tasks = [LOGGED_ON, done("READ", 0, 10), done("SEND", 1, 20), done("READ", 2, 30, protocol="fake")]
-    file = written(tmp_path, "{tasks.SEND.p95_ms: {max: 20}, tasks.READ.p95_ms: {max: 20}, score_ms: null}")
-    log = sample_log(tmp_path / "a.tlog", tasks)
-    found = {one["name"]: one["passed"] for one in summarise([log], criteria=file).score["verdict"]["criteria"]}
-    each = [("imap", "READ"), ("imap", "SEND"), ("fake", "READ")]
-    assert found == {
-        "by_protocol.imap.tasks.READ.p95_ms": True,
-        "by_protocol.fake.tasks.READ.p95_ms": False,
-        "by_protocol.imap.tasks.SEND.p95_ms": True,
-        **{f"by_protocol.{module}.response_score_ms": True for module in ("imap", "fake")},
-        **{
-            f"by_protocol.{module}.tasks.{task}.{last}": True
-            for module, task in each
-            for last in ("response_p95_ms", "failed_share", "done_share")
-        },
-        **dict.fromkeys(("failed_share", "done_share", "down_share", "logon_failed_share", "unserved_share"), True),
-        **{"delivery.undelivered_at_end": True, "delivery.duplicates": True, "delivery.p95_ms": False},
-        "delivery.missing": True,
-    }
-    empty = summarise([sample_log(tmp_path / "b.tlog")], criteria=file).score["verdict"]["criteria"]
-    assert {one["name"] for one in empty if one["passed"]} == {
-        *("down_share", "delivery.undelivered_at_end", "delivery.duplicates", "delivery.missing"),
-    }
 
 
 # --- of each scored task --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from health_samples import CALM, sample, write_observed_machine
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms, only
 
-from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
+from loadsim.analysis.generator import EngineHealth, MachineHealth
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.model.limits import Limits
@@ -21,13 +21,6 @@ from loadsim.report.answer import full_answer
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
-
-
-def seconds(value: float, *spans: tuple[float, float]) -> tuple[Second, ...]:
-    """A figure for each second of some spans."""
-    return tuple(
-        Second(float(at_s), at_s + 1.0, value) for begin_s, end_s in spans for at_s in np.arange(begin_s, end_s)
-    )
 
 
 def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[str, Any] | None = None) -> Summary:
@@ -81,12 +74,6 @@ def test_ticks_belong_to_the_window_by_their_due_time(tmp_path: Path) -> None:
     assert (found["lag_p50_ms"], found["lag_max_ms"]) == (1, 2)
 
 
-def test_a_sample_without_ticks_says_nothing_of_lags(tmp_path: Path) -> None:
-    """One taken right after another, before the next tick was due: the answer is that of the others."""
-    found = run_of(tmp_path, [sample(1, [300] * 100), sample(1.001, [], lags_from_ns=ms(1001))]).score["generator"]
-    assert (found["lag_p50_ms"], found["lag_max_ms"]) == (0.3, 0.3)
-
-
 def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
     """Four engines, each the worst in one respect: nothing is averaged over engines."""
     found = run_of(
@@ -116,16 +103,6 @@ def test_a_share_of_a_core_counts_by_the_time_it_is_about(tmp_path: Path) -> Non
     assert run_of(tmp_path, samples).score["generator"]["cpu_share"] == pytest.approx(0.5)
 
 
-def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
-    """One line, in words; of several engines it is the worst."""
-    line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms (worst), 25% of a core, 48 MiB"
-    assert f"\nGenerator: {line}\n" in full_answer(run_of(tmp_path, [sample(1)]))
-    (tmp_path / "two").mkdir()
-    assert f"\nGenerator (the worst of 2 engines): {line}\n" in full_answer(
-        run_of(tmp_path / "two", [sample(1)], [sample(1)])
-    )
-
-
 # --- from the log to the exit status ---
 
 
@@ -134,26 +111,16 @@ def blocked(lag_ms: int) -> list[int]:
     return [*range(lag_ms * 1000, 0, -10_000), *CALM[: 100 - lag_ms // 10]]
 
 
-def test_a_loop_that_is_blocked_now_and_then_spoils_the_run_and_says_when(tmp_path: Path) -> None:
+def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> None:
     """0.2 s in each of 30 seconds out of 100 are 6 % of the ticks."""
     samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
     summary = run_of(tmp_path, samples)
     assert summary.exit_status == 3
     assert summary.score["verdict"]["reasons"] == [
-        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed; above it in 30 of"
-        " 100 s, longest from 40 s to 70 s of the run"
+        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed"
     ]
     (advice,) = summary.score["advice"]
     assert f"What may help:\n  - {advice}\n" in full_answer(summary)
-
-
-def test_a_loop_that_is_blocked_once_shows_and_spoils_nothing(tmp_path: Path) -> None:
-    """0.2 s of 100 are 0.2 % of the ticks: a maximum to be seen, and no percentile that moves."""
-    samples = [sample(at_s, blocked(200) if at_s == 40 else CALM) for at_s in range(1, 101)]
-    summary = run_of(tmp_path, samples)
-    assert summary.exit_status == 0
-    assert summary.score["generator"]["lag_max_ms"] == 200
-    assert summary.score["generator"]["lag_p99_ms"] == 0.1
 
 
 def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
@@ -163,7 +130,7 @@ def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["verdict"]["reasons"], summary.score["advice"]) == (0, [], [])
     lag, cpu = summary.score["warnings"]
     assert lag.startswith("the event loop of engine c1.0 was late: 99th percentile 7.0 ms, at most 5 ms allowed")
-    assert cpu.startswith("engine c1.0 took 90% of a core, at most 60% allowed; above it in 99 of 99 s")
+    assert cpu.startswith("engine c1.0 took 90% of a core, at most 60% allowed")
 
 
 def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
@@ -220,42 +187,14 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         ),
         (Generator(engines=(replace(ENGINE, began_late_ms=4331.46),)), {"generator_lateness_p95_ms": None}, []),
         (
-            Generator(engines=(replace(ENGINE, lag_p99_ms=5.1, lags=seconds(6.0, (10, 12), (20, 23), (25, 27))),)),
+            Generator(engines=(replace(ENGINE, lag_p99_ms=5.1),)),
             {},
-            [
-                "the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed; above it in 7 of"
-                " 7 s, longest from 20 s to 27 s of the run, with short breaks"
-            ],
+            ["the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed"],
         ),
         (
-            Generator(
-                engines=(
-                    replace(
-                        ENGINE,
-                        lag_p99_ms=5.1,
-                        lags=(*seconds(1.0, (0, 10)), *seconds(6.0, (10, 12))),
-                        stolen=(*seconds(0.0, (0.5, 9.5)), *seconds(0.06, (9.5, 12.5))),
-                    ),
-                )
-            ),
+            Generator(engines=(replace(ENGINE, cpu_share=0.61), replace(ENGINE, name="c1.2"))),
             {},
-            [
-                "the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed; above it in 2 of"
-                " 12 s, longest from 10 s to 12 s of the run; others on the same hardware took 6% of the CPU meanwhile"
-            ],
-        ),
-        (
-            Generator(
-                engines=(
-                    replace(ENGINE, cpu_share=0.61, cpu=(*seconds(0.2, (0, 60)), *seconds(0.9, (60, 80)))),
-                    replace(ENGINE, name="c1.2"),
-                )
-            ),
-            {},
-            [
-                "engine c1.1 took 61% of a core, at most 60% allowed; above it in 20 of 80 s, longest from 60 s to 80 s"
-                " of the run"
-            ],
+            ["engine c1.1 took 61% of a core, at most 60% allowed"],
         ),
         (
             Generator(engines=(replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),), lateness_p95_ms=900.0),
@@ -265,7 +204,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
     ],
 )
 def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[str]) -> None:
-    """Just within, just beyond with the moment, and switched off."""
+    """Just within, just beyond, and switched off."""
     assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
 
 
@@ -316,8 +255,8 @@ def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str
     assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
 
 
-def write_machine(place: Path, cpu_share: float = 0.1, stolen: Mapping[int, float] | None = None) -> None:
-    """The log of a machine with two cores over ten seconds; `stolen` has shares by second."""
+def write_machine(place: Path, cpu_share: float = 0.1) -> None:
+    """The log of a machine with two cores over ten seconds."""
     header = {
         **HEADER,
         "engine": "machine",
@@ -333,7 +272,7 @@ def write_machine(place: Path, cpu_share: float = 0.1, stolen: Mapping[int, floa
                 "at_ns": ms(at_s * 1000 + 400),
                 "core_shares": [cpu_share] * 2,
                 "cpu_share": cpu_share,
-                "stolen_share": (stolen or {}).get(at_s, 0.0),
+                "stolen_share": 0.0,
                 "load_1min": 0.1,
                 "memory_available_bytes": 10**9,
                 "tcp_sockets": 3,
@@ -357,20 +296,6 @@ def test_a_busy_machine_says_what_of_it_was_loadsim(tmp_path: Path) -> None:
         write_machine(place, 0.93)
         run_of(place, *samples)
         assert expected in summarise([place]).score["warnings"]
-
-
-def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
-    """Engine and machine look at themselves at other instants; what was taken in the late seconds is what counts."""
-    lags_us = {5: [90_000] * 10 + [50] * 90, 6: [90_000] * 10 + [50] * 90}
-    engine = [sample(at_s, lags_us.get(at_s, [50] * 100)) for at_s in range(1, 11)]
-    write_machine(tmp_path, stolen={4: 0.06, 5: 0.06, 6: 0.12})
-    run_of(tmp_path, engine)
-    reasons = summarise([tmp_path]).score["verdict"]["reasons"]
-    late = [reason for reason in reasons if "event loop" in reason]
-    assert len(late) == 1
-    assert late[0].endswith(
-        "longest from 4 s to 6 s of the run; others on the same hardware took 8% of the CPU meanwhile"
-    )
 
 
 def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:

@@ -20,17 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, HEADER, START_NS, done, write_sample
 
-from loadsim.analysis.compared_run import read_run as read_compared
 from loadsim.analysis.monitors import monitor_places, monitor_warnings
-from loadsim.analysis.probes import probe_figures
 from loadsim.analysis.recorded_run import read_run
-from loadsim.analysis.resources import Place, probe_places
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.collect import check_run
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.terms import Window
 from loadsim.report.one_run import describe_run
-from loadsim.report.probe_panels import panels_of
 from loadsim.report.probes import placed_by
 from loadsim.timinglog.integrity import check_log
 from loadsim.timinglog.merge import merge, read_logs, truncate
@@ -167,18 +163,6 @@ def test_a_clock_that_is_set_moves_no_sample_against_another(set_by_s: float, tm
     assert monitor_warnings(log, WINDOW) == ["monitor mx1: its clock and the run's may be 2.5 s apart"]
 
 
-@pytest.mark.parametrize(("of_run", "of_monitor"), [(None, 1000), (1000, None), (None, None)])
-def test_an_error_that_no_kernel_states_is_unknown(of_run: int | None, of_monitor: int | None, tmp_path: Path) -> None:
-    """And not 0."""
-    place = run_at(tmp_path, error_ns=of_run)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(), error_ns=of_monitor)
-    log = read_logs([place])
-    (found,) = monitor_places(log)
-    assert found.error_ms is None
-    assert "unknown" in placed_by(found)
-    assert ["unknown" in line for line in monitor_warnings(log, WINDOW)] == [True]
-
-
 def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
     """Each says another time of day at the common start: the middle is taken."""
     place = run_at(tmp_path)
@@ -195,22 +179,6 @@ def test_clients_that_differ_add_to_the_error(tmp_path: Path) -> None:
 
 
 # --- what is missing ----------------------------------------------------------------------------------------------
-
-
-def test_a_figure_may_be_a_criterion(tmp_path: Path) -> None:
-    """Of the window alone: its largest is 39.25 s."""
-    place = run_at(tmp_path, criteria=CRITERIA)
-    before = judged(place)
-    monitor_at(place / "logs" / "mx1.tlog", seconds())
-    after = judged(place)
-    (was,), (found,) = before.criteria, after.criteria
-    assert (was.figure, was.passed) == (None, False)
-    assert (found.figure, found.passed) == (39.25, True)
-    assert before.verdict.warnings == (
-        "monitor mx1: expected its file among those of the run (RUN/logs), as the scenario names it, found none",
-    )
-    assert after.verdict.warnings == ()
-    assert after.verdict.validity == before.verdict.validity == "valid"
 
 
 def test_a_declared_monitor_without_a_file_has_a_warning(tmp_path: Path) -> None:
@@ -250,21 +218,6 @@ def test_damage_is_named(tmp_path: Path) -> None:
     assert re.fullmatch(
         r"monitor mx1: mx1\.tlog: the last \d+ of \d+ bytes are cut off or damaged, and were not read", damage
     )
-
-
-def test_a_file_that_was_copied_while_the_monitor_ran_is_whole(tmp_path: Path) -> None:
-    """It lasts beyond the window."""
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(0, 60), ended=False)
-    assert judged(place).verdict.warnings == ()
-
-
-def test_a_gap_is_said(tmp_path: Path) -> None:
-    place = run_at(tmp_path, criteria=CRITERIA)
-    monitor_at(place / "logs" / "mx1.tlog", [*seconds(0, 15), *seconds(25, 50)])
-    summary = judged(place)
-    assert summary.verdict.warnings == ("monitor mx1: no sample from 14 s to 25 s",)
-    assert [one.figure for one in summary.criteria] == [None]
 
 
 @pytest.mark.parametrize("days", [-1, 1])
@@ -359,15 +312,6 @@ def test_two_machines_of_one_name_are_refused(tmp_path: Path) -> None:
         read_logs([merged, tmp_path / "b.tlog"])
 
 
-def test_a_monitor_may_have_two_files_at_a_time(tmp_path: Path) -> None:
-    """Of other probes, or on one machine."""
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "a.tlog", seconds(), boot="boot-a")
-    monitor_at(place / "logs" / "b.tlog", seconds(), boot="boot-b", epoch_ns=10**15, probe="host")
-    monitor_at(place / "logs" / "c.tlog", seconds(), boot="boot-b", epoch_ns=10**15 + 1, probe="host")
-    assert {figure.probe for figure in probe_figures(read_logs([place]), WINDOW)} == {"postfix@mx1", "host@mx1"}
-
-
 def test_a_merged_log_and_its_monitors_file_count_once(tmp_path: Path) -> None:
     place = run_at(tmp_path)
     monitor_at(place / "logs" / "mx1.tlog", seconds(0, 22))
@@ -380,32 +324,6 @@ def test_a_merged_log_and_its_monitors_file_count_once(tmp_path: Path) -> None:
     assert [place.samples for place in monitor_places(log)] == [22, 26]
 
 
-def test_slices_are_merged_with_it(tmp_path: Path) -> None:
-    """It is of no slice: neither that of one machine nor one that is missing, also in a log that is merged again."""
-    for number in (1, 2):
-        part = {"number": number, "weights": [1, 1]}
-        write_sample(
-            tmp_path / f"{number}.tlog",
-            [done("READ", 1000 * n + 500, 40) for n in range(50)],
-            header={
-                "client": f"c{number}",
-                "engine_users": 1,
-                "slice": part,
-                "window_s": [*WINDOW],
-                "duration_s": 50.0,
-            },
-        )
-    monitor = monitor_at(tmp_path / "mx1.tlog", seconds())
-    one = read_logs([tmp_path / "1.tlog", monitor])
-    assert summarise([one]).figures.slice == "1/2"
-    both = read_logs([tmp_path / "1.tlog", tmp_path / "2.tlog", monitor])
-    assert summarise([both]).figures.slice is None
-    write_log(both, tmp_path / "merged.tlog")
-    assert summarise([tmp_path / "merged.tlog"]).score == summarise([both]).score
-    write_log(one, tmp_path / "one.tlog")
-    assert summarise([tmp_path / "one.tlog", tmp_path / "2.tlog"]).score == summarise([both]).score
-
-
 def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     """And not when the monitor was started, the day before."""
     place = run_at(tmp_path)
@@ -415,28 +333,6 @@ def test_a_run_began_when_its_engines_did(tmp_path: Path) -> None:
     write_log(run.log, tmp_path / "merged.tlog")
     merged = read_log(tmp_path / "merged.tlog")
     assert samples_of(merge([merged])) == samples_of(run.log)
-
-
-def test_the_resources_are_of_the_servers_machine(tmp_path: Path) -> None:
-    """Not of the machine that makes the load."""
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "mx1.tlog", seconds(cpu_busy_share=0.5), probe="host")
-    log = read_logs([place])
-    assert probe_places(log) == {"host@mx1": Place("mx1", True)}
-    (resource,) = summarise([log]).figures.resources or ()
-    assert (resource.name, resource.machine, resource.server_here) == ("processor", "mx1", True)
-
-
-def test_the_report_and_a_comparison_take_it(tmp_path: Path) -> None:
-    """A comparison is of runs, and a monitor is none."""
-    place = run_at(tmp_path)
-    monitor_at(place / "logs" / "mx1.tlog", seconds())
-    section = describe_run(read_run(str(place)), {}).sections[-2]
-    table = next(block for block in section.blocks if getattr(block, "caption", "") == "Files of loadsim monitor")
-    (row,) = table.rows  # type: ignore[union-attr]
-    assert row[:4] == ("mx1", pytest.approx(0.25), pytest.approx(49.25), 50)
-    assert row[5] == "by the time of day, give or take 3.0 ms as the kernels of the machines state"
-    assert read_compared(place).entry.run == "run-1"
 
 
 def test_logs_of_the_run_may_still_be_collected(tmp_path: Path) -> None:
@@ -491,13 +387,6 @@ def test_the_end_of_a_monitor_is_not_that_of_the_run(ended: str, tmp_path: Path)
         write_log(replace(log, sources=tuple(sources)), merged)
         with pytest.raises(LogError, match=f"facts: {key}: expected (?:completed|no such fact) of a monitor"):
             read_log(merged)
-
-
-def test_a_figure_with_any_name_of_others_is_drawn(tmp_path: Path) -> None:
-    """A name is never a format."""
-    (panel, lines), *_ = panels_of("custom@mx1", ["{a}"])
-    assert (panel.title, lines) == ("{a}", [("{a}", "{a}")])
-    assert [lines for _, lines in panels_of("host", ["disk_sda_busy_share"])] == [[("sda busy", "disk_sda_busy_share")]]
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,8 @@ def _watched(place: Path) -> None:
 
 
 def _engine_sample(at_s: float, lags_us: list[int]) -> dict[str, Any]:
-    return {"at_ns": ms(at_s * 1000), "lags_us": lags_us, "cpu_share": 0.25 * at_s, "rss_bytes": 2**20 * round(at_s)}
+    ticks = {"at_ns": ms(at_s * 1000), "lags_from_ns": ms(at_s * 1000 - 10 * len(lags_us)), "lags_us": lags_us}
+    return ticks | {"cpu_share": 0.25 * at_s, "rss_bytes": 2**20 * round(at_s)}
 
 
 def _write_health(
@@ -772,24 +773,6 @@ def test_a_usual_day_has_no_load_of_a_user(tmp_path: Path) -> None:
         made = replace(run.summary.figures, load_equivalent_users=0.97 * users)
         runs.append(replace(run, summary=replace(run.summary, figures=made)))
     assert "Each user has" not in str(describe_runs(runs, {}).sections[0].blocks)
-
-
-def test_a_shared_reason_keeps_its_cause(tmp_path: Path) -> None:
-    """What others took of the processor stays, and so does a second reason; only the times of one run are left out."""
-    runs = []
-    for at, (took, rest) in enumerate(((3, ""), (8, ", with short breaks"))):
-        write_sample(tmp_path / str(at) / "a.tlog", [done("READ", 500, 10)], header={"run": f"run-{at}"})
-        run = read_run(str(tmp_path / str(at)))
-        late = (
-            f"late; above it in {at} of 150 s, longest from 1 s to 2 s of the run{rest}; others took {took}% of the CPU"
-        )
-        verdict = replace(run.summary.verdict, validity="invalid", defects=(late, "few hits; more are needed"))
-        runs.append(replace(run, summary=replace(run.summary, verdict=verdict)))
-    (reasons,) = [one for one in describe_runs(runs, {}).sections[0].blocks if isinstance(one, Listing)]
-    assert reasons.items == (
-        "2 of 2 runs: late; others took 3 to 8% of the CPU",
-        "2 of 2 runs: few hits; more are needed",
-    )
 
 
 def test_the_limits_of_the_generator_stand_in_the_legends(tmp_path: Path) -> None:

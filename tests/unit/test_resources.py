@@ -7,7 +7,6 @@ generator's machine is taken for the server's.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from timing_samples import ENDED, HEADER, START_NS, done, sample_log
 from loadsim.analysis.probes import ProbeStatistics
 from loadsim.analysis.resources import Place, Resource, probe_places, ranked_resources
 from loadsim.analysis.summary import summarise
-from loadsim.model.scenario import load_scenario
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.answer import full_answer, short_answer
-from loadsim.report.resources import FULL_WORDS, NOT_SAMPLED, resource_lines, resource_table
+from loadsim.report.resources import FULL_WORDS, resource_lines, resource_table
 from loadsim.timinglog.merge import merge
 
 PLACES = {"host": Place("mx1", True)}
@@ -69,15 +67,6 @@ def test_the_processor_of_a_pinned_server_is_its_cores() -> None:
     ]
 
 
-def test_a_throttled_disk_shows_itself_where_threads_wait() -> None:
-    """Its requests wait before they reach it."""
-    assert ranked(disk_sda_busy_share=0.05, disk_dm_0_busy_share=0.5, pressure_io_some_share=0.9) == [
-        ("storage", 0.9),
-        ("disk dm_0", 0.5),
-        ("disk sda", 0.05),
-    ]
-
-
 def test_a_burst_does_not_outrank_a_full_resource() -> None:
     """The utilisation law is of means: a queue absorbs a burst."""
     found = ranked_resources(
@@ -93,18 +82,6 @@ def test_what_was_not_measured_comes_last_and_is_not_empty() -> None:
     """A figure with gaps has no mean; if the resource has another figure, that one counts."""
     assert ranked(cpu_busy_share=None, memory_used_share=0.1) == [("memory", 0.1), ("processor", None)]
     assert ranked(memory_used_share=None, pressure_memory_some_share=0.0) == [("memory", 0.0)]
-
-
-def test_the_line_names_what_was_not_measured() -> None:
-    """It may have been nearer to full than all that is known."""
-    found = ranked_resources(
-        {"host": {"cpu_busy_share": statistics(None), "memory_used_share": statistics(0.41)}}, PLACES
-    )
-    (line,) = resource_lines(found)
-    assert line.endswith(
-        "server is: memory 41 % (95th 41 %); processor not measured over the whole window; evidence, no proof"
-    )
-    assert resource_lines([one for one in found if one.share is None]) == []
 
 
 def test_other_probes_and_figures_are_no_resources() -> None:
@@ -210,38 +187,3 @@ def test_a_processor_that_others_fill_is_not_the_servers(tmp_path: Path, others:
     table = resource_table(summary.figures.resources or ())
     titles = [column.title for column in table.columns]
     assert table.rows[0][titles.index("By others than the server (%)")] == pytest.approx(50 * others)
-
-
-def test_without_the_probe_there_is_nothing(tmp_path: Path) -> None:
-    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 1000, 40)])])
-    assert "resources" not in summary.score
-    assert "Nearest to full" not in full_answer(summary)
-
-
-@pytest.mark.parametrize(
-    ("server_here", "header", "said"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (None, {}, False),
-        (True, {"embedded": True}, False),
-        (True, {"slice": {"number": 2, "weights": [1, 1]}}, False),
-    ],
-)
-def test_without_the_probe_the_answer_says_how_to_get_it(
-    server_here: bool | None, header: Mapping[str, Any], said: bool, tmp_path: Path
-) -> None:
-    """But only if the run's own probe would sample the server. A slice without user 1 has no probe."""
-    log = log_of(tmp_path, server_here, {}, header)
-    summary = summarise([log])
-    assert "resources" not in summary.score
-    assert (NOT_SAMPLED in full_answer(summary).splitlines()) is said
-    assert (NOT_SAMPLED in short_answer(summary, 100).splitlines()) is said
-    assert len(NOT_SAMPLED) <= 80
-
-
-def test_the_setting_that_the_answer_names_is_the_probe() -> None:
-    """The words of the line, typed in a shell, make a scenario with the probe."""
-    option, setting = shlex.split(NOT_SAMPLED.partition("; ")[2])[:2]
-    assert option == "--set"
-    assert load_scenario("quickstart", [setting]).probes == {"host": {}}

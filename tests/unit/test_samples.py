@@ -46,7 +46,8 @@ def test_samples_are_held_as_numbers_of_four_and_eight_bytes(tmp_path: Path) -> 
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, START_NS)
     for second in range(20):
         lags_us = [300 + (second * tick) % 1000 for tick in range(100)]
-        writer.health({"at_ns": START_NS + second * 10**9, "lags_us": lags_us, "cpu_share": second / 7000})
+        instants = dict.fromkeys(("at_ns", "lags_from_ns"), START_NS + second * 10**9)
+        writer.health(instants | {"lags_us": lags_us, "cpu_share": second / 7000})
     writer.close()
     log = merge([read_log(tmp_path / "a.tlog")])
     assert len(log.health) == 20 and log.health[7]["lags_us"][3] == 321

@@ -322,18 +322,6 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     assert f"\n{line}{told}\n" in full_answer(score)
 
 
-def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
-    """Those that started in the window, by name, failed ones beside: 7 and 9 ms of FETCH, one DATA that timed out."""
-    directory = write_two_clients(tmp_path)
-    assert "commands" not in summarise([directory]).score
-    summary = summarise([directory], commands=True)
-    assert [(one["command"], one["hits"], one["failed"], one["p95_ms"]) for one in summary.score["commands"]] == [
-        ("IMAP UID FETCH", 2, 0, 9),
-        ("SMTP DATA", 0, 1, None),
-    ]
-    assert "IMAP UID FETCH     2   7.0   9.0  9.0   8.0        1.4       0" in full_answer(summary)
-
-
 def test_the_rarest_of_many_commands_are_one_row(tmp_path: Path) -> None:
     """The 200 most frequent keep their names; `others` of an engine is no name of its own."""
 
@@ -591,24 +579,13 @@ def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Pat
     late = [done("READ", 0, 1, late_generator_s=0.25)]
     busy = [done("READ", 0, 1, late_ms=5000)]
     nothing_asked = {"criteria": {"score_ms": None}}
-    says = (
-        "the generator was late: 95th percentile 250.0 ms, at most 50 ms allowed; above it in 1 of 1 s, longest from"
-        " 0 s to 1 s of the run"
-    )
+    says = "the generator was late: 95th percentile 250.0 ms, at most 50 ms allowed"
     spoilt = summarise([sample_log(tmp_path / "a.tlog", late, header=nothing_asked)])
     assert (spoilt.exit_status, spoilt.score["verdict"]["reasons"]) == (3, [says])
     embedded = summarise([sample_log(tmp_path / "b.tlog", late, header={"embedded": True, **nothing_asked})])
     assert (embedded.exit_status, embedded.score["warnings"]) == (0, [says])
     assert f"\nWarnings:\n  - {says}\n" in full_answer(embedded)
     assert summarise([sample_log(tmp_path / "c.tlog", busy, header=nothing_asked)]).exit_status == 0
-
-
-def test_a_run_that_was_ended_early_says_so(tmp_path: Path) -> None:
-    """One engine that was stopped is enough."""
-    header = {"criteria": {"score_ms": None}}
-    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)], header=header, facts=ENDED | {"ended": "early"})
-    summary = summarise([log])
-    assert (summary.exit_status, summary.score["verdict"]["reasons"]) == (3, ["the run was ended early"])
 
 
 @pytest.mark.parametrize(

@@ -66,20 +66,6 @@ def test_disk_operations_for_each_message(plain: Path, capsys: pytest.CaptureFix
     assert disk["per_delivery"]["value"] == pytest.approx(4, rel=0.1)
 
 
-def test_the_text_has_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["size", str(plain)]) == 0
-    text = capsys.readouterr().out
-    assert text.splitlines()[0].startswith("Size: about 7")
-    assert "users fill the processor" in text.splitlines()[0]
-    assert "work that it puts off until after the window is not counted" in " ".join(text.split())
-    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("processor ", "memory "))}
-    assert rows["processor"][2:5] == ["cores", "1.5", "cores"]
-    assert rows["memory"][1:5] == ["2", "GB", "10", "GB"]
-    assert rows["memory"][-2:] == [">=1,000", "-"]
-    assert max(map(len, text.splitlines())) <= 80
-    assert "network: 1.00 MB/s sent and 2.00 received; its speed is not known" in " ".join(text.split())
-
-
 # --- what else fills the machine ------------------------------------------------------------------------------------
 
 
@@ -144,14 +130,6 @@ def test_quota_and_network_are_resources(
     status, text = answer(place, capsys)
     assert text.startswith(f"Size: at least {users // 10 * 10} users fill the {name}")
     assert ("its speed is not known" in text) is (name != "network")
-
-
-def test_a_quota_whose_use_is_not_counted_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Version 1 of control groups may count the time in another hierarchy."""
-    place = busy_run(tmp_path, quota_cores=1.0, quota_throttled_share=0.0)
-    status, found = sized(place, capsys)
-    assert (status, found["first"]) == (4, None)
-    assert "counts the time of its control group under another name" in resource(found, "processor quota")["why_not"]
 
 
 def test_a_network_that_drifts_while_it_is_hardly_used_blocks_no_answer(
@@ -233,13 +211,6 @@ def test_a_server_whose_cores_are_unknown_has_no_number(
     assert reason in resource(found, "processor")["why_not"]
 
 
-def test_a_processor_that_other_machines_take_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    place = busy_run(tmp_path, cores=4.0, others_cpu_cores=0.1, cpu_steal_share=0.8)
-    status, found = sized(place, capsys)
-    assert (status, found["first"]) == (4, None)
-    assert "0.10 of 4 cores, and other virtual machines 3.20, more than half" in resource(found, "processor")["why_not"]
-
-
 # --- disk operations --------------------------------------------------------------------------------------------------
 
 
@@ -262,22 +233,6 @@ def test_operations_of_a_raid_and_its_members_are_not_added(tmp_path: Path, caps
     alone = {f"disk_sda_{figure}": None for figure in ("reads_per_s", "writes_per_s", "busy_share")}
     _, found = sized(busy_run(tmp_path / "b", **own["md0"], **alone), capsys)
     assert found["disk"]["per_s"]["value"] == pytest.approx(40)
-
-
-def test_operations_of_several_disks_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    second = {"disk_mdb_reads_per_s": 1.0, "disk_mdb_writes_per_s": 2.0, "disk_mdb_busy_share": 0.1}
-    _, found = sized(busy_run(tmp_path, **second), capsys)
-    assert found["disk"]["per_s"]["value"] == pytest.approx(43)
-
-
-def test_a_run_without_messages_has_disk_operations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, found = sized(busy_run(tmp_path, messages=False), capsys)
-    disk = found["disk"]
-    assert disk["per_s"]["value"] == pytest.approx(40)
-    assert (disk["per_message"], disk["why_not"]) == (None, None)
-    _, text = answer(tmp_path, capsys)
-    assert "Disk operations (of all programs): 40.0" in text
-    assert "for each submitted message" not in text
 
 
 # --- several probes -------------------------------------------------------------------------------------------------
@@ -311,12 +266,6 @@ def test_the_probe_of_a_monitor_sizes_the_server(name: str, tmp_path: Path, caps
     assert (status, found["first"]) == (0, "processor")
     assert resource(found, "processor")["available"] == pytest.approx(1.5)
     assert "the machine of host, on which no processes of the server were seen" in found["not_covered"]
-
-
-def test_a_monitor_s_postfix_may_count_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    add_probe(busy_run(tmp_path), "postfix@mx1", queued_per_s=50.0)
-    _, found = sized(tmp_path, capsys)
-    assert any(each.startswith("postfix@mx1 counted 50.0 messages per second") for each in found["doubts"])
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------

@@ -23,8 +23,6 @@ from loadsim.analysis.suite import CellFigures, CellTerms, SuiteFigures, Terms
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.suite import Slot, Suite, load_suite
-from loadsim.report.campaign_runs import run_text
-from loadsim.report.suite_text import suite_text
 from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
 
 Capture = pytest.CaptureFixture[str]
@@ -412,21 +410,6 @@ def test_the_exit_status(runs: list[CampaignRun], planned: int, retries: int, le
     """3 precedes 1: a suite with a repeat that was not measured has no answer."""
     found = figures(*runs, planned=planned, retries=retries)
     assert (found.left, found.exit_status) == (left, status)
-
-
-def test_the_text_has_the_figures_and_what_limits_them() -> None:
-    hook = {"output": "x", "took_s": 1.0, "failure": "sync: exit status 1"}
-    runs = (run(1, score_ms=10.0), run(2, score_ms=12.1), run(3, "failed", after=[hook]))
-    text = suite_text(figures(*runs, planned=3), 80)
-    assert text.splitlines()[0] == "Suite s: complete with gaps; 2 of 3 runs measured, in 1 cell"
-    assert "a      2/3  11.0 ms  3.3 to 36.9 ms      5.0  incomplete" in text
-    assert "a: 1 failed run, not in its figures." in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert run_text(runs[2], 80).splitlines() == [
-        "a, repeat 3: void, 1 min 1 s, runs/003-a-1",
-        "  - no answer",
-        "  - after it, sync: exit status 1",
-    ]
 
 
 # --- what must not change ---
