@@ -21,7 +21,7 @@ from loadsim.files import read_text
 from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.timinglog.container import VERSION
-from loadsim.timinglog.exports import CSV_KINDS, export_csv, export_parquet
+from loadsim.timinglog.exports import CSV_KINDS, export_csv
 from loadsim.timinglog.integrity import LogCheck, check_log
 from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
@@ -89,10 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of records; default: %(default)s")
     _add_logs(csv)
     csv.set_defaults(run=run_export_csv)
-    parquet = formats.add_parser("parquet", help="write the task records to a Parquet file; needs the package pyarrow")
-    _add_logs(parquet)
-    _add_out(parquet, "Parquet file")
-    parquet.set_defaults(run=run_export_parquet)
 
 
 def instant_s(text: str) -> float:
@@ -202,17 +198,10 @@ def run_export_csv(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_export_parquet(args: argparse.Namespace) -> int:
-    with shown_work("Writing the records"):
-        export_parquet(read_logs(args.logs), args.out)
-    return 0
-
-
 def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="timing logs, patterns, or run directories")
 
 
-def _add_out(parser: argparse.ArgumentParser, what: str = "timing log") -> None:
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="OUT", help=f"{what} to write; it must not exist"
-    )
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    words = "timing log to write; it must not exist"
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help=words)

@@ -1,19 +1,16 @@
-"""A log's records for other programs: as comma-separated values, and the tasks as a Parquet file."""
+"""A log's records for other programs, as comma-separated values."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.errors import ConfigError
 from loadsim.model.records import EVENTS, OUTCOMES
-from loadsim.timinglog.atomic_file import new_file
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import KINDS, MAKERS, NEVER, Records
 
@@ -23,9 +20,6 @@ CSV_KINDS = (*KINDS, HEALTH)
 """The kinds of records that can be exported."""
 
 _CHUNK = 8192
-
-_ROWS = 1 << 20
-"""The most rows of a row group. Large groups are read faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,39 +110,3 @@ def _export_health(log: TimingLog, writer: Any) -> None:
     for sample in samples:
         cells = (sample.get(column) for column in columns)
         writer.writerow([" ".join(map(str, cell)) if isinstance(cell, list) else cell for cell in cells])
-
-
-def export_parquet(log: TimingLog, path: Path) -> None:
-    """Write one row per task record, in the log's order; an instant that never was is null.
-
-    Raises `ConfigError` without the package pyarrow, and `LogError` if the file exists.
-    """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ConfigError(
-            "log export parquet: expected the package pyarrow, found none; pip install 'loadsim[parquet]'"
-        ) from None
-
-    def array(column: Column) -> Any:
-        if column.names is None:
-            return pyarrow.array(np.ascontiguousarray(column.values), mask=column.never)
-        names = pyarrow.array(column.names, pyarrow.string())
-        return pyarrow.DictionaryArray.from_arrays(column.values.astype(np.int32), names)
-
-    def table(tasks: Records) -> Any:
-        columns = columns_of("tasks", tasks, log.strings)
-        return pyarrow.table({name: array(column) for name, column in columns.items()})
-
-    with new_file(path, "Parquet file") as file:
-        writer = parquet.ParquetWriter(file, table(np.zeros(0, KINDS["tasks"].named)).schema)
-        with writer:
-            tables: list[Any] = []
-            for tasks in log.parts("tasks"):
-                if tables and sum(map(len, tables)) + len(tasks) > _ROWS:
-                    writer.write_table(pyarrow.concat_tables(tables), _ROWS)
-                    tables = []
-                tables.append(table(tasks))
-            if tables:
-                writer.write_table(pyarrow.concat_tables(tables), _ROWS)

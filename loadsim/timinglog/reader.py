@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.errors import LogError
 from loadsim.model.partition import Assignment, Slice, slice_of
 from loadsim.timinglog import container
-from loadsim.timinglog.atomic_file import new_file
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.file import GROUP_RECORDS, LogFile, open_log
 from loadsim.timinglog.health_samples import Sample
@@ -241,18 +241,32 @@ def write_log(log: TimingLog, path: Path) -> None:
 
     A failure removes the file, which would look like a damaged log.
     """
+    made = written = False
+    try:
+        with path.open("xb") as file:
+            made = True
+            _write(log, file)
+        written = True
+    except OSError as failure:
+        found = failure.strerror or failure
+        raise LogError(f"{path}: expected to write a new timing log, found: {found}") from None
+    finally:
+        if made and not written:
+            path.unlink(missing_ok=True)
+
+
+def _write(log: TimingLog, file: BinaryIO) -> None:
     sources = [
         {"hand" if key == "assignment" else key: value for key, value in asdict(source).items()}
         for source in log.sources
     ]
     header = {**log.header, "format": container.VERSION, "epoch_ns": 0, "sources": sources, "damages": log.damages}
-    with new_file(path, "timing log") as file:
-        file.write(container.encode_head(header))
-        file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
-        for name, kind in KINDS.items():
-            for part in log.parts(name):
-                for block in np.array_split(part, -(-len(part) // _BLOCK_RECORDS)) if len(part) else ():
-                    file.writelines(block_of(kind, block))
-        for begin in range(0, len(log.health), _BLOCK_SAMPLES):
-            samples = [dict(sample) for sample in log.health[begin : begin + _BLOCK_SAMPLES]]
-            file.write(container.encode_json(container.HEALTH, samples))
+    file.write(container.encode_head(header))
+    file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
+    for name, kind in KINDS.items():
+        for part in log.parts(name):
+            for block in np.array_split(part, -(-len(part) // _BLOCK_RECORDS)) if len(part) else ():
+                file.writelines(block_of(kind, block))
+    for begin in range(0, len(log.health), _BLOCK_SAMPLES):
+        samples = [dict(sample) for sample in log.health[begin : begin + _BLOCK_SAMPLES]]
+        file.write(container.encode_json(container.HEALTH, samples))

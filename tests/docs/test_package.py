@@ -199,5 +199,5 @@ def test_an_installation_from_the_index_runs_the_quickstart(
     completed(binaries / "loadsim", "run", "quickstart", "--out", "out", cwd=tmp_path)
     assert "<svg" in (tmp_path / "out" / "report.html").read_text("utf-8")
     completed(binaries / "python", "-m", "pip", "install", "--quiet", f"{package}[all]", cwd=tmp_path)
-    modules = "distributed, prometheus_client, pyarrow, uvloop"
+    modules = "distributed, prometheus_client, uvloop"
     completed(binaries / "python", "-c", f"import {modules}", cwd=tmp_path)

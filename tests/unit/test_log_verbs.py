@@ -39,7 +39,6 @@ from loadsim.cli import parser
 from loadsim.cli.log import instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.records import MailRecord
-from loadsim.timinglog.exports import COLUMNS
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -141,7 +140,7 @@ def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "verb",
-    ["answer", "export parquet -o out", "merge -o out"],
+    ["answer", "export csv", "merge -o out"],
 )
 @pytest.mark.parametrize(
     ("name", "says"),
@@ -397,38 +396,3 @@ def write_two_engines(directory: Path) -> Path:
     tasks += [done("READ", 1100, 0, ended_ns=None, outcome="unfinished")]
     write_sample(directory / "c1.1.tlog", tasks, commands=[command], header={"engine": "1"})
     return directory
-
-
-# --- export parquet ---
-
-
-def test_parquet_has_the_columns_and_records_of_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Read back by pyarrow: the same columns, the same values, null for what never happened."""
-    from pyarrow import parquet
-
-    write_two_engines(tmp_path)
-    assert run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet") == 0
-    rows = parquet.read_table(tmp_path / "tasks.parquet").to_pylist()
-    assert tuple(rows[0]) == COLUMNS
-    run_log("export", "csv", tmp_path)
-    printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(rows) == len(printed) == 4
-    for row, line in zip(rows, printed, strict=True):
-        for column, value in row.items():
-            if value is None:
-                assert line[column] == ""
-            elif isinstance(value, float):
-                assert float(line[column]) == pytest.approx(value, abs=1e-9)
-            else:
-                assert line[column] == str(value)
-    with pytest.raises(LogError, match="expected to write a new Parquet file, found: File exists"):
-        run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet")
-
-
-def test_without_pyarrow_parquet_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says which package, and how to get it; nothing is written."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    write_two_engines(tmp_path)
-    with pytest.raises(ConfigError, match=r"pip install 'loadsim\[parquet\]'"):
-        run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet")
-    assert not (tmp_path / "tasks.parquet").exists()

@@ -11,7 +11,7 @@ from patience import PATIENCE_S
 from timing_samples import done, write_sample
 
 HEAVY = {"aioimaplib", "aiosmtplib", "asyncio", "cryptography", "distributed", "email.message", "importlib.metadata"}
-HEAVY |= {"numpy", "pyarrow", "pydantic", "pydantic_core", "pymap", "rich", "ssl", "yaml"}
+HEAVY |= {"numpy", "pydantic", "pydantic_core", "pymap", "rich", "ssl", "yaml"}
 
 NETWORK = {"asyncio", "ssl"}
 
