@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.companions import companions
@@ -49,14 +48,10 @@ def analyse(
     log: TimingLog,
     weights: Mapping[str, float],
     window_s: Window,
-    percent: int | Fraction,
     part: Slice | None = None,
 ) -> Analysis:
-    """Analyse a window of a run.
-
-    The score is made of the percentile `percent`. `part` is the slice of a run that the log has, None for a whole run.
-    """
-    protocols, certain, unsteady = _statistics(log, weights, window_s, percent)
+    """Analyse a window of a run; `part` is the slice of a run that the log has, None for a whole run."""
+    protocols, certain, unsteady = _statistics(log, weights, window_s)
     late_ms = lateness_p95_ms(log, window_s)
     users = users_had(log, part)
     unplanned = part is not None or mode_of(log) == STRESS
@@ -96,13 +91,13 @@ def analyse(
 
 
 def _statistics(
-    log: TimingLog, weights: Mapping[str, float], window_s: Window, percent: int | Fraction
+    log: TimingLog, weights: Mapping[str, float], window_s: Window
 ) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Sequence[str]]:
     """Return the statistics, their intervals, and the trends of an unsteady window."""
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    protocols = statistics_of(modules, weights, percent)
-    certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols}
+    protocols = statistics_of(modules, weights)
+    certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s)) for one in protocols}
     unsteady = [
         f"{module}: {words}" if len(hits) > 1 else words
         for module, of_module in hits.items()

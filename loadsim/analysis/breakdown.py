@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from loadsim.analysis.aggregate import GROUP, MINUTE, Part
-from loadsim.analysis.json_values import INLINE, copied
-from loadsim.analysis.score import Times, score_parts
+from loadsim.analysis.json_values import INLINE, RESPONSE, copied
+from loadsim.analysis.score import Percentiles, Times, score_parts
 from loadsim.model.terms import Window
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
@@ -31,8 +30,7 @@ class TaskRow:
     hits: float
     failed: float
     service: Times = field(metadata=INLINE)
-    percentile_ms: float | None
-    response_percentile_ms: float | None
+    response: Percentiles = field(metadata=RESPONSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +57,16 @@ def breakdown(
     weights: Mapping[str, float],
     window_s: Window,
     by: str,
-    percent: int | Fraction,
 ) -> Breakdown:
     """Return the tables by `by`, one of `BY`."""
-    parts = score_parts(log, weights, window_s, BY[by], percent)
+    parts = score_parts(log, weights, window_s, BY[by])
     tables = [
         PartTable(
             value,
             one.protocol,
             one.score_ms,
             one.response_score_ms,
-            [copied(TaskRow, task) for task in one.tasks],
+            [copied(TaskRow, task, response=copied(Percentiles, task.response)) for task in one.tasks],
         )
         for value, part in _in_order(log, by, [*parts])
         for one in parts[part]

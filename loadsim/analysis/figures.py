@@ -42,8 +42,8 @@ class FailureCount:
 class TaskFigures:
     """One task of one driver in the window; see `score.TaskStatistics`.
 
-    `interval_ms` is the 95 % confidence interval of `percentile_ms`; `no_interval` says why there is none. `done_per_s`
-    counts hits; it is None for tasks without a window.
+    `interval_ms` is the 95 % confidence interval of the 95th percentile; `no_interval` says why there is none.
+    `done_per_s` counts hits; it is None for tasks without a window.
     """
 
     task: str
@@ -51,8 +51,6 @@ class TaskFigures:
     hits: float
     failed: float
     service: Times = field(metadata=INLINE)
-    percentile_ms: float | None
-    response_percentile_ms: float | None
     interval_ms: Bounds | None
     no_interval: str | None
     response: Percentiles = field(metadata=RESPONSE)
@@ -196,7 +194,7 @@ class Figures:
     """All figures of a run, without the verdict.
 
     A single driver's score, Inbox, coverage and tasks are also those of the run. Only stress runs have `throughput`.
-    `slice` is the slice of a run that the figures cover. `percentile` is that of the score. `by` and `commands`
+    `slice` is the slice of a run that the figures cover. `by` and `commands`
     are computed only on request.
     """
 
@@ -246,7 +244,6 @@ class Figures:
     covers: Coverage | None
     tasks: Sequence[TaskFigures]
     by_protocol: Mapping[str, DriverFigures]
-    percentile: float
     slice: str | None
     load: LoadFigures | None
     delivery: Delivery

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.nearest_rank import percentile
 from loadsim.analysis.repeats import LEVEL
-from loadsim.analysis.score import SCORED_PERCENT
 from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
 from loadsim.model.terms import Window
 
@@ -91,7 +90,7 @@ class _Found:
 def intervals(
     hits: Sequence[Hits],
     window_s: Window,
-    percent: int | Fraction = SCORED_PERCENT,
+    percent: int | Fraction = 95,
 ) -> Intervals:
     """Return the intervals of each task's percentile, and of the weighted average of those with a weight: the score.
 

@@ -25,9 +25,6 @@ from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
-SCORED_PERCENT = Fraction(95)
-"""The default percentile of a score."""
-
 FEW_HITS = 300
 """A scored task with fewer hits makes the score provisional: fewer than 15 are slower than its 95th percentile."""
 
@@ -106,8 +103,7 @@ class TaskStatistics:
     """One task of one driver. A weight of 0 means not scored; `failures` counts by outcome and kind of error.
 
     `service` has the times of hits (outcome ok) from their start. `response` has times from the due time of all
-    planned tasks; those without a hit count as infinite. The score consists of `percentile_ms` of the service time,
-    the response score of `response_percentile_ms`.
+    planned tasks; those without a hit count as infinite. Both scores consist of the 95th percentiles.
     """
 
     task: str
@@ -115,8 +111,6 @@ class TaskStatistics:
     counts: Mapping[str, int]
     service: Times
     response: Times
-    percentile_ms: float | None
-    response_percentile_ms: float | None = None
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -203,7 +197,7 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 
 def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
     """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
-    return weighted_average((task.weight, task.percentile_ms) for task in tasks)
+    return weighted_average((task.weight, task.service.p95_ms) for task in tasks)
 
 
 def score_parts(
@@ -211,26 +205,17 @@ def score_parts(
     weights: Mapping[str, float],
     window_s: Window,
     fields: Sequence[str] = (),
-    percent: int | Fraction = SCORED_PERCENT,
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
-    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`).
-
-    The score consists of the percentile `percent`.
-    """
+    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
     parts = gather(log, window_s, fields)
-    return {part: statistics_of(modules, weights, percent) for part, modules in parts.items()}
+    return {part: statistics_of(modules, weights) for part, modules in parts.items()}
 
 
-def statistics_of(
-    modules: Mapping[str, DriverRecords], weights: Mapping[str, float], percent: int | Fraction
-) -> tuple[ProtocolStatistics, ...]:
+def statistics_of(modules: Mapping[str, DriverRecords], weights: Mapping[str, float]) -> tuple[ProtocolStatistics, ...]:
     """Return the statistics of the records of each driver, by name. Times of two drivers are never mixed."""
     protocols = []
     for protocol, module in sorted(modules.items()):
-        tasks = [
-            _task_statistics(task, records, float(weights.get(task, 0)), percent)
-            for task, records in module.tasks.items()
-        ]
+        tasks = [_task_statistics(task, records, float(weights.get(task, 0))) for task, records in module.tasks.items()]
         tasks.sort(key=lambda task: (-task.weight, task.task))
         protocols.append(
             ProtocolStatistics(
@@ -238,14 +223,14 @@ def statistics_of(
                 users=module.users,
                 tasks=tuple(tasks),
                 score_ms=weighted_score(tasks),
-                response_score_ms=weighted_average((task.weight, task.response_percentile_ms) for task in tasks),
-                inbox=None if module.inbox is None else _task_statistics(PROCESS_INBOX, module.inbox, 0, percent),
+                response_score_ms=weighted_average((task.weight, task.response.p95_ms) for task in tasks),
+                inbox=None if module.inbox is None else _task_statistics(PROCESS_INBOX, module.inbox, 0),
             )
         )
     return tuple(protocols)
 
 
-def _task_statistics(task: str, records: TaskRecords, weight: float, percent: int | Fraction) -> TaskStatistics:
+def _task_statistics(task: str, records: TaskRecords, weight: float) -> TaskStatistics:
     without_hit = sum(records.counts.values()) - records.counts["ok"]
     return TaskStatistics(
         task=task,
@@ -253,14 +238,8 @@ def _task_statistics(task: str, records: TaskRecords, weight: float, percent: in
         counts=records.counts,
         service=Times.of_sorted(records.took_us),
         response=Times.of_sorted(records.waited_us, without_hit),
-        percentile_ms=_percentile_ms(records.took_us, percent),
-        response_percentile_ms=_percentile_ms(records.waited_us, percent, without_hit),
         failures=records.failures,
     )
-
-
-def _percentile_ms(ordered_us: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float | None:
-    return percentile(ordered_us, percent, infinite) / 1000 if len(ordered_us) + infinite else None
 
 
 def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:

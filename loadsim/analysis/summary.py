@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +37,7 @@ from loadsim.analysis.preparation import preparation, preparation_warnings
 from loadsim.analysis.probe_reasons import with_probe_reasons
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.resources import probe_places, ranked_resources
-from loadsim.analysis.score import SCORED_PERCENT, ProtocolStatistics, command_statistics
+from loadsim.analysis.score import ProtocolStatistics, command_statistics
 from loadsim.analysis.throughput import throughput
 from loadsim.analysis.unserved import unserved
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
@@ -128,17 +127,16 @@ def summarise(
     begin_s: float | None = None,
     end_s: float | None = None,
     commands: bool = False,
-    percent: int | Fraction = SCORED_PERCENT,
     by: str | None = None,
     criteria: Path | Mapping[str, Limits | None] | None = None,
 ) -> Summary:
     """Merge the logs of a run and compute their summary.
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
-    given; `commands` adds the single protocol commands. The score is made of the percentile `percent`. `by`, one of
-    `breakdown.BY`, adds tables of parts of the log. `criteria`, or those of a scenario, replace the criteria of the
-    run. Raises `LogError` for logs that cannot be read or merged, an impossible window, or weights for a run without a
-    score. Raises `ConfigError` for criteria whose figures the logs do not have.
+    given; `commands` adds the single protocol commands. `by`, one of `breakdown.BY`, adds tables of parts of the log.
+    `criteria`, or those of a scenario, replace the criteria of the run. Raises `LogError` for logs that cannot be read
+    or merged, an impossible window, or weights for a run without a score. Raises `ConfigError` for criteria whose
+    figures the logs do not have.
     """
     # 1. One log.
     read = [log for log in logs if isinstance(log, TimingLog)]
@@ -160,35 +158,18 @@ def summarise(
     weights = _weights(log, weights)
     limits = log.header.get("limits") or {}
 
-    # 3. The verdict, always by the standard percentiles.
-    judged = _judged(log, weights, window_s, criteria, part)
-    verdict = judge(judged.facts, judged.results, limits)
-    further = [
-        *preparation_warnings(judged.figures.preparation, judged.figures.embedded),
-        *monitor_warnings(log, window_s),
-    ]
+    # 3. The verdict.
+    facts, figures, results = _judged(log, weights, window_s, criteria, part)
+    verdict = judge(facts, results, limits)
+    further = [*preparation_warnings(figures.preparation, figures.embedded), *monitor_warnings(log, window_s)]
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings, *further))
 
-    # 4. The figures to show: other percentiles, commands and tables of parts on request.
-    figures = judged.figures
-    if percent != SCORED_PERCENT:
-        users, share = figures.unserved_users, figures.unserved_share
-        _, figures = _figures(log, weights, window_s, percent, part)
-        figures = replace(figures, unserved_users=users, unserved_share=share)
+    # 4. Commands and tables of parts on request.
     if commands:
         figures = replace(figures, commands=command_statistics(log, window_s))
     if by is not None:
-        figures = replace(figures, by=breakdown(log, weights, window_s, by, percent))
-    return Summary(verdict, judged.results, figures)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """The facts and figures of a log by the standard percentiles, and the results of its criteria."""
-
-    facts: Facts
-    figures: Figures
-    results: Sequence[Result]
+        figures = replace(figures, by=breakdown(log, weights, window_s, by))
+    return Summary(verdict, results, figures)
 
 
 def _judged(
@@ -197,9 +178,9 @@ def _judged(
     window_s: Window,
     criteria: Path | Mapping[str, Limits | None] | None,
     part: Slice | None,
-) -> _Judged:
+) -> tuple[Facts, Figures, Sequence[Result]]:
     """Return the facts, figures and results of a log. A slice (`part`) is not judged by criteria."""
-    facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, part)
+    facts, figures = _figures(log, weights, window_s, part)
     if isinstance(criteria, Path):
         criteria = criteria_of(criteria, to_json(figures))
     wanted = log.header["criteria"] if criteria is None else criteria
@@ -207,19 +188,18 @@ def _judged(
         facts = replace(facts, unserved=found)
         figures = replace(figures, unserved_users=found.users, unserved_share=found.share)
     results = () if part else with_probe_reasons(judge_each(wanted, to_json(figures)), log, figures.probes, window_s)
-    return _Judged(facts, figures, results)
+    return facts, figures, results
 
 
 def _figures(
     log: TimingLog,
     weights: Mapping[str, float],
     window_s: Window,
-    percent: int | Fraction,
     part: Slice | None,
 ) -> tuple[Facts, Figures]:
     """Return the facts for the verdict, and the figures."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
-    measured = analyse(log, weights, window_s, percent, part)
+    measured = analyse(log, weights, window_s, part)
     facts, header, length_s = measured.facts, log.header, window_s.length_s
     weighted = [task for task, weight in weights.items() if weight > 0]
     modules = {
@@ -290,7 +270,6 @@ def _figures(
         covers=only.covers if only else None,
         tasks=only.tasks if only else (),
         by_protocol=modules,
-        percentile=int(percent) if percent == int(percent) else float(percent),
         slice=facts.part,
         load=copied(LoadFigures, load) if load else None,
         delivery=facts.delivery,

@@ -8,11 +8,9 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from fractions import Fraction
 from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
-from loadsim.analysis.score import SCORED_PERCENT
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import add_wide, shown_answer
@@ -31,7 +29,6 @@ DAMAGED = 1
 
 _CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?", re.ASCII)
-_PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,13 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--begin", type=instant_s, metavar="TIME", help="begin of the window, instead of the scenario's"
     )
     answer.add_argument("--end", type=instant_s, metavar="TIME", help="end of the window, instead of the scenario's")
-    answer.add_argument(
-        "--percentile",
-        type=percent,
-        default=SCORED_PERCENT,
-        metavar="P",
-        help="percentile of table and score; criteria use the 95th; default: %(default)s",
-    )
     answer.add_argument("--by", choices=BY, help="also print a table for each of these")
     answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
     add_wide(answer)
@@ -99,13 +89,6 @@ def instant_s(text: str) -> float:
     if _SECONDS.fullmatch(text):
         return float(text)
     raise argparse.ArgumentTypeError(f"expected h:mm, h:mm:ss or seconds, found {text!r}")
-
-
-def percent(text: str) -> Fraction:
-    """Parse a percentage above 0 and at most 100, exactly: 95, 99.9."""
-    if _PERCENT.fullmatch(text) and 0 < Fraction(text) <= 100:
-        return Fraction(text)
-    raise argparse.ArgumentTypeError(f"expected a percentage above 0 and at most 100, found {text!r}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -174,7 +157,6 @@ def run_answer(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
-            percent=args.percentile,
             by=args.by,
             criteria=args.criteria,
         )

@@ -7,7 +7,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.report.answer_facts import facts, head
 from loadsim.report.answer_tables import (
-    beyond_legend,
+    BEYOND_LEGEND,
     beyond_table,
     breakdown_text,
     certainty_of,
@@ -17,7 +17,6 @@ from loadsim.report.answer_tables import (
     fitting,
     legend,
     of_whole_run,
-    ordinal,
     score_rows,
     stress_table,
 )
@@ -52,7 +51,7 @@ def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
 
 def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
     figures, all_figures = summary.figures, width is None
-    percentile, invalid = ordinal(figures.percentile), is_invalid(summary)
+    invalid = is_invalid(summary)
     first, *reasons = _verdict(summary)
     lines = [coloured(first, summary.tone) if colours else first, *wrapped(reasons, width), ""]
     plan = [f"Plan: {figures.plan_digest or 'unknown'}"] if all_figures else []
@@ -60,14 +59,14 @@ def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
     for name, module in figures.by_protocol.items():
         lines += wrapped(_driver(figures, name), width)
         if figures.throughput:
-            lines += [*text_table(stress_table(module, figures.window_s, percentile)), *of_whole_run(module), ""]
+            lines += [*text_table(stress_table(module, figures.window_s)), *of_whole_run(module), ""]
             continue
-        rows = score_rows(module, percentile, invalid=invalid)
+        rows = score_rows(module, invalid=invalid)
         notes = [*legend(rows), *of_whole_run(module), *([DO_NOT_QUOTE] if invalid else [])]
         notes += [*covers(module.covers), *certainty(summary, name)]
         lines += [*fitting(rows, width), *wrapped(notes, width), ""]
         if all_figures:
-            lines += [*text_table(beyond_table(module, percentile)), *beyond_legend(percentile), ""]
+            lines += [*text_table(beyond_table(module)), *BEYOND_LEGEND, ""]
     lines += _asked_for(figures, invalid=invalid)
     lines += wrapped(facts(figures, summary.verdict.ended_early), width)
     lines += wrapped(clients_text(figures.per_client, width), width)
@@ -96,7 +95,7 @@ def _driver(figures: Figures, name: str) -> list[str]:
 
 def _asked_for(figures: Figures, *, invalid: bool) -> list[str]:
     """Return the tables that were asked for: by a property of tasks, and of commands."""
-    lines = breakdown_text(figures.by, ordinal(figures.percentile), invalid=invalid) if figures.by else []
+    lines = breakdown_text(figures.by, invalid=invalid) if figures.by else []
     return [*lines, *text_table(command_table(figures.commands)), ""] if figures.commands else lines
 
 
@@ -110,10 +109,8 @@ def _resources(figures: Figures) -> list[str]:
 
 def _verdict(summary: Summary) -> list[str]:
     """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
-    verdict, figures = summary.verdict, summary.figures
+    verdict = summary.verdict
     lines = [verdict_line(summary)]
-    if figures.percentile != 95 and verdict.passed is not None:
-        lines.append("Criteria and verdict: by the 95th percentiles, not by those shown")
     lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
     lines += listed("What may help", verdict.advice)
     missed, unjudged = missed_and_unjudged(summary)

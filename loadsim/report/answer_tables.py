@@ -17,27 +17,26 @@ from loadsim.report.table import shown_rows, table
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 
 
-def score_rows(module: DriverFigures, percentile: str, *, invalid: bool = False) -> list[Sequence[str]]:
+def score_rows(module: DriverFigures, *, invalid: bool = False) -> list[Sequence[str]]:
     """Return the table of a driver's tasks and its scores; those of an invalid run are left out, as in the report."""
     scores = (None, None) if invalid else (module.score_ms, module.response_score_ms)
-    return _rows(module.tasks, *scores, percentile, _decimals(module))
+    return _rows(module.tasks, *scores, _decimals(module))
 
 
 def _rows(
     tasks: Sequence[TaskFigures | TaskRow],
     score_ms: float | None,
     response_score_ms: float | None,
-    percentile: str,
     decimals: int | None = None,
 ) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [columns(percentile)]
+    rows: list[Sequence[str]] = [COLUMNS]
     rows += [
         (
             task.task,
             f"{task.weight:g}" if task.weight else "-",
             f"{task.hits:,}",
-            *map(ms, (task.service.p50_ms, task.percentile_ms, task.service.mean_ms, task.service.stddev_ms)),
-            ms(task.response_percentile_ms),
+            *map(ms, (task.service.p50_ms, task.service.p95_ms, task.service.mean_ms, task.service.stddev_ms)),
+            ms(task.response.p95_ms),
             f"{task.failed:,}",
         )
         for task in tasks
@@ -59,18 +58,7 @@ def _rows(
     return rows
 
 
-def columns(percentile: str) -> tuple[str, ...]:
-    return tuple(column.replace("95th", percentile) for column in COLUMNS)
-
-
-def ordinal(percent: float) -> str:
-    """Return an ordinal number: 95th, 99.9th, 1st."""
-    ends = {1: "st", 2: "nd", 3: "rd"}
-    whole = percent == int(percent) and int(percent) % 100 not in (11, 12, 13)
-    return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
-
-
-def stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Table:
+def stress_table(module: DriverFigures, window_s: Window) -> Table:
     """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
     length_s = window_s.length_s
     return table_of(
@@ -80,14 +68,14 @@ def stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Ta
         ("Hits", None, lambda task: f"{task.hits:,}"),
         ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
         ("50th", 1, lambda task: task.service.p50_ms),
-        (percentile, 1, lambda task: task.percentile_ms),
+        ("95th", 1, lambda task: task.service.p95_ms),
         ("Mean", 1, lambda task: task.service.mean_ms),
         ("Std. Dev.", 1, lambda task: task.service.stddev_ms),
         ("Failed", None, lambda task: f"{task.failed:,}"),
     )
 
 
-def beyond_table(module: DriverFigures, percentile: str) -> Table:
+def beyond_table(module: DriverFigures) -> Table:
     return table_of(
         "",
         module.tasks,
@@ -99,7 +87,7 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
         ("99th", 1, lambda task: task.service.p99_ms),
         ("99.9th", 1, lambda task: task.service.p99_9_ms),
         ("Max", 1, lambda task: task.service.max_ms),
-        (f"{percentile} from", 1, lambda task: task.interval_ms and task.interval_ms[0]),
+        ("95th from", 1, lambda task: task.interval_ms and task.interval_ms[0]),
         ("to", 1, lambda task: task.interval_ms and task.interval_ms[1]),
         ("Due 50th", 1, lambda task: task.response.p50_ms),
         ("99th", 1, lambda task: task.response.p99_ms),
@@ -107,14 +95,13 @@ def beyond_table(module: DriverFigures, percentile: str) -> Table:
     )
 
 
-def beyond_legend(percentile: str) -> list[str]:
-    return [
-        f"From, to: 95 % confidence interval of the {percentile} percentile. Due 50th, 99th, Max: from the due time.",
-        "Ended: succeeded or failed. Per s: succeeded, per second.",
-    ]
+BEYOND_LEGEND = (
+    "From, to: 95 % confidence interval of the 95th percentile. Due 50th, 99th, Max: from the due time.",
+    "Ended: succeeded or failed. Per s: succeeded, per second.",
+)
 
 
-def breakdown_text(found: Breakdown, percentile: str, *, invalid: bool) -> list[str]:
+def breakdown_text(found: Breakdown, *, invalid: bool) -> list[str]:
     """Return a table for each part; the scores of an invalid run are left out."""
     lines = []
     modules = {one.module for one in found.tables}
@@ -122,7 +109,7 @@ def breakdown_text(found: Breakdown, percentile: str, *, invalid: bool) -> list[
         module = f", driver {one.module}" if len(modules) > 1 else ""
         lines.append(f"{found.what.capitalize()} {one.value}{module}")
         scores = (None, None) if invalid else (one.score_ms, one.response_score_ms)
-        lines += [*table(_rows(one.tasks, *scores, percentile)), ""]
+        lines += [*table(_rows(one.tasks, *scores)), ""]
     return lines
 
 

@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +215,6 @@ def analyse(
     criteria: str | Path | None = None,
     begin_s: float | None = None,
     end_s: float | None = None,
-    percentile: float | Fraction = 95,
     by: str | None = None,
     commands: bool = False,
 ) -> Summary:
@@ -229,8 +227,6 @@ def analyse(
     from loadsim.analysis.summary import summarise
     from loadsim.model.profile import weights_of
 
-    if not 0 < percentile <= 100:
-        raise ConfigError(f"percentile: expected a number above 0 and at most 100, found {percentile}")
     if begin_s is not None and begin_s < 0:
         raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")
     if by not in (None, *BY):
@@ -241,7 +237,6 @@ def analyse(
         criteria=None if criteria is None else Path(criteria),
         begin_s=begin_s,
         end_s=end_s,
-        percent=Fraction(str(percentile)),
         by=by,
         commands=commands,
     )

@@ -94,8 +94,6 @@ def task_figures(name: str, rows: Sequence[Row], weight: float, window_s: float)
         **{outcome: outcomes[outcome] for outcome in FAILED},
         "done_per_s": None if name in WITHOUT_WINDOW else outcomes["ok"] / window_s,
         **service,
-        "percentile_ms": service["p95_ms"],
-        "response_percentile_ms": response["p95_ms"],
         **{f"response_{each}": response[each] for each in (*PERCENTILES, "max_ms")},
         "failures": {f"{outcome} {kind}": times for (outcome, kind), times in kinds.items()},
     }
@@ -530,7 +528,6 @@ def recompute(run: Exports) -> Figures:
         "users": users,
         "clients": len({row["client"] for row in run.tasks}),
         "engines": len({(row["client"], row["engine"]) for row in run.tasks}),
-        "percentile": 95,
         "window_s": [begin_s, begin_s + window_s],
         "profile_day_s": run.profile_day_s,
         "day_s": day_s,

@@ -165,7 +165,7 @@ def test_answer_and_report_show_the_score_with_the_same_digits(
     """Those that its interval supports; without one, those of any time."""
     (module,) = of_one_task(tmp_path, 105.3).figures.by_protocol.values()
     module = replace(module, score_interval_ms=interval_ms)
-    assert score_rows(module, "95th")[-1][4] == shown
+    assert score_rows(module)[-1][4] == shown
     assert score_words(module, module.score_ms) == f"{shown} ms"
 
 

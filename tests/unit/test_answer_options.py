@@ -1,9 +1,8 @@
-"""`loadsim log answer` with --percentile and --by: figures by hand, tables, and the one line of errors."""
+"""`loadsim log answer` with --by: figures by hand, tables, and the one line of errors."""
 
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
 from loadsim.model.scenario import load_scenario
 from loadsim.report.answer import full_answer
-from loadsim.report.answer_tables import ordinal
 from loadsim.timinglog.groups import Groups
 
 
@@ -35,96 +33,6 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[s
     run_answer("--json", *arguments)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
-
-
-def times_of(score: dict[str, Any], key: str) -> dict[str, Any]:
-    """One figure of each task."""
-    return {task["task"]: task[key] for task in score["tasks"]}
-
-
-# --- percentile ---
-
-
-@pytest.mark.parametrize("percent", ["50", "99.9", "100", "12.5", "0.001"])
-def test_the_score_is_made_of_the_percentile_that_was_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], percent: str
-) -> None:
-    """Those of numpy, on all records; the score is their weighted average; the 95th stays what it is."""
-    random = np.random.default_rng(5)
-    took_us = {"READ": random.integers(1, 10**6, 1234), "SEND": random.integers(1, 10**6, 377)}
-    tasks = [
-        done(name, 30 * at, int(took) / 1000) for name, all_us in took_us.items() for at, took in enumerate(all_us)
-    ]
-    write_sample(tmp_path / "a.tlog", tasks)
-    score = answer(capsys, "--percentile", percent, tmp_path)
-    expected = {
-        name: np.percentile(all_us, float(percent), method="inverted_cdf") / 1000 for name, all_us in took_us.items()
-    }
-    assert times_of(score, "percentile_ms") == pytest.approx(expected)
-    assert score["score_ms"] == pytest.approx((10 * expected["READ"] + expected["SEND"]) / 11)
-    assert score["percentile"] == float(percent)
-    p95_ms = {name: np.percentile(all_us, 95, method="inverted_cdf") / 1000 for name, all_us in took_us.items()}
-    assert times_of(score, "p95_ms") == pytest.approx(p95_ms)
-
-
-def test_the_table_has_the_percentile_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its heads, their columns, and the scores below: the 97.5th of 10, 20, ... 200 ms is the longest; SEND's 50 ms.
-
-    The response score is infinite: one of four SENDs never ended, and the MOVE never began.
-    """
-    log = write_two_clients(tmp_path)
-    run_answer("--percentile", "97.5", log)
-    lines = capsys.readouterr().out.splitlines()
-    head = next(line for line in lines if line.startswith("Category"))
-    assert "50th  97.5th" in head
-    assert head.endswith("Due 97.5th  Failed")
-    assert next(line for line in lines if line.startswith("READ")).split()[3:] == [
-        *("100", "200", "105", "59.2", "200", "0"),
-    ]
-    assert next(line for line in lines if line.startswith("Weighted Avg")).split()[-3:] == ["-", "-", "1"]  # invalid
-    score = summarise([log], percent=Fraction("97.5")).score
-    assert (score["score_ms"], score["response_score_ms"]) == (pytest.approx((10 * 200 + 50) / 11), "inf")
-
-
-@pytest.mark.parametrize(
-    ("options", "score_ms"),
-    [(("--percentile", "50"), 10), (("--percentile", "99"), 900)],
-)
-def test_criteria_and_verdict_are_those_of_the_95th(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, str], score_ms: float
-) -> None:
-    """A fifth of c1's READs takes 900 ms and none of c2's: merged 900 ms, at the median 10."""
-    criteria = {"score_ms": {"below": 500}, "tasks.READ.p95_ms": {"below": 500}}
-    for client, slow in (("c1", 20), ("c2", 0)):
-        tasks = [done("READ", 900 * at, 900 if at < slow else 10) for at in range(100)]
-        header = {"client": client, "criteria": criteria, "users": 4, "weights": {"READ": 1}}
-        write_sample(tmp_path / f"{client}.tlog", tasks, header=header)
-    plain, other = answer(capsys, tmp_path), answer(capsys, *options, tmp_path)
-    assert (plain["score_ms"], other["score_ms"]) == (900, score_ms)
-    for key in ("verdict", "warnings", "advice"):
-        assert other[key] == plain[key]
-    assert [one["figure"] for one in other["verdict"]["criteria"]] == [900, 900]
-    said = "Criteria and verdict: by the 95th percentiles, not by those shown\n"
-    assert run_answer(*options, tmp_path) == run_answer(tmp_path) == 1
-    assert capsys.readouterr().out.count(said) == 1
-
-
-@pytest.mark.parametrize(
-    ("percent", "said"),
-    [
-        (95, "95th"),
-        (99.9, "99.9th"),
-        (1, "1st"),
-        (2, "2nd"),
-        (93, "93rd"),
-        (11, "11th"),
-        (100, "100th"),
-        (0.5, "0.5th"),
-    ],
-)
-def test_ordinals(percent: float, said: str) -> None:
-    """As they are spoken."""
-    assert ordinal(percent) == said
 
 
 # --- by ---
@@ -230,12 +138,10 @@ def test_a_header_whose_groups_are_none_is_one_line(tmp_path: Path, groups: list
 
 
 def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """c1's READs 190 ms and SENDs 50 ms, c2's 200 and 40: the parts' scores, whole or with another percentile."""
+    """c1's READs 190 ms and SENDs 50 ms, c2's 200 and 40: the parts' scores."""
     directory = write_two_clients(tmp_path)
     tables = answer(capsys, "--by", "client", directory)["by"]["tables"]
     assert [table["score_ms"] for table in tables] == pytest.approx([1950 / 11, 2040 / 11])
-    tables = answer(capsys, "--by", "client", "--percentile", "50", directory)["by"]["tables"]
-    assert [table["score_ms"] for table in tables] == pytest.approx([(10 * 90 + 30) / 11, (10 * 100 + 40) / 11])
     assert "by" not in answer(capsys, directory)
 
 

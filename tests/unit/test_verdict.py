@@ -27,7 +27,7 @@ def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **c
     """One task's statistics; 1000 hits unless told."""
     filled = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts)
     times = Times(p50_ms=p95_ms, p95_ms=p95_ms, mean_ms=p95_ms, stddev_ms=0.0)
-    return TaskStatistics(name, weight, filled, times, times, p95_ms)
+    return TaskStatistics(name, weight, filled, times, times)
 
 
 def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:

@@ -132,7 +132,7 @@ def _of_summary(summary: Summary) -> Iterator[Value]:
     yield "loadsim_exit_status", (), summary.exit_status
     yield "loadsim_score_seconds", (), _s(summary.figures.score_ms)
     for task in summary.figures.tasks:
-        yield "loadsim_task_p95_seconds", (task.task,), _s(task.percentile_ms)
+        yield "loadsim_task_p95_seconds", (task.task,), _s(task.service.p95_ms)
 
 
 def _s(value_ms: float | None) -> float | None:
