@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
-from loadsim.timinglog.json_checks import each_in, having, or_none, switch, whole
+from loadsim.timinglog.json_checks import each_in, having, or_none, switch, text, whole
 
 # --- which clients fit ---
 
@@ -163,24 +163,14 @@ class WorkerAssignment:
     def encode(self) -> bytes:
         return encode(BeginLoad(None if self.prepared else self.values()))
 
-    def values(self) -> dict[str, Any]:
-        """Return the assignment for a line."""
-        return {
-            "values": packed(self.scenario, self.services),
-            "name": self.name,
-            "hands": [asdict(engine) for engine in self.per_engine],
-            "header": self.header,
-            "fingerprints": asdict(self.fingerprints),
-            "on_control_loss": self.on_control_loss,
-            "control_limit_s": self.control_limit_s,
-        }
+    def values(self) -> str:
+        """Return the assignment for a line, without the monitors: their commands may have secrets."""
+        return packed(replace(self, scenario=replace(self.scenario, monitors={})))
 
     @classmethod
-    def read(cls, values: dict[str, Any]) -> Self:
-        scenario, services = unpacked(values.pop("values"))
-        per_engine = [Assignment(**engine) for engine in values.pop("hands")]
-        agreed = Fingerprints(**values.pop("fingerprints"))
-        return cls(scenario, services, per_engine=per_engine, fingerprints=agreed, **values)
+    def read(cls, values: str) -> Self:
+        assigned: Self = unpacked(values)
+        return assigned
 
     def begins(self, logs: Path) -> list[Begin]:
         """Return the `Begin` of each engine. Their timing logs are in the directory `logs`."""
@@ -199,18 +189,18 @@ class WorkerAssignment:
 # --- messages to a worker ---
 
 
-@message("prepare", having({}))
+@message("prepare", text)
 class PrepareMailboxes(Message):
     """The first message to a worker: the `values` of its assignment. It prepares the mailboxes of its users."""
 
-    values: dict[str, Any]
+    values: str
 
 
-@message("begin", or_none(having({})))
+@message("begin", or_none(text))
 class BeginLoad(Message):
     """Make the load of an assignment: the one whose mailboxes the worker has prepared, if None."""
 
-    values: dict[str, Any] | None
+    values: str | None
 
 
 def _clock(value: Any) -> str | None:

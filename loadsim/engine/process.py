@@ -39,19 +39,17 @@ from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.users.plugin_tasks import load_tasks
 
 
-def packed(scenario: Scenario, services: Services) -> str:
-    """Return a scenario and services as text, for `begin`.
+def packed(value: object) -> str:
+    """Return a value as text, for `begin`.
 
     Values travel instead of files, which might change between two reads. Unpickling them is safe: an engine receives
     only from the process that started it, and a worker only from its controller. Passwords travel only this way.
     """
-    kept = replace(scenario, monitors={})  # only this process runs their commands, which may have secrets
-    return b64encode(pickle.dumps((kept, services))).decode()
+    return b64encode(pickle.dumps(value)).decode()
 
 
-def unpacked(values: str) -> tuple[Scenario, Services]:
-    scenario, services = pickle.loads(b64decode(values))  # noqa: S301 - see packed
-    return scenario, services
+def unpacked(text: str) -> Any:
+    return pickle.loads(b64decode(text))  # noqa: S301 - see packed
 
 
 @message("begin", having({}))
@@ -80,7 +78,7 @@ class Begin(Message):
 
     def value(self) -> dict[str, Any]:
         about = {"hand": asdict(self.assignment), "log": self.log, "header": self.header}
-        return {"values": packed(self.scenario, self.services), **about}
+        return {"values": packed((self.scenario, self.services)), **about}
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
@@ -92,6 +90,7 @@ def begins_of(
     scenario: Scenario, services: Services, per_engine: Sequence[Assignment], logs: Path, header: Mapping[str, Any]
 ) -> list[Begin]:
     """Return what each engine of a client needs. `header` is that of their logs, which are in the directory `logs`."""
+    scenario = replace(scenario, monitors={})  # only this process runs their commands, which may have secrets
     begins = []
     for engine, users in enumerate(per_engine, 1):
         own = {"engines": len(per_engine), "engine": str(engine), "engine_users": len(users), "hand": asdict(users)}

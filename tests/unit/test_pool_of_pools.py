@@ -59,7 +59,7 @@ class Machine:
     # its part
 
     def encode(self) -> bytes:
-        return line_of(begin={})
+        return line_of(begin=None)
 
     def write_ready(self, events: Events, process: int) -> None:
         self.ready = process

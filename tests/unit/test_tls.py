@@ -124,7 +124,7 @@ async def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost:
     services = services_of(scenario)
     for name in ("imap.pem", "smtp.pem"):
         (tmp_path / name).unlink()
-    _, there = unpacked(packed(scenario, services))
+    there = unpacked(packed(services))
 
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
