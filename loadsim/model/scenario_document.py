@@ -105,7 +105,7 @@ class Document:
     abort_on: AbortOn = field(default_factory=AbortOn)
     """Conditions that end a run early."""
     cluster: Losses = field(default_factory=Losses)
-    """Reactions to a lost machine, in a run of several machines."""
+    """Reactions to a lost controller, in a run of several machines."""
     probes: Probes = field(default_factory=dict)
     """Probes by name, or `NAME/LABEL`, each a mapping of settings."""
     monitors: Monitors = field(default_factory=dict)

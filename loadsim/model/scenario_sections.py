@@ -348,16 +348,14 @@ class AbortOn:
 
 
 OnLoss = Literal["continue", "stop"]
-"""The remaining machines continue, or all end the run early."""
+"""A client machine continues to the end of the run, or stops."""
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Reactions to a lost machine, in a run of several machines."""
+    """Reactions to a lost controller, in a run of several machines."""
 
-    on_client_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
-    """If a client machine is lost, the others go on without its users, or the run ends."""
     on_control_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
     """A client machine without the controller finishes its load, or stops."""
     control_limit_s: PositiveDuration = 60.0

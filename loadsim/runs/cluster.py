@@ -258,7 +258,7 @@ class _ClusterRun:
 
         def watch(snapshot: LiveSnapshot) -> None:
             self.watcher.snapshot(snapshot, coordinator.snapshots)
-            why = abort_check.judge(snapshot) or self._loss(coordinator)
+            why = abort_check.judge(snapshot)
             if why and not coordinator.stopped:
                 events.write("abort", why=why)
                 coordinator.stop(EarlyEnd(ended_by(coordinator.lost), why))
@@ -277,12 +277,6 @@ class _ClusterRun:
         after = "" if event["at_s"] is None else f"{event['at_s']:.1f} s: "
         lost = f"client {event['client']}{engine} is lost, with {event['users']:,} of {self.scenario.users:,} users"
         self.watcher.warning(f"{after}{lost}: {event['why']}")
-
-    def _loss(self, coordinator: Coordinator) -> str | None:
-        """Return why the run should end after the loss of a client; None if it should go on."""
-        if not coordinator.lost or self.scenario.cluster.on_client_loss == "continue":
-            return None
-        return f"client {coordinator.lost[0]} was lost, and cluster.on_client_loss is stop"
 
     # --- after it ---
 

@@ -15,7 +15,7 @@ from loadsim.errors import LogError
 from loadsim.runs.campaign_file import finished_score
 
 ABORTED = {"ended_by": "abort_on", "ended_why": "failed share 62 % over 60 s, at most 50 %"}
-LOSS = "client c2 was lost, and cluster.on_client_loss is stop"
+LOSS = "50 % of the users without a session over 30 s, at most 20 %"
 
 
 def ended(place: Path, tasks: Sequence[dict[str, Any]], facts: dict[str, Any], **header: Any) -> Summary:
