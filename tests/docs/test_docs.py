@@ -27,7 +27,6 @@ from loadsim.model.records import OUTCOMES
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.wall_clock import clock_facts
 from loadsim.provisioning.initialise import Initialised
-from loadsim.report.answer_tables import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
@@ -280,26 +279,6 @@ def test_the_index_leads_to_every_page():
     linked = {(DOCS / target).resolve() for target in LINK.findall(index.read_text())}
     decisions = {page.resolve() for page in (DOCS / "decisions").glob("[0-9]*.md")}
     assert linked == {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()} - decisions
-
-
-def test_readmes_score_follows_from_its_rows():
-    """Both scores in the README are weighted averages of the 95th percentiles shown, to the rounding of the rows."""
-    report = next(block for _, block in FENCE.findall((ROOT / "README.md").read_text()) if "Category" in block)
-    head, *shown = report[report.index("Category") :].partition("\n\n")[0].splitlines()
-    assert re.split(r"  +", head) == list(TABLE_COLUMNS)
-    table = {cells[0]: cells[1:] for cells in (re.split(r"  +", line) for line in shown)}
-    weight, hits, score_ms, response_score_ms, failed = table.pop("Weighted Avg")
-    weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
-    assert {task: float(cells[0]) for task, cells in table.items()} == {task: weights[task] for task in table}
-    assert sum(weights[task] for task in table) == float(weight)
-    assert sum(int(cells[1].replace(",", "")) for cells in table.values()) == int(hits.replace(",", ""))
-    assert sum(int(cells[-1]) for cells in table.values()) == int(failed)
-    for column, shown_ms in (
-        (TABLE_COLUMNS.index("95th"), score_ms),
-        (TABLE_COLUMNS.index("Due 95th"), response_score_ms),
-    ):
-        average_ms = sum(weights[task] * float(cells[column - 1]) for task, cells in table.items()) / float(weight)
-        assert average_ms == pytest.approx(float(shown_ms), abs=0.1 if average_ms < 100 else 1)
 
 
 def test_every_dependency_has_its_reason():

@@ -112,28 +112,6 @@ def test_the_source_distribution_builds_the_same_wheel(built: tuple[Path, Path],
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_the_image_has_what_the_wheel_is_built_from() -> None:
-    """The build of the image ends with an error if .containerignore leaves out a path that hatchling needs by name."""
-    first, *others = [
-        line for line in (ROOT / ".containerignore").read_text().splitlines() if line and not line.startswith("#")
-    ]
-    assert first == "*", "nothing is kept but what is named"
-    kept = {line.removeprefix("!") for line in others if line.startswith("!")}
-    hatch = SETTINGS["tool"]["hatch"]
-    wheel = hatch["build"]["targets"]["wheel"]
-    needed = {
-        "pyproject.toml",
-        "README.md",
-        *PROJECT["license-files"],
-        *wheel["packages"],
-        hatch["metadata"]["hooks"]["custom"]["path"],
-    }
-    needed |= wheel["force-include"].keys() | wheel["shared-data"].keys()
-    for name in sorted(needed):
-        assert (ROOT / name).exists(), name
-        assert kept & {name, *(str(parent) for parent in Path(name).parents)}, name
-
-
 # --- the description ---------------------------------------------------------------------------------------------
 
 

@@ -258,42 +258,6 @@ def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
     assert_late(ended, "2")
 
 
-DRIVER = """
-import asyncio, time
-from loadsim.protocols.imap import open_driver as open_imap
-
-class Blocking:
-    name = "blocking"
-    def __init__(self, imap):
-        self._imap, self.supported_tasks, self._begun = imap, imap.supported_tasks, False
-    def session(self, account, observer):
-        if not self._begun:
-            self._begun = True
-            self._block()
-        return self._imap.session(account, observer)
-    def _block(self):
-        time.sleep(0.2)
-        asyncio.get_running_loop().call_later(1, self._block)
-
-def open_driver(services):
-    return Blocking(open_imap(services))
-"""
-"""A third-party driver that does its computing on the loop: for 200 ms, then not for a second."""
-
-
-def test_a_blocked_loop(server: NullServer, tmp_path: Path) -> None:
-    """A driver that keeps the loop to itself now and then: invalid, with which engine, when, what may help."""
-    plugin = tmp_path / "blocking-1.dist-info"
-    plugin.mkdir()
-    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: blocking\nVersion: 1\n")
-    (plugin / "entry_points.txt").write_text("[loadsim.protocols]\nblocking = blocking:open_driver\n")
-    (tmp_path / "blocking.py").write_text(DRIVER)
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    scenario = written(tmp_path, server, {}, protocol="blocking")
-    ended = run(scenario, engines=1, at_work=lambda _: None, env={"PYTHONPATH": path})
-    assert_late(ended, "1")
-
-
 def assert_late(ended: Ended, engine: str) -> None:
     """It is invalid because this engine's loop was late, with moment and advice, although all its tasks were done."""
     assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict

@@ -13,11 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from imap_script import PATIENCE_S, Ear
-from mailservers import StartEmbedded, numbered_accounts
+from mailservers import numbered_accounts
 
 from loadsim.engine.channel import start_process
 from loadsim.engine.event_loop import fastest_loop
@@ -26,9 +25,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import SHORTAGES, again, failing_as, own_failure, shortage
-from loadsim.protocols.imap.wire import Wire as ImapWire
 from loadsim.protocols.registry import open_driver
-from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
 (ACCOUNT,) = numbered_accounts(1)
 LOOPS = {"asyncio": None, "fastest": fastest_loop()}
@@ -241,38 +238,6 @@ def test_an_error_in_a_driver_is_ours() -> None:
     assert failure is not None
     assert failure.kind == "internal error: KeyError"
     assert own_failure(None) is own_failure(ServerLost("connection lost")) is None
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("driver", ["imap", "smtp"])
-def test_an_error_while_a_driver_reads_is_ours(
-    embedded_server: StartEmbedded, monkeypatch: pytest.MonkeyPatch, driver: str, loop: str
-) -> None:
-    """The driver ends the connection, does not take that for the server's end, and nothing reaches the loop."""
-    services = Client("pipelining").using(embedded_server([ACCOUNT]).services)
-    wire = {"imap": ImapWire, "smtp": SmtpWire}[driver]
-    feed, fed = wire.feed, []
-
-    def breaks(self: Any, data: bytes) -> Any:
-        fed.append(data)
-        if len(fed) == 2:
-            raise KeyError("secret")
-        return feed(self, data)
-
-    monkeypatch.setattr(wire, "feed", breaks)
-
-    async def live() -> None:
-        told: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        session = open_driver("imap", services).session(ACCOUNT, Ear())
-        attempt = session.mailbox.log_on if driver == "imap" else session.submission.check
-        async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(GeneratorFailed, match="internal error: KeyError"):
-                await attempt()
-        assert told == []
-
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(live())
 
 
 # --- several addresses --------------------------------------------------------------------------------------------
