@@ -25,19 +25,14 @@ def kind(name: str, start: Callable[..., Any], *options: str) -> Kind:
     """A server whose start takes the ports, and these settings."""
 
     def begin(args: argparse.Namespace, *given: Any) -> Any:
-        settings = {"further": args.further, "altnamespace": args.altnamespace}
-        own = {each: settings[each] for each in options}
+        own = {each: getattr(args, each) for each in options}
         return start(*given, imap_port=args.imap_port, smtp_port=args.smtp_port, **own)
 
-    return Kind(name, f"run a private {name.capitalize()}", (add_ports, add_altnamespace), begin)
-
-
-def add_altnamespace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--altnamespace", action="store_true", help="of Cyrus: folders are at the level of the Inbox")
+    return Kind(name, f"run a private {name.capitalize()}", (add_ports,), begin)
 
 
 KINDS = (
-    kind("cyrus", start_cyrus, "further", "altnamespace"),
+    kind("cyrus", start_cyrus, "further"),
     kind("courier", start_courier, "further"),
     kind("james", start_james),
     kind("greenmail", start_greenmail),

@@ -88,7 +88,9 @@ def _differing_loads(runs: Sides) -> list[str]:
     other = others[0]
     differing = [key for key in LOAD if any(run.header.get(key) != first.header.get(key) for run in others)]
     one, another = (run.recorded.scenario for run in (first, other))
-    found = [name for name, *_ in differences(one, another, sorted({*one, *another}, key=str))] if one and another else []
+    found = (
+        [name for name, *_ in differences(one, another, sorted({*one, *another}, key=str))] if one and another else []
+    )
     keys = [name for name in found if name in OF_SERVER or name.partition(".")[0] not in NOT_LOAD]
     because = f"; the scenarios differ in {', '.join(keys)}" if keys else ""
     return [

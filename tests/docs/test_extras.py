@@ -70,8 +70,6 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
     ("package", "command"),
     [
         ("distributed", "cluster up"),
-        ("distributed", "cluster collect --cluster 127.0.0.1:1"),
-        ("distributed", "client --cluster 127.0.0.1:1 --name one"),
         ("distributed", "run {small} --cluster 127.0.0.1:1"),
         ("cryptography", "cluster up"),
     ],

@@ -80,22 +80,19 @@ def start_courier(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    programs: Path = UNPACKED,
     further: int = 0,
 ) -> PrivateServer:
     """Start Courier and Exim for these accounts and lists (address -> member addresses), and wait until both answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. `programs` is a directory with unpacked packages. Beyond
-    one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the
-    user is not root or may not mount, the directory or a login cannot be used, or a server does not start.
+    given. Beyond one each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are
+    missing, the user is not root or may not mount, the directory cannot be used, or a server does not start.
     """
-    programs = unpacked(programs)
     check_programs("courier", {})
     population, lists = check_population(accounts, lists)
     layout = Layout(directory.resolve())
     front = Exim(layout.root, layout.etc, layout.mail, USER)
-    view = View(programs, layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
+    view = View(unpacked(UNPACKED), layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), (layout.auth_socket,))
     make_maildirs(layout, population)
     write_table(layout.conf / "authdaemonrc", 'authmodulelist="authuserdb"\ndaemons=5\n', PUBLIC)

@@ -41,8 +41,6 @@ REALM = "localhost"
 MECHANISMS = "PLAIN LOGIN CRAM-MD5 DIGEST-MD5 SCRAM-SHA-1 SCRAM-SHA-256"
 ADMIN = "loadsim-admin"
 """User who creates the mailboxes, with a random password."""
-DELIVERY_DOMAIN = "mailboxes.invalid"
-"""Domain of the addresses that Postfix uses for mailboxes whose login is not the local part of their address."""
 
 
 class Layout:
@@ -77,48 +75,30 @@ def start_cyrus(
     *,
     imap_port: int | None = None,
     smtp_port: int | None = None,
-    altnamespace: bool = False,
-    programs: Path = UNPACKED,
     further: int = 0,
 ) -> PrivateServer:
     """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
 
-    `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
-    given. With `altnamespace`, folders are at the level of the
-    Inbox, else below it, as in Debian's configuration. `programs` is a directory with unpacked packages. Beyond one
-    each, the users may have `further` connections to mailboxes. Raises `ConfigError` if packages are missing, the user
-    is not root, the directory cannot be used, or a server does not start.
+    A login is the local part of its address, without dots. `directory` is created if missing; mailboxes from an earlier
+    start are kept. Free ports are chosen for those not given. Beyond one each, the users may have `further` connections
+    to mailboxes. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot be used, or a
+    server does not start.
     """
-    programs = unpacked(programs)
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)
-    layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(programs)
+    layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(unpacked(UNPACKED))
     sockets = (layout.lmtp_socket, layout.state / "socket" / "idle")
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), sockets)
-    admin = Account(0, ADMIN, f"{ADMIN}@{DELIVERY_DOMAIN}", secrets.token_urlsafe())
+    admin = Account(0, ADMIN, f"{ADMIN}@{REALM}", secrets.token_urlsafe())
     write_passwords(layout.passwords, USER, (*population, admin), view)
-    notes = []
-    if has_dots(population):
-        notes.append("Folders are separated by a slash, since a login has a dot.")
     sasl = write_sasl(front, population, view)
-    write_table(layout.imapd_conf, imapd_conf(layout, population, altnamespace), PUBLIC)
+    write_table(layout.imapd_conf, imapd_conf(layout), PUBLIC)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
         write_table(layout.cyrus_conf, cyrus_conf(layout, imap_port, len(population) + further), PUBLIC)
-        mailboxes = {account: mailbox_of(account, bool(domains_of(population))) for account in population}
-        renamed = {account: mailbox for account, mailbox in mailboxes.items() if mailbox != account}
-        aliases = {account.address: (mailbox.address,) for account, mailbox in renamed.items()}
-        front.configure(
-            (*population, *renamed.values()),
-            {**lists, **aliases},
-            LOOPBACK,
-            smtp_port,
-            lmtp_socket=layout.lmtp_socket,
-            sasl=sasl,
-        )
-        description = describe(
-            layout, front, view
-        )  # an error in imapd.conf ends this with a message, unlike the master
+        front.configure(population, lists, LOOPBACK, smtp_port, lmtp_socket=layout.lmtp_socket, sasl=sasl)
+        # An error in imapd.conf ends this with a message, unlike the master.
+        description = describe(layout, front, view)
         masters = start_masters(
             (
                 (lambda: start_master(layout, view), lambda one: one.await_greeting(LOOPBACK, imap_port, b"* OK")),
@@ -128,30 +108,9 @@ def start_cyrus(
         with stopped_on_error(masters):
             create_mailboxes(imap_port, admin, population)
         services = Services(Endpoint(LOOPBACK, imap_port, "none"), Endpoint(LOOPBACK, smtp_port, "none"))
-        return PrivateServer(services, masters, description, notes)
+        return PrivateServer(services, masters, description, [])
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
-
-
-def mailbox_of(account: Account, virtual: bool) -> Account:
-    """Return the account with the address by which Cyrus knows its mailbox: login@domain.
-
-    With `virtual` domains, Cyrus knows a login without a domain by its own name only, not by that of the machine.
-    """
-    local, _, domain = account.login.partition("@")
-    if not virtual and account.address.partition("@")[0].lower() == local:
-        return account
-    return Account(account.number, account.login, f"{local}@{domain or DELIVERY_DOMAIN}", account.password)
-
-
-def domains_of(accounts: Sequence[Account]) -> frozenset[str]:
-    """Return the domains in logins. With any, Cyrus needs virtual domains."""
-    return frozenset(account.login.partition("@")[2] for account in accounts if "@" in account.login)
-
-
-def has_dots(accounts: Sequence[Account]) -> bool:
-    """Return whether a login has a dot, which separates folders unless Cyrus uses a slash (`unixhierarchysep`)."""
-    return any("." in account.login.partition("@")[0] for account in accounts)
 
 
 def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: View) -> None:
@@ -161,8 +120,7 @@ def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: Vi
     """
     lines = ["VERSION=3", "format=print", "type=hash", "HEADER=END"]
     for account in accounts:
-        local, _, realm = account.login.partition("@")
-        for text in ("\0".join((local, realm or REALM, "userPassword")), account.password):
+        for text in ("\0".join((account.login, REALM, "userPassword")), account.password):
             lines.append(" " + _printable(text))
     path.unlink(missing_ok=True)
     path.touch(mode=SECRET)
@@ -194,14 +152,12 @@ def write_sasl(front: Postfix, accounts: Sequence[Account], view: View) -> str:
     return f"smtpd_sasl_type = cyrus\nsmtpd_sasl_path = smtpd\nsmtpd_sasl_local_domain = {REALM}"
 
 
-def imapd_conf(layout: Layout, accounts: Sequence[Account], altnamespace: bool) -> str:
+def imapd_conf(layout: Layout) -> str:
     """Return imapd.conf: Debian's values where they concern clients, no delays or limits for one address.
 
     Mailboxes are created before the first log-on: with `autocreate_post`, a delivery fails for minutes if the user logs
     on at the same time ("Mailbox already exists").
     """
-    realms = " ".join(sorted(domains_of(accounts)))
-    virtual = f"virtdomains: userid\ndefaultdomain: {DELIVERY_DOMAIN}\nloginrealms: {realms}" if realms else ""
     return f"""\
 configdirectory: {layout.state}
 defaultpartition: default
@@ -217,9 +173,8 @@ cyrus_group: {USER}
 servername: {REALM}
 syslog_prefix: cyrus
 
-altnamespace: {"yes" if altnamespace else "no"}
-unixhierarchysep: {"yes" if has_dots(accounts) else "no"}
-{virtual}
+altnamespace: no
+unixhierarchysep: no
 hashimapspool: yes
 lmtp_downcase_rcpt: yes
 admins: {ADMIN}
@@ -266,11 +221,10 @@ def start_master(layout: Layout, view: View) -> Master:
 
 def create_mailboxes(port: int, admin: Account, accounts: Sequence[Account]) -> None:
     """Create the mailboxes that are missing, without quota. Raises `ConfigError` if Cyrus refuses one."""
-    separator = "/" if has_dots(accounts) else "."
     with imaplib.IMAP4(LOOPBACK, port, timeout=START_LIMIT_S) as client:
         client.login(admin.login, admin.password)
         for account in accounts:
-            name = f"user{separator}{account.login}"
+            name = f"user.{account.login}"
             answer, (text, *_) = client.create(name)
             if answer != "OK" and b"already exists" not in text:
                 raise ConfigError(f"server: cyrus: expected to create the mailbox {name}, found: {text.decode()}")

@@ -426,7 +426,9 @@ def test_a_differing_load_is_explained_by_the_scenarios(tmp_path: Path) -> None:
             f"probes: {probes}\nrun: {{day_length: 8h, seed: {seed}}}\n1: no key\n"
         )
         (runs[-1] / "scenario.yaml").write_text(scenario, encoding="utf-8")
-    assert refused(runs[:1], runs[1:]).endswith("found others in base and new; the scenarios differ in run.seed, server.imap.ignore_capabilities")
+    assert refused(runs[:1], runs[1:]).endswith(
+        "found others in base and new; the scenarios differ in run.seed, server.imap.ignore_capabilities"
+    )
 
 
 def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
