@@ -54,21 +54,15 @@ def errors_of_types(place: Path, *names: str) -> list[str]:
 
 @pytest.mark.nightly(part="runs")
 def test_a_type_checker_holds_plug_ins_to_the_ports(tmp_path: Path) -> None:
-    """The example fits. One of each kind that does not fit is an error, at the line of its entry point."""
+    """The example fits; a driver that does not is an error, at the line of its entry point."""
     shutil.copytree(SOURCE / "loadsim_example", tmp_path / "loadsim_example")
     modules = ("driver.py", "task.py", "probe.py")
     assert errors_of_types(tmp_path, *modules) == []
-    changes = (
-        ("driver.py", "def session(", "def sessions(", "return SendmailDriver(services)"),
-        ("task.py", "turn.session.mailbox", "turn.session.mailboxes", "mailbox = turn.session.mailboxes"),
-        ("probe.py", "def sample() -> dict[str, float]:", "def sample(now: int) -> dict[str, float]:", "return sample"),
-    )
-    for name, fits, does_not, line in changes:
-        module = tmp_path / "loadsim_example" / name
-        module.write_text(module.read_text().replace(fits, does_not))
-        found = errors_of_types(tmp_path, *modules)
-        at = 1 + [each.strip() for each in module.read_text().splitlines()].index(line)
-        assert [each for each in found if f"{name}:{at}: error" in each], found
+    driver = tmp_path / "loadsim_example" / "driver.py"
+    driver.write_text(driver.read_text().replace("def session(", "def sessions("))
+    (error, *_) = errors_of_types(tmp_path, *modules)
+    at = 1 + [each.strip() for each in driver.read_text().splitlines()].index("return SendmailDriver(services)")
+    assert f"driver.py:{at}: error" in error
 
 
 def test_every_file_of_the_package_is_shown_or_linked() -> None:

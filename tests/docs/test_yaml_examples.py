@@ -142,12 +142,3 @@ def test_yaml_blocks_are_marked_as_such() -> None:
         if isinstance(document, dict) and document.keys() & keys:
             found.append(str(block))
     assert not found
-
-
-def test_yaml_blocks_are_found() -> None:
-    """Those of all kinds, and none is cut after its first line."""
-    found = yaml_blocks()
-    assert len(found) >= 20
-    assert {kind(yaml.safe_load(block.text)) for block in found} == {"scenario", *MARKS}
-    assert all(yaml.safe_load(block.text).values() for block in found)
-    assert not [block for block in found if None in yaml.safe_load(block.text).values()]

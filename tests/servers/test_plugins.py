@@ -91,18 +91,6 @@ def test_a_run_with_the_example_package(tmp_path: Path, example_package: Path, e
     assert [(facts.package, facts.failures) for facts in probe_facts(machine)] == [(origin, 0)]
 
 
-def test_plug_ins_are_listed_with_their_package(example_package: Path) -> None:
-    """Those of loadsim have no package."""
-    tasks = " ".join(python_with(example_package, "-m", "loadsim", "show", "tasks").stdout.split())
-    assert "FIND SENT Open Sent Items, and read one of its newest messages (loadsim-example 0.1)" in tasks
-    listed = " ".join(python_with(example_package, "-m", "loadsim", "show", "drivers").stdout.split())
-    assert (
-        "sendmail IMAP as with `imap`; mail is submitted by this machine's sendmail command. (loadsim-example 0.1)"
-        in (listed)
-    )
-    assert "imap loadsim's own IMAP client" in listed
-
-
 def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     """It names plug-in, package and reason, and the status is that of bad input."""
     package = package_of(tmp_path / "other", "import nothing_of_this_name\n", protocols="broken = other:open_driver")

@@ -22,12 +22,10 @@ from loadsim.protocols.imap.commands import (
     mailbox,
     number_sets,
 )
-from loadsim.protocols.imap.grammar import LONGEST_KNOWN_BYTES, numbers_of, parse
+from loadsim.protocols.imap.grammar import numbers_of, parse
 from loadsim.protocols.imap.names import decode_name, encode_name
-from loadsim.protocols.imap.reading import header_of
 from loadsim.protocols.imap.responses import (
     Address,
-    Capability,
     Envelope,
     Exists,
     Fetched,
@@ -313,39 +311,6 @@ def test_commands_wait_where_a_literal_needs_it() -> None:
     assert encode(b"a", b"APPEND", arguments, 4096) == [b"a APPEND x {2+}\r\nab () {5+}\r\n12345\r\n"]
     assert encode(b"a", b"APPEND", arguments, -1) == [b"a APPEND x {2}\r\n", b"ab () {5}\r\n", b"12345\r\n"]
     assert encode(b"a", b"APPEND", arguments, 4) == [b"a APPEND x {2+}\r\nab () {5}\r\n", b"12345\r\n"]
-
-
-def test_what_thousands_of_users_are_told_is_held_once() -> None:
-    """Capabilities, folders, addresses and the run's id are the same objects for two sessions; a long name is not."""
-    evidence = b"X-LoadSim: run=20261121T053400Z-1; from=1; id=n1.1; kind=ups1K; sent=1; body=0\r\n\r\n"
-    person = b'((NIL NIL "user1" "loadsim.test"))'
-    envelope = b'NIL "subject" %b %b %b %b NIL NIL NIL "<n1.1.20261121T053400Z-1@loadsim.test>"' % (
-        person,
-        person,
-        person,
-        person,
-    )
-    said = (
-        b"* CAPABILITY IMAP4rev1 IDLE\r\n"
-        b'* LIST () "/" "Folder 01"\r\n'
-        b'* LIST () "/" "%b"\r\n'
-        b"* 1 FETCH (UID 1 FLAGS () RFC822.SIZE 1 ENVELOPE (%b) BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\n%b)\r\n"
-    ) % (b"x" * LONGEST_KNOWN_BYTES, envelope, len(evidence), evidence)
-    sessions = []
-    for _ in range(2):
-        capability, folder, long, fetched = responses([said])
-        assert isinstance(capability, Capability)
-        assert isinstance(fetched, Fetched)
-        header = header_of(fetched, None, "loadsim.test")
-        assert header is not None
-        assert header.evidence is not None
-        assert header.evidence.run == "20261121T053400Z-1"
-        assert header.sender == "user1@loadsim.test"
-        assert long == ListEntry(frozenset(), "/", "x" * LONGEST_KNOWN_BYTES)
-        sessions.append((capability.names, folder, header.sender, header.to[0], header.evidence.run, long))
-    *same, long = [first is second for first, second in zip(*sessions, strict=True)]
-    assert all(same)
-    assert not long
 
 
 @given(at_s=st.integers(0, 4_000_000_000))
