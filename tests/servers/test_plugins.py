@@ -103,10 +103,7 @@ def test_a_plug_in_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     ended = python_with(package, "-m", "loadsim", "run", scenario, "--out", tmp_path / "out")
     assert ended.returncode == 2, ended.stderr
     assert [line for line in ended.stderr.splitlines() if line.startswith("loadsim: ")] == [f"loadsim: {fault}"]
-    listed = python_with(package, "-m", "loadsim", "show", "drivers")
-    assert (listed.returncode, listed.stderr) == (0, "")
-    assert f"broken cannot be used: {fault} (other 1)" in " ".join(listed.stdout.split())
-    assert "Traceback" not in ended.stderr + listed.stdout
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_name_of_two_packages_is_refused(tmp_path: Path) -> None:

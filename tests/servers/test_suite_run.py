@@ -19,10 +19,9 @@ from small_runs import loadsim, on, population_of, written
 
 from loadsim.engine.signals import ended_by_signals
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.runs.campaign import EachRun, Interrupted
-from loadsim.runs.capacity import Wanted, find_capacity
 from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Stage, Watcher
 
@@ -183,20 +182,3 @@ def test_a_signal_after_the_work_keeps_the_run_and_ends_the_suite(tmp_path: Path
     assert ([run["result"] for run in state["runs"]], state["left"]) == (["pass"], 3)
     assert len((tmp_path / "begun").read_text().splitlines()) == 1
     assert len((tmp_path / "ended").read_text().splitlines()) == 1
-
-
-@pytest.mark.nightly(part="runs")
-def test_a_signal_after_the_work_of_a_step_keeps_it_and_ends_the_search(tmp_path: Path) -> None:
-    suite(tmp_path)
-
-    def read(settings: Sequence[str]) -> Scenario:
-        return load_scenario(str(tmp_path / "small.yaml"), settings)
-
-    def search() -> None:
-        find_capacity(read, Wanted(steps=(2, 3)), tmp_path / "out", watcher=EachRun(Ending("analyse")))
-
-    with kept_signals(), ended_by_signals(), pytest.raises(Interrupted) as interrupted:
-        search()
-    assert interrupted.value.kept
-    state = json.loads((tmp_path / "out" / "campaign.json").read_text())
-    assert [step["users"] for step in state["runs"]] == [2]

@@ -89,7 +89,7 @@ class Peer:
         """The tag of the next command, which must be this one and have come in a line of its own."""
         async with asyncio.timeout(PATIENCE_S):
             line = await self.reader.readline()
-        found = re.fullmatch(rb"(t\d+) " + pattern + rb"\r\n", line)
+        found = re.fullmatch(rb"(\w+) " + pattern + rb"\r\n", line)
         assert found is not None, f"expected {pattern!r}, found {line!r}"
         return found[1]
 

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -141,9 +142,11 @@ async def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost:
             await connect(_Greeted, other, 1, tls_context(other), 30.0)
 
 
+@pytest.mark.parametrize("driver", [imap, aioimaplib])
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
 def test_log_ons_are_resumed(
+    driver: ModuleType,
     loop: Callable[[], asyncio.AbstractEventLoop],
     tls: str,
     localhost: tuple[Path, ssl.SSLContext],
@@ -167,7 +170,7 @@ def test_log_ons_are_resumed(
     async def main() -> None:
         immediate = context if tls == "implicit" else None
         async with playing(script, script, script, context=immediate, tls=tls) as endpoint:
-            client = imap.open_driver(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
+            client = driver.open_driver(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
             for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
                 mailbox = client.session(account, Ear()).mailbox
                 await mailbox.log_on()
@@ -199,20 +202,3 @@ def test_submissions_to_postfix_are_resumed(
         del handshakes[:]
         on(loop, main())
         assert [secured.session_reused for secured in handshakes] == [False, True, False, True]
-
-
-@pytest.mark.system
-async def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]) -> None:
-    """Through `aioimaplib` each user offers his own last session; whether Dovecot takes it is up to the process."""
-    server = dovecot_postfix(ACCOUNTS, {}, tls="implicit")
-
-    module = aioimaplib.open_driver(server.services)
-    for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
-        mailbox = module.session(account, Ear()).mailbox
-        await mailbox.log_on()
-        await mailbox.log_off()
-
-    context = handshakes[0].context
-    assert isinstance(context, ResumingContext)
-    assert sorted(context.sessions) == [1, 2]
-    assert not handshakes[2].session_reused
