@@ -351,4 +351,3 @@ def test_greylisting_is_named(lab: Lab) -> None:
     first = report.lacks[0]
     assert first.found == "450 RCPT: 450 4.2.0 Greylisted, see you in 5 minutes"
     assert first.advice == "exempt this machine's address, if the server greylists it"
-    assert first.severity is Severity.LACKS

@@ -15,7 +15,7 @@ import pytest
 from compared_runs import decided, three, write_run
 from junit_rules import cases_of
 from paths import GOLDEN_FILES, ROOT
-from timing_samples import done
+from timing_samples import done, skipped
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
