@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from timing_samples import HEADER, done, only
 from virtual_runs import live, quiet, scenario_of
 
-from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, Health, Lateness, LoopLag, open_files
-from loadsim.model.records import TaskRecord
-from loadsim.timinglog.writer import TimingLogWriter
 
 BLOCKED_NS = 100_000_000
 
@@ -242,35 +238,3 @@ def test_lateness_is_added_up_by_cause(tmp_path: Path) -> None:
         total_s = sum(task[f"late_{cause}_s"] for task in lived.tasks())
         assert getattr(last, f"late_{cause}_s") == pytest.approx(total_s)
         assert lived.log.health[-1][f"late_{cause}_s"] <= total_s + 0.001
-
-
-def test_a_loop_that_is_blocked_again_and_again_makes_the_run_invalid(tmp_path: Path, runner: asyncio.Runner) -> None:
-    """A loop that is late by 0.2 s at a time: from the kernel's timer through the log to the verdict."""
-    path = tmp_path / "a.tlog"
-    clock = MonotonicClock()
-
-    async def run() -> None:
-        epoch_ns = clock.now_ns() - 10**9  # the ticks are due since then
-        log = TimingLogWriter(path, HEADER | {"criteria": only({})}, epoch_ns)
-        health = Health(clock, Lateness())
-        log.facts({"start_ns": epoch_ns, "ended": "completed"})
-        health.start()
-        for _ in range(3):
-            fall_behind(health._lag, 2 * BLOCKED_NS)
-            while not health._lag._lags_us:  # noqa: ASYNC110 - the kernel's timer rings
-                await asyncio.sleep(0.001)
-            log.health(health.sample())
-        health.stop()
-        log.task(
-            TaskRecord(
-                **done("READ", 1, 1) | {"scheduled_ns": epoch_ns, "started_ns": epoch_ns, "ended_ns": epoch_ns + 10**6}
-            )
-        )
-        log.close()
-
-    runner.run(run())
-    summary = summarise([path])
-    (reason,) = summary.score["verdict"]["reasons"]
-    assert reason.startswith("the event loop of engine c1.0 was late: 99th percentile ")
-    assert summary.score["generator"]["lag_p99_ms"] >= 180
-    assert summary.exit_status == 3
