@@ -18,7 +18,6 @@ class Network:
         self.cut_at: bytes | None = None
         self.swallow_at: bytes | None = None
         self.swallowed = asyncio.Event()
-        self.instead: dict[bytes, bytes] = {}
         self._writers: set[asyncio.StreamWriter] = set()
 
     @asynccontextmanager
@@ -60,8 +59,6 @@ class Network:
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await self._read(reader):
-            for said, heard in self.instead.items():
-                data = data.replace(said, heard)
             writer.write(data)
         writer.transport.abort()
 

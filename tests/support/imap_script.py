@@ -213,10 +213,9 @@ class Client:
                 self.news.clear()
                 await self.news.wait()
 
-    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, patiently: bool = True) -> Connection:
-        """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
-        first_s = PATIENCE_S if patiently else limit_s
-        connection = Connection(ACCOUNT, self.ear, first_s, self.hear, self.broken.append)
+    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S) -> Connection:
+        """Connect and take the greeting; the time limit counts from then on only."""
+        connection = Connection(ACCOUNT, self.ear, PATIENCE_S, self.hear, self.broken.append)
         await connection.connect(endpoint, tls_context(endpoint))
         connection.limit_s = limit_s
         return connection

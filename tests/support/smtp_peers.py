@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
@@ -205,21 +203,3 @@ def authenticator(server: SMTP, session: Session, envelope: Envelope, mechanism:
     """Accepts the one account of these tests."""
     assert isinstance(data, LoginPassword)
     return AuthResult(success=(data.login, data.password) == (b"user1", PASSWORD.encode()))
-
-
-def make_certificate(directory: Path) -> Path:
-    """A self-signed certificate for 127.0.0.1 with its key, in one PEM file."""
-    pem = directory / "both.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
-    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {pem} -out {pem}.crt"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    certificate_only = pem.with_suffix(".pem.crt").read_text()
-    pem.write_text(pem.read_text() + certificate_only)
-    return pem
-
-
-def server_context(certificate: Path) -> ssl.SSLContext:
-    """The server's side of TLS."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    return context

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imap_script import certificate as new_certificate
 from smtp_peers import (
     ACCOUNT,
     LIMIT_S,
@@ -23,9 +24,7 @@ from smtp_peers import (
     aiosmtpd,
     authenticator,
     endpoint,
-    make_certificate,
     scripted,
-    server_context,
     small_heap,
 )
 
@@ -89,8 +88,8 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("tls"))
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    return new_certificate(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")
 
 
 @pytest.mark.parametrize("connection", ["per-message", "kept"])
@@ -327,18 +326,18 @@ def test_a_password_that_the_server_echoes_is_masked(way: Way) -> None:
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
+async def test_mail_over_tls(way: Way, certificate: tuple[Path, ssl.SSLContext], tls: str) -> None:
     """STARTTLS and implicit TLS carry a message, with authentication inside."""
 
     handler, observer = Accepting(), Observed()
-    context = server_context(certificate)
+    ca_file, context = certificate
     options: dict[str, object] = {"authenticator": authenticator, "auth_required": True}
     if tls == "starttls":
         options |= {"tls_context": context, "require_starttls": True}
     else:
         options |= {"auth_require_tls": False}
     async with way.aiosmtpd(handler, context if tls == "implicit" else None, **options) as (port, _):
-        target = endpoint(port, tls=tls, ca_file=str(certificate))
+        target = endpoint(port, tls=tls, ca_file=str(ca_file))
         submission = way.submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
         await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
         await submission.close()
@@ -349,11 +348,13 @@ async def test_mail_over_tls(way: Way, certificate: Path, tls: str) -> None:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(way: Way, certificate: Path, tls: str) -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(
+    way: Way, certificate: tuple[Path, ssl.SSLContext], tls: str
+) -> None:
     """Without its authority the server's certificate is refused, and nothing is sent."""
 
     handler = Accepting()
-    context = server_context(certificate)
+    _, context = certificate
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # aiosmtpd complains of the alert
     implicit = context if tls == "implicit" else None
     starttls = {} if implicit else {"tls_context": context}
