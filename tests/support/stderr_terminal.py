@@ -31,15 +31,18 @@ class Terminal:
         """Make it as wide, and as high as it was."""
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", self._lines, columns, 0, 0))
 
-    def read(self, until: str | None = None) -> None:
-        """Read what is written, up to these words or to the end."""
+    def read(self, until: str | None = None) -> str:
+        """Read what is written, up to these words or to the end. Return it."""
         before = len(self.seen)
         while until is None or until not in self.seen[before:]:
             try:
                 read = os.read(self.ours, 4096)
             except OSError:  # EIO: nobody has it open any more
                 break
+            if not read:
+                break
             self.seen += self._decoder.decode(read)
+        return self.seen[before:]
 
 
 @contextmanager
