@@ -28,9 +28,8 @@ from loadsim.servers.private import (
     start_masters,
 )
 from loadsim.servers.running import check_population
-from other_servers import UNPACKED
 from other_servers.exim import Exim
-from other_servers.mounts import View, unpacked
+from other_servers.mounts import View
 
 LIBRARY = "/usr/lib/courier"
 AUTHDAEMOND = f"{LIBRARY}/courier-authlib/authdaemond"
@@ -92,7 +91,7 @@ def start_courier(
     population, lists = check_population(accounts, lists)
     layout = Layout(directory.resolve())
     front = Exim(layout.root, layout.etc, layout.mail, USER)
-    view = View(unpacked(UNPACKED), layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
+    view = View(layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), (layout.auth_socket,))
     make_maildirs(layout, population)
     write_table(layout.conf / "authdaemonrc", 'authmodulelist="authuserdb"\ndaemons=5\n', PUBLIC)

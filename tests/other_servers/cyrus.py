@@ -30,8 +30,7 @@ from loadsim.servers.private import (
     stopped_on_error,
 )
 from loadsim.servers.running import check_population
-from other_servers import UNPACKED
-from other_servers.mounts import View, unpacked
+from other_servers.mounts import View
 
 BIN = "/usr/lib/cyrus/bin"
 USER = "mail"
@@ -86,7 +85,7 @@ def start_cyrus(
     """
     check_programs("cyrus", {"postfix": postfix.PROGRAM})
     population, lists = check_population(accounts, lists)
-    layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(unpacked(UNPACKED))
+    layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View()
     sockets = (layout.lmtp_socket, layout.state / "socket" / "idle")
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), sockets)
     admin = Account(0, ADMIN, f"{ADMIN}@{REALM}", secrets.token_urlsafe())

@@ -13,14 +13,13 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.servers.command import run
 from loadsim.servers.private import check_path
+from other_servers import UNPACKED
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Directories that only a server's processes see."""
+    """Directories that only a server's processes see. Unpacked packages are laid over /usr."""
 
-    programs: Path
-    """Directory with unpacked packages, laid over /usr."""
     etc: Path | None = None
     """Directory that is laid over /etc."""
     binds: tuple[tuple[Path, str], ...] = ()
@@ -30,7 +29,7 @@ class View:
         """Return a command that makes the mounts, then becomes `command`, as the same process."""
         mounts = [
             f"mount -t overlay overlay -o ro,lowerdir={upper}:{lower} {lower}"
-            for upper, lower in ((self.programs / "usr", "/usr"), (self.etc, "/etc"))
+            for upper, lower in ((unpacked() / "usr", "/usr"), (self.etc, "/etc"))
             if upper is not None
         ]
         mounts += [f"mount --bind {path} {place}" for path, place in self.binds]
@@ -43,9 +42,9 @@ class View:
         return run(name, arguments, stdin=stdin)
 
 
-def unpacked(programs: Path) -> Path:
-    """Return the absolute path of a directory with unpacked packages. Raises `ConfigError` if it cannot be mounted."""
-    path = programs.resolve()
+def unpacked() -> Path:
+    """Return the absolute path of the unpacked packages. Raises `ConfigError` if they cannot be mounted."""
+    path = UNPACKED.resolve()
     check_path("programs", path)
     if not (path / "complete").exists():
         raise ConfigError(f"server: programs: {path}: expected tests/install-other-servers.sh to have run")
