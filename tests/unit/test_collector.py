@@ -379,6 +379,7 @@ def test_a_scenario_declares_monitors() -> None:
         ("monitors.Mx_1.command=hunter", "expected the name of a monitor"),
         ("monitors.mx1=hunter", "expected only the key command"),
         ("monitors.mx1.command=[hunter]", "expected a command, as a text"),
+        ("monitors.mx1.command=''", "found none"),
         ("monitors.mx1.command=hunter '2", "found quotation marks that are not closed"),
     ],
 )

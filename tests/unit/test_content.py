@@ -255,6 +255,7 @@ def test_any_name_comes_back(name: str) -> None:
         {"answers": Answered("<a@b>\r\nX: y", (), "s", "reply")},
         {"answers": Answered("<a@b>", (), "s", "bounce")},
         {"attachment": Attachment("text/plain", "a.txt", "7bit", b"a")},
+        {"answers": Answered("<a@b>", (), "s", "reply"), "attachment": Attachment("text/plain", "a", "7bit", b"a")},
         *(
             {"answers": Answered("<a@b>", (), "s", "forward"), "attachment": Attachment(*labels, b"a")}
             for labels in (("a/b\r\nX: y", "a", "7bit"), ("a/b", "a\r\nX: y", "7bit"), ("a/b", "a", "7bit\r\nX: y"))

@@ -155,6 +155,7 @@ def test_results_name_all_programs_of_a_user(tmp_path: Path) -> None:
     [
         ([], "topology[0].program: expected from 1 to 4 mail programs, found a list of 0"),
         (["phone", "./phone.yaml"], "topology[0].program: expected each mail program once, found 'phone' twice"),
+        (["phone", "phone"], "topology[0].program: expected each mail program once, found 'phone' twice"),
         (["outlook-like", "pine"], "topology[0].program: expected one of "),
         (["outlook-like", 7], "topology[0].program: expected names or paths of mail programs, found 7"),
         ({"phone": 1}, "topology[0].program: expected a text of printable characters, found "),

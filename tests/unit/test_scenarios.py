@@ -293,6 +293,7 @@ def test_tables_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
         ("topology.0.profile=midium", "--set topology.0.profile: ", "(perhaps loadsim-5.5/medium)"),
         ("topology.0.profile=loadsim-4.0/midium", "--set topology.0.profile: ", "(perhaps loadsim-4.0/medium)"),
         ("topology.0.program=thunderbrid", "--set topology.0.program: ", "(perhaps thunderbird)"),
+        ("topology.0.protocol=3", "--set topology.0.protocol: expected the name of a driver such as imap", "found 3"),
         ("initialise=allways", "--set initialise: ", "found 'allways' (perhaps always)"),
         ("users=50", "--set users: expected one of the keys", "(perhaps topology.0.users)"),
         ("run.day_shape=busy", "--set run.day_shape: expected flat, or", "found 'busy'"),
@@ -386,9 +387,11 @@ def test_profiles_that_do_not_fit_together(tmp_path: Path, file: Path) -> None:
     """One day to compress, and one profile to a name."""
     (tmp_path / "short.yaml").write_text("name: short\nfrom: loadsim-5.5/light\nday: 4h\n")
     (tmp_path / "same.yaml").write_text("name: loadsim-5.5/light\nfrom: loadsim-5.5/heavy\n")
+    (tmp_path / "dark.yaml").write_text("name: dark\nfrom: loadsim-5.5/light\nnight: 2h\n")
     for other, line in (
         ("short.yaml", "expected profiles with a day of 28800s, found one of 14400s"),
         ("same.yaml", "expected a name for each profile, found 'loadsim-5.5/light'"),
+        ("dark.yaml", "expected profiles with a night of 0s, found one of 7200s"),
     ):
         file.write_text(
             f"server: embedded\ntopology: [{{profile: loadsim-5.5/light, users: 4}}, {{profile: {other}, users: 4}}]\n"
