@@ -20,7 +20,7 @@ from loadsim.model.ports import Probe, Services
 from loadsim.monitor.bounded_command import found_command, output_chunks, output_of
 from loadsim.monitor.counter_increase import Counters
 from loadsim.monitor.log_tail import LogTail
-from loadsim.monitor.probe_values import number_of, text_of
+from loadsim.monitor.probe_values import text_of
 
 HELD = "hold"
 """The queue of messages that an administrator keeps from being sent."""
@@ -50,15 +50,12 @@ _SYSLOG = re.compile(rb"\s*" + _STAMP)
 _ADDRESS = rb'<(?:"(?:[^"\\\n]|\\[^\n])*"|[^">\n])*>'
 
 
-def open_probe(
-    services: Services, config_directory: object = None, log: object = None, older_than_s: object = 60
-) -> Probe:
+def open_probe(services: Services, config_directory: object = None, log: object = None) -> Probe:
     """Return a function that lists the queue, and reads what is new in the file `log`. Raises `ConfigError`."""
     options: tuple[str, ...] = ()
     if config_directory is not None:
         options = ("-c", text_of("config_directory", config_directory, "the directory of Postfix's main.cf"))
-    old_s = number_of("older_than_s", older_than_s, 0, 1e9)
-    listing = Listing((found_command("postqueue"), *options, "-j"), old_s)
+    listing = Listing((found_command("postqueue"), *options, "-j"))
     syslog_name = _syslog_name((found_command("postconf"), *options))
     rates = None if log is None else LogRates(Path(text_of("log", log, "the path of Postfix's log")), syslog_name)
     return sample_of(listing, rates)
@@ -89,9 +86,8 @@ def _syslog_name(postconf: Sequence[str]) -> str:
 class Listing:
     """Lists the queue by a command, and has no figures in the pause after it."""
 
-    def __init__(self, command: Sequence[str], old_s: float, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, command: Sequence[str], pause_s: float = PAUSE_S) -> None:
         self._command = command
-        self._old_s = old_s
         self._pause_s = pause_s
         self._due_s = 0.0
 
@@ -101,14 +97,14 @@ class Listing:
             return {}
         try:
             with closing(output_chunks(self._command, LONGEST_LISTING_S, MOST_LISTING_BYTES)) as output:
-                return queue_figures(lines_of(output), time.time(), self._old_s)
+                return queue_figures(lines_of(output), time.time())
         finally:
             self._due_s = time.monotonic() + self._pause_s
 
 
-def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[str, float]:
+def queue_figures(lines: Iterable[bytes], now_s: float) -> dict[str, float]:
     """Return the figures of a listing at the wall-clock instant `now_s`. Raises `ValueError` for another format."""
-    messages, recipients, size_bytes, older, oldest_s = dict.fromkeys(QUEUES, 0), 0, 0, 0, 0.0
+    messages, recipients, size_bytes, oldest_s = dict.fromkeys(QUEUES, 0), 0, 0, 0.0
     to_send = 0
     for line in lines:
         try:
@@ -124,16 +120,13 @@ def queue_figures(lines: Iterable[bytes], now_s: float, old_s: float) -> dict[st
         if entry["queue_name"] == HELD:
             continue  # it waits for an administrator
         to_send += len(to)
-        age_s = max(0.0, now_s - arrived_s)
-        oldest_s = max(oldest_s, age_s)
-        older += age_s > old_s
+        oldest_s = max(oldest_s, now_s - arrived_s)
     return {f"{queue}_messages": count for queue, count in messages.items()} | {
         "send_queue_messages": sum(count for queue, count in messages.items() if queue != HELD),
         "send_queue_recipients": to_send,
         "recipients": recipients,
         "queue_bytes": size_bytes,
         "oldest_message_s": oldest_s,
-        "older_messages": older,
     }
 
 

@@ -153,7 +153,7 @@ def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
         while found != listed:  # until nothing moves meanwhile
             listed = found
             asked_s = time.time()
-            figures = postfix_probe(server, older_than_s=0)()
+            figures = postfix_probe(server)()
             now_s = time.time()
             listing = postfix(server, "postqueue", "-p").splitlines()
             found = spooled(server)
@@ -165,11 +165,9 @@ def test_the_queue_is_that_of_the_spool(server: DovecotPostfix) -> None:
         assert (
             figures["recipients"] == sum("@" in line for line in listing if line.startswith(" ")) == 3 * len(messages)
         )
-        assert figures["older_messages"] == sum(not words[0].endswith("!") for words in messages) == len(messages) - 3
         # The oldest one that is not held arrived between the first and the last one, or in the same second.
         assert now_s - sent_s <= figures["oldest_message_s"] + (now_s - asked_s)
         assert figures["oldest_message_s"] <= now_s - first_s + 1
-        assert postfix_probe(server, older_than_s=1e9)()["older_messages"] == 0
     finally:
         postfix(server, "postsuper", "-d", "ALL")
         postfix(server, "postconf", "-X", "smtpd_recipient_restrictions", "defer_transports")

@@ -46,12 +46,12 @@ MESSAGES = st.lists(
 
 
 @settings(max_examples=30)
-@given(MESSAGES, st.integers(1, 50), st.integers(0, NOW_S))
-def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, old_s: int) -> None:
+@given(MESSAGES, st.integers(1, 50))
+def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int) -> None:
     """The figures are those of the messages; an arrival in the future has the age 0."""
     listing = "".join(f"{json.dumps(message)}\n" for message in messages).encode()
     pieces = [listing[at : at + piece] for at in range(0, len(listing), piece)]
-    found = queue_figures(lines_of(pieces), NOW_S, old_s)
+    found = queue_figures(lines_of(pieces), NOW_S)
     # An administrator sends what is held: its age says nothing about the server.
     to_send = [message for message in messages if message["queue_name"] != "hold"]
     ages = [max(0, NOW_S - int(str(message["arrival_time"]))) for message in to_send]
@@ -62,7 +62,6 @@ def test_a_listing_in_any_pieces(messages: list[dict[str, object]], piece: int, 
         "recipients": sum(len(list(message["recipients"])) for message in messages),  # type: ignore[call-overload]
         "queue_bytes": sum(int(str(message["message_size"])) for message in messages),
         "oldest_message_s": max(ages, default=0),
-        "older_messages": sum(age > old_s for age in ages),
     }
 
 
@@ -84,21 +83,21 @@ GOOD = {"queue_name": "hold", "arrival_time": 1, "message_size": 1, "recipients"
 )
 def test_another_listing_is_a_failed_sample(line: str) -> None:
     """It shows nothing of the addresses that it may have."""
-    assert queue_figures([json.dumps(GOOD).encode()], NOW_S, 60)["hold_messages"] == 1
+    assert queue_figures([json.dumps(GOOD).encode()], NOW_S)["hold_messages"] == 1
     with pytest.raises(ValueError, match=r"^expected .* as postqueue -j prints them, found something else$"):
-        queue_figures([line.encode()], NOW_S, 60)
+        queue_figures([line.encode()], NOW_S)
 
 
 def test_a_listing_is_followed_by_a_pause() -> None:
     """Without figures, and also after a listing that failed: neither takes the server's time again at once."""
     line = json.dumps(GOOD | {"recipients": [{}, {}]})
     command = [sys.executable, "-Sc", f"print({line!r})"]
-    without = Listing(command, 60, pause_s=0)
+    without = Listing(command, pause_s=0)
     assert [without.sample()["recipients"] for _ in range(2)] == [2, 2]
-    having = Listing(command, 60, pause_s=1e9)
+    having = Listing(command, pause_s=1e9)
     assert having.sample()["recipients"] == 2
     assert [having.sample() for _ in range(3)] == [{}, {}, {}]
-    failing = Listing(["false"], 60, pause_s=1e9)
+    failing = Listing(["false"], pause_s=1e9)
     with pytest.raises(OSError, match="exit status 1"):
         failing.sample()
     assert failing.sample() == {}
@@ -108,7 +107,7 @@ def test_a_listing_that_fails_loses_no_deliveries(tmp_path: Path) -> None:
     """The next sample has the rates of both."""
     failing, log = tmp_path / "failing", tmp_path / "mail.log"
     log.touch()
-    listing = Listing(["sh", "-c", f"! test -e {failing}"], 60, pause_s=0)
+    listing = Listing(["sh", "-c", f"! test -e {failing}"], pause_s=0)
     sample = sample_of(listing, LogRates(log, "postfix"))
     assert "sent_per_s" not in sample()
     log.write_text(f"{SENT}\n" * 10)
@@ -278,7 +277,6 @@ def test_too_many_lines_are_left_out_and_counted(tmp_path: Path) -> None:
             {"config_directory": "/no/such"},
             "config_directory: expected a main.cf that postconf can read, found that it failed",
         ),
-        ({"older_than_s": -1}, "older_than_s: expected a number from 0 to 1e+09, found -1"),
     ],
 )
 def test_wrong_settings_are_one_line(settings: dict[str, object], says: str) -> None:
