@@ -23,7 +23,7 @@ from loadsim.model.criteria import planned_tasks
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.provisioning.clean import clean
-from loadsim.provisioning.findings import CAN_RUN, NO_LIST, ServerReport
+from loadsim.provisioning.findings import CAN_RUN, NO_LIST, ServerReport, Severity
 from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_server_limits
 from loadsim.provisioning.server_check import check_server
@@ -171,6 +171,15 @@ def test_all_lists_are_named(lab: Lab) -> None:
     assert "2 named as recipients, none refused" in {each.found for each in report.mail}
 
 
+def test_a_list_that_leaves_out_the_sender_is_noted(lab: Lab) -> None:
+    """A member sends; all others get it, and nothing of the sender's copy is left to wait for."""
+    listed = lab.with_settings("lists={count: 1, size: {min: 3, average: 3, max: 3}}")
+    report = relayed(listed, 20.0, lambda _, recipient: None, leaves_out=True)
+    assert (report.can_run, report.leftovers) == (True, ())
+    (found,) = [each for each in report.mail if each.subject == "to a list"]
+    assert (found.severity, found.found[:21]) == (Severity.NOTE, "2 of 3 members got it")
+
+
 def test_the_findings_as_json(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(lab.path), "--json", "--set", NO_LISTS[0], "--set", "limits.hits=1"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -221,7 +230,7 @@ def test_a_wrong_password_is_bad_input(lab: Lab, tmp_path: Path, capsys: pytest.
 class Relaying(Accepting):
     """Relays accepted messages to a real server; `answers` gives the reply to RCPT, None to accept.
 
-    `members` are those of its lists, by address.
+    `members` are those of its lists, by address; `leaves_out`: a sender gets no copy of their own message.
     """
 
     def __init__(
@@ -229,8 +238,10 @@ class Relaying(Accepting):
         server: RunningServer,
         answers: Callable[[str, str], str | None],
         members: Mapping[str, Sequence[str]],
+        leaves_out: bool,
     ) -> None:
         super().__init__()
+        self._leaves_out = leaves_out
         self._server = server
         self._answers = answers
         self._members = members
@@ -245,16 +256,20 @@ class Relaying(Accepting):
         message = envelope.content
         assert isinstance(message, bytes)
         recipients = [each for address in envelope.rcpt_tos for each in self._members.get(address, (address,))]
+        if self._leaves_out:
+            recipients = [each for each in recipients if each != envelope.mail_from]
         await asyncio.to_thread(submit, self._server.services, str(envelope.mail_from), recipients, message)
         return "250 relayed"
 
 
-def relayed(lab: Lab, wait_s: float, answers: Callable[[str, str], str | None]) -> ServerReport:
+def relayed(
+    lab: Lab, wait_s: float, answers: Callable[[str, str], str | None], leaves_out: bool = False
+) -> ServerReport:
     """Check the lab's server behind an SMTP server that refuses."""
 
     async def work() -> ServerReport:
         members = distribution_lists(lab.scenario)
-        async with aiosmtpd(Relaying(lab.server, answers, members)) as (port, _):
+        async with aiosmtpd(Relaying(lab.server, answers, members, leaves_out)) as (port, _):
             services = replace(lab.services, smtp=endpoint(port))
             return await check_server(lab.workload, services, silent, wait_s)
 
