@@ -85,7 +85,7 @@ def test_a_criterion_on_a_declared_monitor_is_judged_at_the_end(
     assert not [each for each in score["warnings"] if "monitor" in each]
     assert any(resource["probe"] == "host@mx1" for resource in score["resources"])
     (place,) = monitor_places(read_logs([out]))
-    assert (place.name, place.ended, place.lacks, place.damages) == ("mx1", True, (), ())
+    assert (place.name, place.ended, place.lacks, place.damages) == ("mx1", True, None, ())
     assert not Path(f"/proc/{pid_of(tmp_path)}").exists()
     assert "--out -" not in "".join(path.read_text() for path in (out / "scenario.yaml", out / "answer.txt"))
 

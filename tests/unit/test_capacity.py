@@ -94,9 +94,9 @@ def searched(out: Path) -> Capacity:
 
 
 def all_finished(out: Path, capacity: int) -> None:
-    """Five runs of each number up to 64."""
+    """Eight runs of each number up to 64: more than a search makes."""
     for users in range(1, 65):
-        for number in range(1, 6):
+        for number in range(1, 9):
             finished(out, f"{users:05d}-{number}", score(users, users <= capacity))
 
 
@@ -130,7 +130,8 @@ def test_finished_runs_are_read_and_not_repeated(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in out.rglob("score.json")}
     watching = Watching()
     capacity = find_capacity(reader(path), WANTED, out, watcher=watching)
-    assert [step.users for step in capacity.runs] == [4, 8, 16, 32, 32, 24, 24, 20, 20, *[24, 20] * 3]
+    made = [step.users for step in capacity.runs]
+    assert (made[:7], {*made[7:]}) == ([4, 8, 16, 32, 32, 24, 24], {20, 24})
     assert tuple(watching.runs) == capacity.runs
     assert capacity.found == Found(20, 24, "criteria")
     assert capacity.exit_status == 0
@@ -296,15 +297,14 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     assert results == ["pass", "void", "pass", "void", "void"]
 
     def mended(_: object) -> None:
-        for number in range(4, 8):
+        for number in (4, 5):
             finished(out, f"00020-{number}", score(20, passed=True))
 
     watching = Watching(mended)
     whole = find_capacity(reader(path), WANTED, out, watcher=watching)
     assert (whole.found, whole.exit_status) == (Found(20, 24, "criteria"), 0)
-    assert [run.run for run in watching.runs] == [
-        *("runs/00020-4", "runs/00024-4", "runs/00020-5", "runs/00024-5", "runs/00020-6"),
-    ]
+    made = [run.run for run in watching.runs]
+    assert {"runs/00020-4", "runs/00020-5"} <= {*made} and "runs/00020-3" not in made
     void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
     assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
     assert find_capacity(reader(path), WANTED, out) == whole
