@@ -23,7 +23,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
-from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_report import compare_text
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 REPEATS = 5

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loadsim.cli import parser
-from loadsim.cli.command_tree import Argument, Command, command_tree
+from tools.command_tree import Argument, Command, command_tree
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 

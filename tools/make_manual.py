@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loadsim.cli import parser
-from loadsim.cli.command_tree import Argument, Command, command_tree
 from loadsim.version import __version__
+from tools.command_tree import Argument, Command, command_tree
 from tools.make_commands import sentence
 
 ROOT = Path(__file__).parent.parent

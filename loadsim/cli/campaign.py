@@ -16,7 +16,7 @@ from loadsim.analysis.campaign import Campaign
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.progress import shown_share, shown_work
-from loadsim.cli.report_file import check_place, content, format_of, write
+from loadsim.cli.report_file import check_place, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
@@ -48,20 +48,17 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
         REPORT,
         type=Path,
         metavar="FILE",
-        help="also write a report; its suffix is the format: .html, .md or .json",
+        help="also write a report; its suffix is the format: .html or .md",
     )
     parser.add_argument("--json", action="store_true", help="print campaign.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
     add_web(parser)
 
 
-def checked_report(args: argparse.Namespace) -> str:
-    """Return the format of the report, "" without one. Raises `ConfigError` if it cannot be written."""
-    if args.report is None:
-        return ""
-    chosen = format_of(REPORT, args.report)
-    check_place(REPORT, args.report)
-    return chosen
+def check_report(args: argparse.Namespace) -> None:
+    """Raise `ConfigError` if the report cannot be written."""
+    if args.report is not None:
+        check_place(REPORT, args.report)
 
 
 class CampaignView(CampaignWatcher):
@@ -134,17 +131,16 @@ class CampaignView(CampaignWatcher):
 
     def answer(self, campaign: Campaign, verdict: str, tone: Tone, text: str) -> None:
         self._page.answered(verdict, tone, campaign.directory)
-        text = f"\n{text}\n\nRuns: {campaign.directory}"
+        text = f"\n{text}\nRuns: {campaign.directory}"
         shown(json.dumps(campaign.document, indent=2) if self._args.json else text)
 
-    def report(self, chosen: str, describe: Callable[[Place], Document]) -> None:
+    def report(self, describe: Callable[[Place], Document]) -> None:
         """Write the report, if there is to be one."""
         path = self._args.report
         if path is None:
             return
         with shown_work("Drawing the report"):
-            document = describe(relative_to(path, self.campaign.directory))
-        write(content(document, chosen), path, REPORT)
+            write(describe(relative_to(path, self.campaign.directory)), path, REPORT)
         if not self._args.json:
             shown(f"Report: {path}")
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign, checked_report
+from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign, check_report
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_scenario, duration, given_scenario, whole
@@ -16,7 +16,7 @@ from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import MOST_USERS
-from loadsim.report.capacity_text import capacity_text
+from loadsim.report.capacity_report import capacity_text
 from loadsim.report.capacity_words import so_far, tone, verdict
 from loadsim.runs.campaign import Runner
 from loadsim.runs.capacity import Wanted, find_capacity
@@ -99,7 +99,7 @@ def _pause(text: str) -> float:
 
 def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each run, and print the answer. Return 0, 1, 3 or 4."""
-    chosen = checked_report(args)
+    check_report(args)
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each run
     runner = _runner(args, scenario)
     wanted = Wanted(
@@ -122,9 +122,9 @@ def run_capacity(args: argparse.Namespace) -> int:
         capacity = view.made(lambda: find_capacity(read, wanted, args.out, runner=runner, watcher=view), so_far)
         if capacity is None:
             return ENDED_EARLY
-        text = capacity_text(capacity, width_and_colours()[0])
+        text = capacity_text(capacity, *width_and_colours())
         view.answer(capacity, f"Capacity: {verdict(capacity)}", tone(capacity), text)
-        view.report(chosen, lambda place: capacity_document(capacity, {}, place))
+        view.report(lambda place: capacity_document(capacity, {}, place))
         return capacity.exit_status
 
 

@@ -17,7 +17,7 @@ from loadsim.cluster.address import DEFAULT_PORT, LOOPBACK, ControlAddress
 from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
-from loadsim.report.table import table
+from loadsim.report.text import table
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member

@@ -13,9 +13,10 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
+from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.report.compare_junit import compare_junit
-from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_report import compare_text, describe_comparison
 
 REPORT = "--report"
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="also write a report; its suffix is the format: .html, .md or .json",
+        help="also write a report; its suffix is the format: .html or .md",
     )
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines of any length")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
@@ -62,11 +63,7 @@ def share(text: str) -> float:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
-    chosen = ""
     if args.report:
-        from loadsim.cli.report_file import check_place, format_of  # not without the option
-
-        chosen = format_of(REPORT, args.report)
         check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
         comparison = compare_runs(
@@ -76,12 +73,8 @@ def run_compare(args: argparse.Namespace) -> int:
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(_shown(comparison, args), end="", flush=True)  # before the report
     if args.report:
-        from loadsim.cli.report_file import content, write
-        from loadsim.report.compare_report import describe_comparison
-
         with shown_work("Drawing the report"):
-            report = content(describe_comparison(comparison), chosen)
-        write(report, args.report, REPORT)
+            write(describe_comparison(comparison), args.report, REPORT)
         if not args.json:
             with suppress(BrokenPipeError):
                 print(f"Report: {args.report}")
@@ -89,7 +82,6 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def _shown(comparison: Comparison, args: argparse.Namespace) -> str:
-    """Return what goes to standard output."""
     if args.json:
         return json.dumps(comparison.document, indent=2) + "\n"
     return compare_text(comparison) if args.wide else compare_text(comparison, *width_and_colours())

@@ -1,4 +1,4 @@
-"""`loadsim new`: write a commented scenario for a server of one's own, by options or a few questions."""
+"""`loadsim new`: write a commented scenario for a server of one's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from loadsim.analysis.score import FEW_HITS
@@ -16,16 +15,12 @@ from loadsim.cli.progress import shown_share
 from loadsim.cli.show import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.forecast import few_planned, not_valid
-from loadsim.errors import ConfigError, printable
-from loadsim.model.accounts import AccountPattern
+from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
-from loadsim.model.profile import load_profile
 from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS
-from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS
-from loadsim.model.yaml_reader import known
 from loadsim.runs.quick_forecast import quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
@@ -35,96 +30,29 @@ DOMAIN = "loadsim.test"
 PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 
 DAYS = 4
-"""The days of a run. With the default answers, a run of 2 h has 413 REPLY ALL in its scored hour, and more of the other
+"""The days of a run. With the defaults, a run of 2 h has 413 REPLY ALL in its scored hour, and more of the other
 scored tasks: 300 are enough for a score that is not provisional."""
 
 FIRST_TRY = ("run.days=1", "run.day_length=5m")
-"""The settings of a first try: by the default answers, its score is provisional."""
+"""The settings of a first try: with the defaults, its score is provisional."""
 
 TRY_OPTIONS = " ".join(f"--set {setting}" for setting in FIRST_TRY)
 
-Check = Callable[[str, Mapping[str, str]], None]
-
 _port = whole(1, 65535)
-_users = whole(2, MOST_USERS)
 
 
-def _check_host(text: str, answers: Mapping[str, str]) -> None:
-    _check_name(text, answers)
+def _plain(text: str) -> str:
+    """Accept what YAML reads as it is. The scenario's own rules follow when it is read."""
+    if not re.fullmatch(r"[A-Za-z0-9._:/@-]+", text):
+        raise argparse.ArgumentTypeError(f"expected letters, digits and the signs - . : _ / @, found {text!r}")
+    return text
+
+
+def _host(text: str) -> str:
     if text.count(":") == 1:
-        raise ConfigError(f"expected a host without a port (--imap-port and --smtp-port name them), found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a host without a port, found {text!r}")
+    return _plain(text)
 
-
-def _check_name(text: str, _: Mapping[str, str]) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9._:-]+", text):
-        raise ConfigError(f"expected letters, digits and the signs - . : _, found {text!r}")
-
-
-def _check_tls(text: str, _: Mapping[str, str]) -> None:
-    if text not in TLS:
-        raise ConfigError(f"expected one of {', '.join(TLS)}, found {with_nearest(text, TLS)}")
-
-
-def _check_user(text: str, answers: Mapping[str, str]) -> None:
-    if problem := AccountPattern(text).problem(answers["domain"].lower(), 2):
-        raise ConfigError(f"expected {problem}, found {text!r}")
-
-
-def _check_profile(text: str, _: Mapping[str, str]) -> None:
-    if text not in known("profiles") and not Path(text).is_file():
-        names = known("profiles")
-        raise ConfigError(f"expected one of {', '.join(names)}, or a file, found {with_nearest(text, names)}")
-    load_profile(text)
-
-
-def _parsed(parse: Callable[[str], object]) -> Check:
-    """Return the check of an answer that a parser of options takes."""
-
-    def check(text: str, _: Mapping[str, str]) -> None:
-        try:
-            parse(text)
-        except argparse.ArgumentTypeError as failure:
-            raise ConfigError(str(failure)) from None
-
-    return check
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An option, asked for on a terminal if it is missing; `default` answers it otherwise.
-
-    `check` raises `ConfigError` for an answer that cannot be used after those before it. A default may depend on the
-    TLS mode.
-    """
-
-    option: str
-    text: str
-    default: str | Mapping[str, str]
-    check: Check
-
-    @property
-    def name(self) -> str:
-        return self.option.removeprefix("--").replace("-", "_")
-
-    def answer_by_default(self, before: Mapping[str, str]) -> str:
-        """Return the default after the answers to the questions before this one."""
-        return self.default if isinstance(self.default, str) else self.default[before["tls"]]
-
-
-_IMAP_DEFAULTS = {mode: str(port) for mode, port in IMAP_PORTS.items()}
-_SMTP_DEFAULTS = {mode: str(port) for mode, port in SMTP_PORTS.items()}
-
-QUESTIONS = (
-    Question("--host", "The mail server's host", "127.0.0.1", _check_host),
-    Question("--tls", "Encryption: none, starttls or implicit", "none", _check_tls),
-    Question("--imap-port", "The port of IMAP", _IMAP_DEFAULTS, _parsed(_port)),
-    Question("--smtp-port", "The port of SMTP, for submission", _SMTP_DEFAULTS, _parsed(_port)),
-    Question("--domain", "The domain of the users' addresses", DOMAIN, _check_name),
-    Question("--user", "The users' log-on names; {index} is their number", "user{index:05d}", _check_user),
-    Question("--users", "The number of users", "200", _parsed(_users)),
-    Question("--profile", "What they do in a day: a profile", "loadsim-5.5/medium", _check_profile),
-    Question("--day-length", "The length of their day of 8 hours in the run", "30m", _parsed(duration)),
-)
 
 TEMPLATE = """\
 {editor}# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
@@ -170,21 +98,45 @@ SAMPLED_THERE = """\
 """
 
 
+def _day_length(text: str) -> str:
+    duration(text)
+    return text
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the scenario's name; it is written to NAME.yaml, a new file")
     parser.add_argument(
-        "--host", help="host of IMAP and SMTP; one beyond loopback gets into allow_hosts; default: 127.0.0.1"
+        "--host",
+        type=_host,
+        default="127.0.0.1",
+        help="host of IMAP and SMTP; one beyond loopback gets into allow_hosts; default: %(default)s",
     )
-    parser.add_argument("--tls", choices=TLS, help="encryption; default: none")
+    parser.add_argument("--tls", choices=TLS, default=TLS[0], help="encryption; default: %(default)s")
     parser.add_argument("--imap-port", type=_port, metavar="PORT", help="default: 143; with implicit TLS, 993")
     parser.add_argument(
         "--smtp-port", type=_port, metavar="PORT", help="default: 25; with STARTTLS, 587; with implicit TLS, 465"
     )
-    parser.add_argument("--domain", help="domain of the users' addresses; default: loadsim.test")
-    parser.add_argument("--user", metavar="PATTERN", help="log-on names; default: user{index:05d}")
-    parser.add_argument("--users", type=_users, metavar="N", help="number of users; default: 200")
-    parser.add_argument("--profile", metavar="PROFILE", help="a profile; default: loadsim-5.5/medium")
-    parser.add_argument("--day-length", metavar="DURATION", help="length of the day in the run; default: 30m")
+    parser.add_argument("--domain", type=_plain, help="domain of the users' addresses; default: loadsim.test")
+    parser.add_argument(
+        "--user", default="user{index:05d}", metavar="PATTERN", help="log-on names; default: %(default)s"
+    )
+    parser.add_argument(
+        "--users", type=whole(2, MOST_USERS), default=200, metavar="N", help="number of users; default: %(default)s"
+    )
+    parser.add_argument(
+        "--profile",
+        type=_plain,
+        default="loadsim-5.5/medium",
+        metavar="PROFILE",
+        help="a profile; default: %(default)s",
+    )
+    parser.add_argument(
+        "--day-length",
+        type=_day_length,
+        default="30m",
+        metavar="DURATION",
+        help="length of the day in the run; default: %(default)s",
+    )
     parser.add_argument(
         "--no-schema", action="store_true", help="do not write the JSON Schema next to it, which editors use"
     )
@@ -199,21 +151,32 @@ def run_new(args: argparse.Namespace) -> int:
     file = Path(f"{args.name}.yaml")
     if file.exists():
         raise ConfigError(f"{file}: {EXISTS}")
-    answers = _answers(args)
+    day_s = duration(args.day_length)
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
-    answers["user"] = json.dumps(answers["user"])  # quoted, which YAML reads, too
+    answers = {
+        "host": args.host,
+        "imap_port": args.imap_port or IMAP_PORTS[args.tls],
+        "smtp_port": args.smtp_port or SMTP_PORTS[args.tls],
+    }
     text = TEMPLATE.format(
         editor="" if args.no_schema else f"{EDITOR_LINE}{schema_file('scenarios').name}\n",
         name=args.name,
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
-        allow=_allow(answers["host"]),
-        probes=_probes(answers),
+        allow=_allow(args.host),
+        probes=SAMPLED_HERE if is_loopback(args.host) else SAMPLED_THERE.format(**answers),
         days=DAYS,
-        day=in_words(duration(answers["day_length"])),
-        run=in_words(DAYS * duration(answers["day_length"])),
+        day=in_words(day_s),
+        run=in_words(DAYS * day_s),
         few_hits=FEW_HITS,
         file=file,
+        tls=args.tls,
+        # A log-on name that is an address has the domain.
+        domain=args.domain or args.user.partition("@")[2] or DOMAIN,
+        user=json.dumps(args.user),  # quoted, which YAML reads, too
+        users=args.users,
+        profile=args.profile,
+        day_length=args.day_length,
         **answers,
     )
     scenario = _write_checked(file, text)
@@ -254,53 +217,11 @@ def _schema_beside(file: Path) -> str:
     return f"; {schema} for editors was there already" if existed else f", and {schema} for editors"
 
 
-def _answers(args: argparse.Namespace) -> dict[str, str]:
-    """Return the answers by the names of their questions. Raises `ConfigError` for an option, before it asks."""
-    given = {each.name: str(getattr(args, each.name)) for each in QUESTIONS if getattr(args, each.name) is not None}
-    # A log-on name that is an address has the domain.
-    domain = given.get("domain") or given.get("user", "").partition("@")[2] or DOMAIN
-    for question in QUESTIONS:
-        if question.name in given:
-            try:
-                question.check(given[question.name], {"domain": domain})
-            except ConfigError as failure:
-                raise ConfigError(f"{question.option}: {failure}") from None
-    terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    answers: dict[str, str] = {}
-    for question in QUESTIONS:
-        default = domain if question.name == "domain" else question.answer_by_default(answers)
-        if question.name in given:
-            answers[question.name] = given[question.name]
-        else:
-            answers[question.name] = _ask(question, default, answers) if terminal else default
-    return answers
-
-
-def _ask(question: Question, default: str, answers: Mapping[str, str]) -> str:
-    """Ask until an answer can be used after these. The end of the input takes the default."""
-    while True:
-        print(f"{question.text} [{default}]: ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline().strip()
-        if not answer:
-            return default
-        try:
-            question.check(answer, answers)
-        except ConfigError as failure:
-            print(f"  {printable(str(failure))}", file=sys.stderr)
-        else:
-            return answer
-
-
 def _allow(host: str) -> str:
     """Return the key that permits load on a host; "" for loopback, which needs none."""
     if is_loopback(host):
         return ""
     return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
-
-
-def _probes(answers: Mapping[str, str]) -> str:
-    """Return the key that samples the server's machine; for another machine than this one, how to do it there."""
-    return SAMPLED_HERE if is_loopback(answers["host"]) else SAMPLED_THERE.format(**answers)
 
 
 def _write_checked(file: Path, text: str) -> Scenario:

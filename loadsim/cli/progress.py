@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
-from threading import Timer
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,9 +13,6 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from loadsim.provisioning.sessions import Progress as ShowProgress
-
-WORTH_TELLING_S = 10.0
-"""The time left is told in phases that take longer."""
 
 SILENT_S = 2.0
 """The progress of a share is shown on a terminal after this time."""
@@ -64,84 +59,48 @@ def shown_progress() -> Iterator[ShowProgress]:
 def shown_share(title: str, now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
     """Yield a function that shows the finished share of some work on standard error, if the work takes long.
 
-    A terminal shows before the first share that the block is at work, and nothing after the whole: nothing else may be
-    printed between. Elsewhere, there is a line at each tenth.
+    Elsewhere than on a terminal, there is a line at each tenth, if the work takes `SILENT_S`.
     """
     console = watched_terminal()
     if console is None:
         tenths = _Tenths(now_s, SILENT_ELSEWHERE_S)
         yield lambda share: tenths.show(share, f"{title}: {10 * int(10 * share)} %")
         return
-    from rich import progress as rich
+    from rich.progress import Progress
 
-    name = rich.TextColumn("{task.description}")
-    bar = rich.Progress(rich.SpinnerColumn(), name, rich.TimeElapsedColumn(), console=console, transient=True)
-    work = bar.add_task(title, total=None)
-    after = Timer(SILENT_S, bar.start)
-    after.start()
-
-    def show(share: float) -> None:
-        bar.columns = (name, rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeRemainingColumn())
-        bar.update(work, total=1.0, completed=share)
-        if share >= 1:  # what follows may show progress of its own
-            end()
-
-    def end() -> None:
-        after.cancel()
-        after.join()
-        bar.stop()
-
-    try:
-        yield show
-    finally:
-        end()
+    with Progress(console=console, transient=True) as bar:
+        work = bar.add_task(title, total=1.0)
+        yield lambda share: bar.update(work, completed=share)
 
 
 @contextmanager
 def shown_work(title: str) -> Iterator[None]:
-    """Show on a terminal, with the time taken so far, that the block is still at work after `SILENT_S`.
-
-    Nothing may be printed in the block.
-    """
-    with shown_share(title):
+    """Show on a terminal that the block is at work."""
+    console = watched_terminal()
+    with nullcontext() if console is None else console.status(title):
         yield
 
 
 class Lines:
     """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
+    def __init__(self) -> None:
         self._phases: dict[str, _Tenths] = {}
 
     def show(self, phase: str, done: int, total: int) -> None:
-        tenths = self._phases.setdefault(phase, _Tenths(self._now_s))
+        tenths = self._phases.setdefault(phase, _Tenths())
         tenths.show(done / total if total else 1.0, f"{phase}: {done} of {total} accounts")
 
 
 class _Tenths:
-    """Prints a line at each whole tenth of some work, once it has taken `silent_s`.
+    """Prints a line at each whole tenth of some work, once it has taken `silent_s`."""
 
-    The time left is by the pace since the first call: work may take seconds to begin.
-    """
-
-    def __init__(self, now_s: Callable[[], float], silent_s: float = 0.0) -> None:
-        self._now_s, self._silent_s = now_s, silent_s
-        self._began_s = now_s()
+    def __init__(self, now_s: Callable[[], float] = time.monotonic, silent_s: float = 0.0) -> None:
+        self._now_s = now_s
+        self._from_s = now_s() + silent_s
         self._tenths = 0
-        self._first: tuple[float, float] | None = None
 
     def show(self, share: float, line: str) -> None:
-        at_s = self._now_s()
-        first_s, first = self._first = self._first or (at_s, share)
-        if at_s - self._began_s >= self._silent_s and int(10 * share) > self._tenths:
+        if self._now_s() >= self._from_s and int(10 * share) > self._tenths:
             self._tenths = int(10 * share)
-            print(f"{line}{_left(at_s - first_s, share - first, 1 - share)}", file=sys.stderr, flush=True)
-
-
-def _left(taken_s: float, done: float, rest: float) -> str:
-    """Return the time left at the pace so far, for the end of a line; "" for short work, or without a pace."""
-    left_s = taken_s * rest / done if done else 0.0
-    if taken_s + left_s <= WORTH_TELLING_S or left_s < 1:
-        return ""
-    return f", about {timedelta(seconds=round(left_s))} left"
+            print(line, file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
 from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli.campaign import relative_to
 from loadsim.cli.progress import shown_work
-from loadsim.cli.report_file import FORMATS, check_place, content, format_of, write
+from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.campaign_runs import Place
 from loadsim.report.capacity_report import describe_capacity
@@ -37,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="file to write or replace; its suffix is the format; default: report.html, or standard output",
+        help="file to write or replace, .html or .md; default: report.html",
     )
-    parser.add_argument("--format", choices=FORMATS, help="format of the report; default: that of the file, or html")
     parser.add_argument(
         "--note",
         action="append",
@@ -60,26 +58,19 @@ def note(text: str) -> tuple[str, str]:
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write the report, and print its path. Markdown and JSON go to standard output unless a file is named."""
-    out: Path | None = args.out
-    chosen = format_of(OPTION, out, args.format) if out else args.format or FORMATS[0]
-    if out is None and chosen == "html":
-        name, only_run = f"report.{chosen}", Path(args.runs[0])
-        out = only_run / name if len(args.runs) == 1 and only_run.is_dir() else Path(name)
+    """Write the report, and print its path."""
+    only_run = Path(args.runs[0])
+    in_run = len(args.runs) == 1 and only_run.is_dir()
+    out: Path = args.out or (only_run / REPORT_NAME if in_run else Path(REPORT_NAME))
     if not _is_campaign(args.runs):
         find_logs(args.runs)  # a missing run is named rather than the directory that would have its report
-    if out is not None:
-        check_place(OPTION, out)
+    check_place(OPTION, out)
     with shown_work("Computing the figures"):
         document = document_of(args.runs, dict(args.notes), out)
     with shown_work("Drawing the report"):
-        report = content(document, chosen)
+        write(document, out, OPTION)
     with suppress(BrokenPipeError):
-        if out is None:
-            sys.stdout.write(report.decode())
-        else:
-            write(report, out, OPTION)
-            print(out)
+        print(out)
     return 0
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import ceil
 from pathlib import Path
 
-from loadsim.analysis.summary import Summary
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live_figures import LiveRun
@@ -23,24 +19,20 @@ from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.new import TRY_OPTIONS
 from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
+from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.run_view import RunView
-from loadsim.cli.shown_answer import WIDTH, add_wide, shown_answer
+from loadsim.cli.shown_answer import add_wide, shown_answer
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_document import TRUST
-from loadsim.report.answer import verdict_line
-from loadsim.report.first_screen import next_step
+from loadsim.report.answer import next_step
 from loadsim.report.junit import verdict_junit
-from loadsim.report.key_figures import score_words
 from loadsim.runs.directory import hand_over
 from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 from loadsim.servers.program_name import program_name
-
-REPORT_NAME = "report.html"
-"""The report in a run directory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +145,6 @@ def _parse_instant(text: str, now: datetime) -> datetime:
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
-    shown = text.splitlines()
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(result.summary.score, indent=2) if args.json else text)
         sys.stdout.flush()  # making the report takes a moment
@@ -161,15 +152,12 @@ def _show(result: RunResult, args: argparse.Namespace) -> None:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
             line = report_on(result.directory)
         made = line.startswith(REPORT_MADE)
-        shown.append(line)
         with suppress(BrokenPipeError):
             if not (made and args.quiet):
                 print(line, file=sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
-        further = next_steps(result)
-        further += scrolled_away(result.summary, [*shown, *further])
         with suppress(BrokenPipeError):
-            print("\n".join(further))
+            print("\n".join(next_steps(result)))
 
 
 def next_steps(result: RunResult) -> list[str]:
@@ -177,38 +165,17 @@ def next_steps(result: RunResult) -> list[str]:
     program = program_name()
     lines = ["All figures:", f"  {program} log answer --wide {result.directory}"]
     if not result.summary.figures.embedded:
-        if result.summary.tone == "good":
-            lines += ["", *textwrap.wrap(f"Next: {next_step(result.summary)}", WIDTH, break_on_hyphens=False)]
-            lines += ["loadsim report RUN RUN RUN shows how far their scores differ."]
-        return lines
-    if result.exit_status == 0:
-        lines += ["", "This worked. The embedded server shares this machine, so these times mean", "nothing yet."]
+        step = next_step(result.summary)
+        return [*lines, *(["", f"Next: {step}"] if step else [])]
     return [
         *lines,
         "",
-        "Next: docs/tutorial.md goes on with this run, then with Dovecot and Postfix on",
-        "this machine. With a mail server of your own (docs/how-to/your-own-server.md):",
+        "The embedded server shares this machine, so these times mean nothing yet. Next:",
+        "docs/tutorial.md, or your own server (docs/how-to/your-own-server.md):",
         f"  {program} new my-server",
         f"  {program} check my-server.yaml",
         f"  {program} run my-server.yaml {TRY_OPTIONS}",
-        "The first one writes the scenario, and says where its passwords go. The last one",
-        "is a first try of 5 min; without --set, the run takes about 2 h.",
     ]
-
-
-def scrolled_away(summary: Summary, lines: Sequence[str]) -> list[str]:
-    """Return the verdict, and a score that may be quoted, if standard output is a terminal too small for these lines.
-
-    The prompt of the shell takes one more row.
-    """
-    size = shutil.get_terminal_size()
-    rows = sum(max(1, ceil(len(line) / size.columns)) for line in lines)
-    if not sys.stdout.isatty() or rows < size.lines:
-        return []
-    figures, modules = summary.figures, list(summary.figures.by_protocol.values())
-    quotable = summary.verdict.validity != "invalid" and not figures.embedded and len(modules) == 1
-    score = score_words(modules[0], modules[0].score_ms) if quotable and modules[0].score_ms is not None else ""
-    return ["", verdict_line(summary) + (f"; score {score}" if score else "")]
 
 
 REPORT_MADE = "Report: "

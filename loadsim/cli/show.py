@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
 from loadsim.model.schema import with_nearest
@@ -17,7 +16,6 @@ from loadsim.plugins import Plugin, plugins, printing_to_stderr
 from loadsim.users import tasks
 from loadsim.users.plugin_tasks import task_of
 from loadsim.users.tasks import Task
-from loadsim.version import __version__
 
 WIDTH = 80
 """Columns of a list."""
@@ -51,51 +49,27 @@ def run_show(args: argparse.Namespace) -> int:
     if args.kind not in SHIPPED_FILES:
         if args.copy is not None or args.schema:
             raise ConfigError(f"--copy, --schema: expected one of {', '.join(SHIPPED_FILES)}, found {args.kind}")
-        return run_code(args.kind, args)
+        return run_code(args.kind, " ".join(args.name))
     if len(args.name) > 1:
         raise ConfigError(f"{args.kind}: expected one name, found {' '.join(args.name)}")
     args.name = args.name[0] if args.name else None
     return run_files(args.kind, args)
 
 
-def run_code(kind: str, args: argparse.Namespace) -> int:
+def run_code(kind: str, asked: str) -> int:
     """List what is installed, or show one; a plug-in that cannot be used has its fault in place of its words.
 
-    A task's name may have several words. Raises `ConfigError` for an unknown name.
+    Raises `ConfigError` for an unknown name.
     """
-    rows = dict(_drivers() if kind == "drivers" else _tasks())
-    if not args.name:
-        print("\n".join(_list([*rows.items()])))
-        return 0
-    asked = " ".join(args.name)
-    name = next((each for each in rows if each.lower() == asked.lower()), None)
-    if name is None:
-        found = with_nearest(asked, rows)
-        raise ConfigError(f"{kind}: expected one of {', '.join(rows)}, found {found}")
-    print("\n".join(_list(_facts(kind, name, rows[name]))))
+    rows = _drivers() if kind == "drivers" else _tasks()
+    if asked:
+        names = [name for name, _ in rows]
+        rows = [row for row in rows if row[0].lower() == asked.lower()]
+        if not rows:
+            raise ConfigError(f"{kind}: expected one of {', '.join(names)}, found {with_nearest(asked, names)}")
+        rows.append(("Details:", f"docs/reference/{kind}.md"))
+    print("\n".join(_list(rows)))
     return 0
-
-
-def _facts(kind: str, name: str, words: str) -> list[Row]:
-    """Return what a driver or a task is, what it does in detail, and where to read more."""
-    one = kind.removesuffix("s")
-    of_others = [each for each in plugins(one) if each.name == name and not each.is_own]
-    facts = [(one.capitalize(), name), ("What", words.partition(" (weight ")[0])]
-    if one == "task" and (of_others or name not in load_weights()):
-        facts.append(("Weight", "none: its times are reported, and not scored, unless a scenario has a weight for it"))
-    elif one == "task":
-        facts.append(("Weight", f"{load_weights()[name]:g}, unless a scenario has another"))
-    facts.append(("Package", ", ".join(each.origin for each in of_others) or f"loadsim {__version__}"))
-    if not of_others and one == "task":
-        commands, time = COMMANDS[name]
-        facts += [("Commands", f"in this order: {commands}"), ("Time", time)]
-    elif not of_others:
-        facts += [(f"{aspect[:1].upper()}{aspect[1:]}", each) for aspect, each in DRIVERS[name].items()]
-    return [
-        *facts,
-        ("Page", f"docs/reference/{kind}.md"),
-        ("Your own", f"a {one} is code, without a copy to change: write a plug-in (docs/how-to/extend.md#a-{one})"),
-    ]
 
 
 def run_files(kind: str, args: argparse.Namespace) -> int:

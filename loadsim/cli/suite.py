@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
 
-from loadsim.cli.campaign import ENDED_EARLY, REPORT, CampaignView, add_campaign, checked_report, shown
-from loadsim.cli.show import schema_file
+from loadsim.cli.campaign import ENDED_EARLY, REPORT, CampaignView, add_campaign, check_report, shown
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
@@ -15,19 +12,10 @@ from loadsim.errors import ConfigError
 from loadsim.model.suite import GIVEN, Suite, load_suite
 from loadsim.report.campaign_runs import RESULTS, length_words
 from loadsim.report.digits import count
-from loadsim.report.suite_report import describe_suite
-from loadsim.report.suite_text import headline, suite_text, tone
-from loadsim.report.table import table
+from loadsim.report.suite_report import describe_suite, headline, suite_text, tone
+from loadsim.report.text import table
 from loadsim.runs.suite import planned_s, run_suite, status_of, time_left_s
 from loadsim.runs.suite_cells import scenarios_of
-
-
-class _Schema(argparse.Action):
-    """Prints the JSON Schema of suite files, and exits."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        sys.stdout.write(schema_file("suites").read_text(encoding="utf-8"))
-        parser.exit()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print the order of the runs, their time and, with --out, what has been done; run nothing",
     )
     add_campaign(parser)
-    parser.add_argument("--schema", nargs=0, action=_Schema, help="print the JSON Schema of suites for editors")
     parser.set_defaults(run=run_command)
 
 
@@ -50,7 +37,7 @@ def run_command(args: argparse.Namespace) -> int:
             if given:
                 raise ConfigError(f"{option}: expected runs, found --list")
         return _list(suite, args)
-    chosen = checked_report(args)
+    check_report(args)
     scenarios = scenarios_of(suite, passwords=False)
     for warning in dict.fromkeys(one for each in scenarios.values() for one in (*each.exposed, *each.warnings)):
         print_line(f"loadsim: warning: {warning}")
@@ -59,9 +46,9 @@ def run_command(args: argparse.Namespace) -> int:
         figures = view.made(lambda: run_suite(suite, args.out, watcher=view), headline)
         if figures is None:
             return ENDED_EARLY
-        text = suite_text(figures, width_and_colours()[0])
+        text = suite_text(figures, *width_and_colours())
         view.answer(figures, f"Suite {figures.name}: {headline(figures)}", tone(figures), text)
-        view.report(chosen, lambda place: describe_suite(figures, place))
+        view.report(lambda place: describe_suite(figures, place))
         return figures.exit_status
 
 

@@ -86,7 +86,7 @@ def make_plan(scenario: Scenario, engines: int = 1, progress: Progress | None = 
         )
     workload = Workload(scenario)  # raises its errors before a process is started
     with other_engines(scenario, engines) as others:
-        planned = plan_users(scenario, 0, engines, others if engines > 1 else None, progress)
+        planned = plan_users(scenario, 0, engines, others.peers if engines > 1 else None, progress)
         return join(workload, [planned, *others.planned()])
 
 

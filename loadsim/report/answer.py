@@ -1,33 +1,39 @@
-"""The answer of a run as plain text: the verdict and its reasons, what was run, LsLog's table, and what happened."""
+"""The answer of a run: the verdict and its reasons, what was run, LsLog's table, and what happened."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
-from loadsim.report.answer_facts import facts, head
+from loadsim.report.answer_facts import Fact, facts, head
 from loadsim.report.answer_tables import (
-    BEYOND_LEGEND,
-    beyond_table,
-    breakdown_text,
-    certainty_of,
-    clients_text,
+    certainty,
+    clients_table,
     command_table,
     covers,
-    fitting,
-    legend,
+    due_table,
     of_whole_run,
-    score_rows,
+    parts_tables,
+    score_table,
+    score_words,
+    scores_of,
     stress_table,
 )
-from loadsim.report.criterion_words import found_words, judged, missed_in_words, wanted
+from loadsim.report.criterion_words import criteria_in_words, judged, missed_in_words
 from loadsim.report.digits import count
-from loadsim.report.plain_lines import LEAST_WIDTH, coloured, listed, wrapped
+from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Column, Listing, Table, table_of
 from loadsim.report.resources import NO_PROOF, resource_table
-from loadsim.report.table import table, text_table
+from loadsim.report.text import to_text
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 """Follows the verdict of a run on the embedded server."""
+
+EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
+
+YOUR_OWN = "run it on a mail server of your own (loadsim new)."
+"""The next step after runs on the embedded server."""
 
 DO_NOT_QUOTE = "The run is invalid: its score is not shown. Do not quote its times."
 
@@ -37,94 +43,133 @@ NOT_JUDGED = "Criteria not judged, as the run ended early and did not wait for i
 
 def full_answer(summary: Summary) -> str:
     """Return all figures, with a final line break. Lines are as long as they need to be. Times are in milliseconds."""
-    return _answer(summary, None)
+    return to_text(verdict_line(summary), summary.tone, _answer(summary, wide=True), None)
 
 
 def short_answer(summary: Summary, width: int, colours: bool = False) -> str:
-    """Return the answer in lines of at most `width` columns, with a final line break.
+    """Return the answer in lines of at most `width` columns, with a final line break; see `to_text`.
 
-    It lacks the tables of further percentiles and of criteria that were met. Columns that do not fit are left out.
-    Verbatim names that are longer than a line are not broken. `colours`: the verdict is coloured by SGR (ECMA-48).
+    It lacks the tables of due tasks, of resources and of criteria.
     """
-    return _answer(summary, max(width, LEAST_WIDTH), colours)
+    return to_text(verdict_line(summary), summary.tone, _answer(summary), width, colours)
 
 
-def _answer(summary: Summary, width: int | None, colours: bool = False) -> str:
-    figures, all_figures = summary.figures, width is None
-    invalid = is_invalid(summary)
-    first, *reasons = _verdict(summary)
-    lines = [coloured(first, summary.tone) if colours else first, *wrapped(reasons, width), ""]
-    plan = [f"Plan: {figures.plan_digest or 'unknown'}"] if all_figures else []
-    lines += [*wrapped(head(figures), width), *plan, ""]
+def _answer(summary: Summary, *, wide: bool = False) -> Iterator[Block]:
+    """Yield what stands below the verdict; all tables if `wide`."""
+    figures = summary.figures
+    yield from reasons(summary)
+    yield facts_table("What was run", [*head(figures), *([("Plan", figures.plan_digest or "unknown")] if wide else [])])
     for name, module in figures.by_protocol.items():
-        lines += wrapped(_driver(figures, name), width)
-        if figures.throughput:
-            lines += [*text_table(stress_table(module, figures.window_s)), *of_whole_run(module), ""]
-            continue
-        rows = score_rows(module, invalid=invalid)
-        notes = [*legend(rows), *of_whole_run(module), *([DO_NOT_QUOTE] if invalid else [])]
-        notes += [*covers(module.covers), *certainty(summary, name)]
-        lines += [*fitting(rows, width), *wrapped(notes, width), ""]
-        if all_figures:
-            lines += [*text_table(beyond_table(module)), *BEYOND_LEGEND, ""]
-    lines += _asked_for(figures, invalid=invalid)
-    lines += wrapped(facts(figures, summary.verdict.ended_early), width)
-    lines += wrapped(clients_text(figures.per_client, width), width)
-    lines += [*_resources(figures), *_criteria(summary)] if all_figures else []
-    return "\n".join(lines) + "\n"
+        yield from score_blocks(summary, name)
+        if wide and not figures.stress:
+            yield due_table("Due against done", module.tasks)
+    yield from _asked_for(figures, invalid=is_invalid(summary))
+    yield facts_table("What happened", facts(figures, summary.verdict.ended_early))
+    if figures.per_client:
+        yield clients_table(figures.per_client)
+    if wide and figures.resources:
+        yield resource_table(figures.resources)
+        yield NO_PROOF
+    if wide and summary.criteria:
+        yield criteria_table(summary)
 
 
-def certainty(summary: Summary, driver: str) -> list[str]:
-    """Return how exact the score of a driver is; nothing for an invalid run, whose score is not shown."""
-    if is_invalid(summary):
-        return []
-    return certainty_of(summary.figures.by_protocol[driver])
+def facts_table(caption: str, found: list[Fact]) -> Table:
+    return Table(caption, (Column("Fact"), Column("Value")), tuple(found))
+
+
+def score_blocks(summary: Summary, driver: str) -> Iterator[Block]:
+    """Yield the table of a driver's tasks, and what limits its meaning; the score of an invalid run is not shown."""
+    figures, invalid = summary.figures, is_invalid(summary)
+    module = figures.by_protocol[driver]
+    caption = f"Service times of {count(module.users, 'user')} through the driver {driver}"
+    caption += " (not to be mixed with another's)" if len(figures.by_protocol) > 1 else ""
+    if figures.stress:
+        yield stress_table(caption, module, figures.window_s)
+        yield from of_whole_run(module)
+        return
+    yield score_table(caption, module.tasks, scores_of(module, invalid=invalid))
+    yield (
+        "Times are in milliseconds, those with s in seconds. Due: from the instant at which a task was due, when its"
+        " user may still be busy; never: too many tasks failed or were not done."
+    )
+    yield from of_whole_run(module)
+    if invalid:
+        yield DO_NOT_QUOTE
+    yield covers(module.covers)
+    if not invalid:
+        yield from certainty(module)
 
 
 def is_invalid(summary: Summary) -> bool:
     return summary.verdict.validity == "invalid"
 
 
-def _driver(figures: Figures, name: str) -> list[str]:
-    """Return the heading of a driver's table, if there are several."""
-    if len(figures.by_protocol) == 1:
-        return []
-    users = count(figures.by_protocol[name].users, "user")
-    return [f"Driver {name}, {users} (not to be mixed with another's score)"]
-
-
-def _asked_for(figures: Figures, *, invalid: bool) -> list[str]:
-    """Return the tables that were asked for: by a property of tasks, and of commands."""
-    lines = breakdown_text(figures.by, invalid=invalid) if figures.by else []
-    return [*lines, *text_table(command_table(figures.commands)), ""] if figures.commands else lines
-
-
-def _resources(figures: Figures) -> list[str]:
-    """Return the table of resources after a blank line; nothing without the probe `host`."""
-    return ["", *text_table(resource_table(figures.resources)), NO_PROOF] if figures.resources else []
+def _asked_for(figures: Figures, *, invalid: bool) -> Iterator[Table]:
+    """Yield the tables that were asked for: by a property of tasks, and of commands."""
+    if figures.by:
+        yield from parts_tables(figures.by, invalid=invalid)
+    if figures.commands:
+        yield command_table(figures.commands, figures.window_s)
 
 
 # --- verdict and criteria ---
 
 
-def _verdict(summary: Summary) -> list[str]:
-    """Return the verdict, and lists of its reasons, of missed criteria, and of warnings."""
+def headline(figures: Figures, validity: str) -> str:
+    """Return the users and the scores; figures of an invalid run are not quoted, and provisional ones are called so."""
+    users = count(figures.users, "user")
+    if validity == "invalid":
+        return f"{users}, no valid {'score' if figures.throughput is None else 'throughput'}"
+    if figures.throughput is not None:
+        return f"{users}, {figures.throughput.tasks_per_s:,.1f} tasks per second"
+    scores = [
+        f"{'provisional ' if module.provisional else ''}score {score_words(module, module.score_ms)}"
+        + (f" ({name})" if len(figures.by_protocol) > 1 else "")
+        for name, module in figures.by_protocol.items()
+        if module.score_ms is not None
+    ]
+    return ", ".join([users, *(scores or ["no score"])])
+
+
+def reasons(summary: Summary) -> Iterator[Block]:
+    """Yield the reasons of the verdict, what may help, the missed criteria, and the warnings."""
     verdict = summary.verdict
-    lines = [verdict_line(summary)]
-    lines += listed(f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects)
-    lines += listed("What may help", verdict.advice)
     missed, unjudged = missed_and_unjudged(summary)
-    lines += listed("Criteria missed", missed_in_words(missed))
-    lines += listed(NOT_JUDGED, missed_in_words(unjudged))
-    return [*lines, *listed("Warnings", verdict.warnings)]
+    for caption, items in (
+        (f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects),
+        ("What may help", verdict.advice),
+        ("Criteria missed", missed_in_words(missed)),
+        (NOT_JUDGED, missed_in_words(unjudged)),
+        ("Warnings", verdict.warnings),
+    ):
+        if items:
+            yield Listing(caption, tuple(items))
+
+
+def next_step(summary: Summary) -> str:
+    """Return what to do after a run that needs no other advice than the reasons of its verdict; "" otherwise."""
+    if summary.figures.embedded:
+        return YOUR_OWN
+    return "make three such runs or more before you quote a score." if summary.tone == "good" else ""
 
 
 def verdict_line(summary: Summary) -> str:
     """Return the first line of an answer."""
-    return (
-        f"Verdict: {summary.verdict.validity}, {passed_words(summary)}"
-        f"{NO_MEASUREMENT if summary.figures.embedded else ''}"
-    )
+    return f"Verdict: {summary.verdict.validity}, {passed_words(summary)}{_embedded(summary)}"
+
+
+def verdict_words(summary: Summary) -> str:
+    return f"{summary.verdict.validity.capitalize()}, {passed_words(summary)}"
+
+
+def banner(summary: Summary) -> str:
+    """Return the first line of a report."""
+    return f"{verdict_words(summary)}{_embedded(summary)}"
+
+
+def _embedded(summary: Summary) -> str:
+    return NO_MEASUREMENT if summary.figures.embedded else ""
 
 
 def passed_words(summary: Summary) -> str:
@@ -140,7 +185,7 @@ def passed_words(summary: Summary) -> str:
         return "criteria not judged in full"
     if not passed:
         return "criteria missed"
-    return "criteria not judged" if summary.verdict.validity == "invalid" else "criteria met"
+    return "criteria not judged" if is_invalid(summary) else "criteria met"
 
 
 def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
@@ -153,28 +198,13 @@ def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
     return missed, unjudged
 
 
-def _criteria(summary: Summary) -> list[str]:
-    """Return the criteria, met or missed, after a blank line. Those of single tasks are listed only if missed.
-
-    What an invalid run does not miss is not judged.
-    """
-    results, early, invalid = summary.criteria, summary.verdict.ended_early, is_invalid(summary)
-    kept = "not judged" if invalid else "met"
-    if not results:
-        return []
-    listed = [one for one in results if not (one.each and one.passed)]
-    rows = [
-        (
-            one.name,
-            found_words(one, valid=not invalid),
-            wanted(one),
-            kept if one.passed else "missed" if judged(one, early) else "not judged",
-        )
-        for one in listed
-    ]
-    each = sum(one.each for one in results)
-    met = len(results) - len(listed)
-    counted = f"{each - met} of {each} missed" if invalid else f"{'all' if met == each else f'{met} of'} {each} met"
-    of_tasks = f"Criteria of single tasks: {counted}."
-    found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
-    return ["", *found, *([of_tasks] if each else [])]
+def criteria_table(summary: Summary) -> Table:
+    """Return each criterion, met or missed. What an invalid run does not miss is not judged."""
+    return table_of(
+        "Criteria",
+        criteria_in_words(summary.criteria, summary.verdict.ended_early, valid=not is_invalid(summary)),
+        ("Criterion", None, lambda one: f"{one.words[:1].upper()}{one.words[1:]}"),
+        ("Found", None, lambda one: one.found),
+        ("Wanted", None, lambda one: one.wanted),
+        ("Result", None, lambda one: MET if one.passed else MISSED if one.judged else UNJUDGED),
+    )

@@ -1,4 +1,4 @@
-"""The lines of an answer around its tables: what was run, and what happened."""
+"""The facts of an answer and a report: what was run, and what happened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import FULL_LOAD
 from loadsim.report.digits import count, duration, percent
-from loadsim.report.resources import NOT_SAMPLED, resource_lines
+from loadsim.report.resources import NOT_SAMPLED, resource_facts
 from loadsim.timinglog.header_words import length, shape_words
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -21,44 +21,47 @@ MOST_FAILURES = 5
 """At most this number of kinds of failure is named."""
 
 
-def head(figures: Figures) -> list[str]:
+Fact = tuple[str, str]
+"""A name, and the words for it."""
+
+
+def head(figures: Figures) -> list[Fact]:
     """Return what was run: the server, the load, the day and the window."""
-    begin_s, end_s = figures.window_s
     users, engines, clients = figures.users, figures.engines, figures.clients
-    named = ", ".join(filter(None, (figures.name, figures.run)))
-    lines = [f"Run: {named or 'unnamed'}"]
+    facts = [("Run", ", ".join(filter(None, (figures.name, figures.run))) or "unnamed")]
     if figures.server:
-        lines.append(f"Server: {figures.server}")
+        facts.append(("Server", figures.server))
     if figures.slice:
-        lines.append(
-            f"Slice {figures.slice}: a part of the run. The other slices are in their own logs: use loadsim log merge,"
-            " or loadsim log answer of all of them."
-        )
+        more = "use loadsim log merge, or loadsim log answer of all of them"
+        facts.append(("Slice", f"{figures.slice}, a part of the run. The other slices are in their own logs: {more}"))
     if figures.start_at and clients > 1:
-        lines.append(
-            f"Clients: started by hand for {figures.start_at}; delivery times between them are as exact as their"
-            " clocks agree"
-        )
+        exact = "delivery times between them are as exact as their clocks agree"
+        facts.append(("Clients", f"started by hand for {figures.start_at}; {exact}"))
     if figures.throughput:
-        lines.append("Mode: stress: throughput, no LoadSim score")
-    lines.append(
-        f"Load: {count(users, 'user')} ({count(users, 'session')}), from {count(clients, 'client')} with"
-        f" {count(engines, 'engine')}; {tasks_per_s(figures)}"
+        facts.append(("Mode", "stress: throughput, no LoadSim score"))
+    facts.append(
+        (
+            "Load",
+            f"{count(users, 'user')} ({count(users, 'session')}), from {count(clients, 'client')} with"
+            f" {count(engines, 'engine')}; {_tasks_per_s(figures)}",
+        )
     )
     modules = figures.by_protocol
-    lines.append(
-        f"Driver{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
-        + (f"; submission by {figures.submission}" if figures.submission else "")
-    )
+    submission = f"; submission by {figures.submission}" if figures.submission else ""
+    facts.append((f"Driver{'' if len(modules) == 1 else 's'}", f"{', '.join(modules)}{submission}"))
     if figures.throughput:
-        lines += _throughput(figures.throughput)
+        facts += _throughput(figures.throughput)
     else:
-        lines.append(_day(figures))
-    lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
-    return lines
+        facts.append(("Day", _day(figures)))
+    return [*facts, ("Window", window_words(figures))]
 
 
-def tasks_per_s(figures: Figures) -> str:
+def window_words(figures: Figures) -> str:
+    begin_s, end_s = figures.window_s
+    return f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
+
+
+def _tasks_per_s(figures: Figures) -> str:
     """Return the rates of tasks that succeeded and came due; if load is missing, the share of the plan's load."""
     achieved, due = figures.achieved_per_s, figures.offered_per_s
     if due is None:
@@ -69,17 +72,23 @@ def tasks_per_s(figures: Figures) -> str:
 
 
 def _day(figures: Figures) -> str:
-    day, pace = length(figures.day_s) + night_words(figures), figures.compression
-    if pace == 1:
-        words = f"Day: {day}, not compressed"
-    else:
-        changed = "compressed" if pace > 1 else "stretched"
-        words = f"Day: {changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x)"
+    words = day_words(figures)
     if figures.day_shape:
-        words += f"; {shape_words(figures.day_shape)}; {figures.window_factor:.3g} times in the window"
+        words += f"; {figures.window_factor:.3g} times in the window"
     if figures.load_equivalent_users == figures.users:
         return words
     return f"{words}; same task rate as {with_mailboxes_of(figures)}"
+
+
+def day_words(figures: Figures) -> str:
+    """Return the length of the day, its night and its shape."""
+    night = f" with a night of {length(figures.night_s)}" if figures.night_s else ""
+    day, pace = length(figures.day_s) + night, figures.compression
+    shape = f"; {shape_words(figures.day_shape)}" if figures.day_shape else ""
+    if pace == 1:
+        return f"{day}, not compressed{shape}"
+    changed = "compressed" if pace > 1 else "stretched"
+    return f"{changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x){shape}"
 
 
 def with_mailboxes_of(figures: Figures) -> str:
@@ -101,48 +110,28 @@ def load_of_a_user(figures: Figures) -> float | None:
     return figures.load_equivalent_users / figures.users
 
 
-def night_words(figures: Figures) -> str:
-    """Return words to follow the length of a day; "" for a run without nights."""
-    return f" with a night of {length(figures.night_s)}" if figures.night_s else ""
-
-
-def _throughput(found: Throughput) -> list[str]:
+def _throughput(found: Throughput) -> list[Fact]:
     commands = ", ".join(f"{per_s:,.1f} {service} commands/s" for service, per_s in found.commands.items())
     return [
-        "Closed loop: each user starts the next activity as soon as the last is done, without pauses",
-        f"Throughput: {found.tasks_per_s:,.1f} successful tasks/s, {found.messages_per_s:,.1f} messages/s,"
-        f" {found.deliveries_per_s:,.1f} deliveries/s, {commands}",
+        ("Closed loop", "each user starts the next activity as soon as the last is done, without pauses"),
+        (
+            "Throughput",
+            f"{found.tasks_per_s:,.1f} successful tasks/s, {found.messages_per_s:,.1f} messages/s,"
+            f" {found.deliveries_per_s:,.1f} deliveries/s, {commands}",
+        ),
     ]
 
 
-def facts(figures: Figures, ended_early: bool) -> list[str]:
+def facts(figures: Figures, ended_early: bool) -> list[Fact]:
     """Return what happened: tasks, failures, mail, lateness, and the generator."""
-    mail = figures.delivery
-    beyond = mail.undelivered_at_end - mail.undelivered
-    inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
-    beyond_by_list = at_end_by_list - inside_by_list
     return [
-        tasks_line(figures),
+        ("Tasks in the window", _tasks(figures)),
         *_load_made(figures),
         *_failures(figures),
         *_sessions(figures),
-        *companions(figures),
-        *inbox(figures),
-        f"Delivery: {count_copies(mail.accepted)} accepted, {mail.delivered:,} delivered,"
-        f" {mail.undelivered:,} undelivered{how_addressed(mail.undelivered, inside_by_list)};"
-        f" 50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
-        f" {mail.timed:,} of {mail.accepted - mail.unwatched:,} timed"
-        + (f", {mail.found:,} found by polling" if mail.found else "")
-        + (f"; also undelivered at the end: {beyond:,} accepted outside the window" if beyond else "")
-        + how_addressed(beyond, beyond_by_list)
-        + (
-            "; the run ended early and did not wait for its last mail"
-            if ended_early and mail.undelivered_at_end
-            else ""
-        )
-        + (f"; {mail.unwatched:,} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
-        + (f"; {count(mail.duplicates, 'duplicate')}" if mail.duplicates else "")
-        + (f"; {count(mail.missing, 'stored message')} missing or incomplete" if mail.missing else ""),
+        *_companions(figures),
+        *_inbox(figures),
+        ("Delivery", _delivery(figures, ended_early)),
         *_clocks(figures),
         *_lateness(figures),
         *_generator(figures.generator, figures.engines),
@@ -151,18 +140,41 @@ def facts(figures: Figures, ended_early: bool) -> list[str]:
     ]
 
 
-def how_addressed(messages: float, by_list: float) -> str:
+def _delivery(figures: Figures, ended_early: bool) -> str:
+    mail = figures.delivery
+    beyond = mail.undelivered_at_end - mail.undelivered
+    inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
+    beyond_by_list = at_end_by_list - inside_by_list
+    parts = [
+        f"{mail.accepted:,} {'copy' if mail.accepted == 1 else 'copies'} accepted, {mail.delivered:,} delivered,"
+        f" {mail.undelivered:,} undelivered{_how_addressed(mail.undelivered, inside_by_list)}",
+        f"50th {duration(mail.took.p50_ms)}, 95th {duration(mail.took.p95_ms)},"
+        f" {mail.timed:,} of {mail.accepted - mail.unwatched:,} timed"
+        + (f", {mail.found:,} found by polling" if mail.found else ""),
+    ]
+    if beyond:
+        outside = f"{beyond:,} accepted outside the window{_how_addressed(beyond, beyond_by_list)}"
+        parts.append(f"also undelivered at the end: {outside}")
+    if ended_early and mail.undelivered_at_end:
+        parts.append("the run ended early and did not wait for its last mail")
+    if mail.unwatched:
+        who = "other slices" if figures.slice else "engines that were lost, or had ended"
+        parts.append(f"{mail.unwatched:,} to users of {who}")
+    if mail.duplicates:
+        parts.append(count(mail.duplicates, "duplicate"))
+    if mail.missing:
+        parts.append(f"{count(mail.missing, 'stored message')} missing or incomplete")
+    return "; ".join(parts)
+
+
+def _how_addressed(messages: float, by_list: float) -> str:
     """Return the parts of a number of undelivered messages in brackets; "" for none, or if they are unknown."""
     if not messages:
         return ""
     return f" ({messages - by_list:,.10g} to individuals, {by_list:,.10g} through lists)"
 
 
-def who_is_unwatched(figures: Figures) -> str:
-    return "other slices" if figures.slice else "engines that were lost, or had ended"
-
-
-def _clocks(figures: Figures) -> list[str]:
+def _clocks(figures: Figures) -> list[Fact]:
     """Return the accuracy of delivery times between machines, and the messages seen before their acceptance."""
     mail = figures.delivery
     if figures.clients == 1 or mail.clock_error_ms == 0:
@@ -170,36 +182,29 @@ def _clocks(figures: Figures) -> list[str]:
     early = f"{count(mail.early, 'message')} seen before being accepted, by up to {duration(mail.earliest_ms)}"
     if mail.clock_error_ms is None:
         doubt = "their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
-        return [f"Clocks: {early}: {doubt}"] if mail.early else []
-    exact = f"Clocks: compared; a delivery time between machines is wrong by {duration(mail.clock_error_ms)} at most"
-    return [exact + (f"; {early}, count as 0 ms" if mail.early else "")]
+        return [("Clocks", f"{early}: {doubt}")] if mail.early else []
+    exact = f"compared; a delivery time between machines is wrong by {duration(mail.clock_error_ms)} at most"
+    return [("Clocks", exact + (f"; {early}, count as 0 ms" if mail.early else ""))]
 
 
-def tasks_line(figures: Figures) -> str:
+def _tasks(figures: Figures) -> str:
     tasks = figures.totals
+    own = f"; the generator itself failed {tasks.generator_failed:,}" if tasks.generator_failed else ""
     if figures.throughput:  # nothing was planned
-        return (
-            f"Tasks in the window: {tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished;"
-            f" {figures.throughput.silent_activities:,} times there was nothing to do{_by_generator(figures)}"
-        )
+        silent = f"{figures.throughput.silent_activities:,} times there was nothing to do"
+        return f"{tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished; {silent}{own}"
     return (
-        f"Tasks in the window: {tasks.planned:,} due, {tasks.done:,} ended ({tasks.failed:,} failed),"
-        f" {tasks.unfinished:,} unfinished, {tasks.skipped:,} skipped{_by_generator(figures)}"
+        f"{tasks.planned:,} due, {tasks.done:,} ended ({tasks.failed:,} failed), {tasks.unfinished:,} unfinished,"
+        f" {tasks.skipped:,} skipped{own}"
     )
 
 
-def _by_generator(figures: Figures) -> str:
-    return (
-        f"; the generator itself failed {figures.totals.generator_failed:,}" if figures.totals.generator_failed else ""
-    )
-
-
-def _load_made(figures: Figures) -> list[str]:
+def _load_made(figures: Figures) -> list[Fact]:
     load = figures.load
     if figures.throughput or figures.slice:
         return []
     if load is None:
-        return ["Load made: not known: no plan was made, or the window is shorter than a twentieth of the run"]
+        return [("Load made", "not known: no plan was made, or the window is shorter than a twentieth of the run")]
     short = [
         f"{name} {task.made:,} of {task.planned:,}"
         for name, task in load.tasks.items()
@@ -207,10 +212,10 @@ def _load_made(figures: Figures) -> list[str]:
     ]
     share = "" if load.share is None else f" ({percent(load.share)})"
     much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
-    return [f"Load made: {load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}"]
+    return [("Load made", f"{load.made:,} of {load.planned:,} tasks that the plan expects{share}{much_less}")]
 
 
-def _failures(figures: Figures) -> list[str]:
+def _failures(figures: Figures) -> list[Fact]:
     found = [
         (failure.times, task.task, failure.outcome, failure.kind)
         for module in figures.by_protocol.values()
@@ -223,65 +228,69 @@ def _failures(figures: Figures) -> list[str]:
         for times, task, outcome, kind in found[:MOST_FAILURES]
     ]
     more = [f"{count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
-    return [f"Failures: {', '.join([*shown, *more])}"] if found else []
+    return [("Failures", ", ".join([*shown, *more]))] if found else []
 
 
-def _lateness(figures: Figures) -> list[str]:
+def _lateness(figures: Figures) -> list[Fact]:
     if figures.throughput:
         return []
     late_ms, limit_ms = figures.lateness_p95_ms, figures.generator.lateness_limit_ms
     limit = "" if limit_ms is None else f" (limit {limit_ms:g} ms)"
-    return [
-        f"Lateness (95th): user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)},"
-        f" generator {duration(late_ms.generator)}{limit}"
-    ]
+    causes = f"user busy {duration(late_ms.busy)}, session down {duration(late_ms.down)}"
+    return [("Lateness (95th)", f"{causes}, generator {duration(late_ms.generator)}{limit}")]
 
 
-def _sessions(figures: Figures) -> list[str]:
+def _sessions(figures: Figures) -> list[Fact]:
     """Return the lost sessions, if any: users who log on again in time are in no other figure."""
     lost, restored = figures.sessions_lost, figures.sessions_restored
-    return [f"Sessions: {lost:,} lost, {restored or 0:,} restored"] if lost else []
+    return [("Sessions", f"{lost:,} lost, {restored or 0:,} restored")] if lost else []
 
 
-def companions(figures: Figures) -> list[str]:
+def _companions(figures: Figures) -> list[Fact]:
     """Return the counts of companions, which are in no other line but that of sessions."""
     found = figures.companions
     if found is None:
         return []
     down = "" if found.down_share is None else f", not served for {found.down_share * 100:.3g} % of the run"
     return [
-        f"Companions: {found.count:,}, {found.log_ons:,} log-ons ({found.log_ons_failed:,} failed),"
-        f" {found.looks:,} looks, {found.listed:,} messages listed, {found.sessions_lost:,} sessions lost,"
-        f" {found.failures:,} failures{down}"
+        (
+            "Companions",
+            f"{found.count:,}, {found.log_ons:,} log-ons ({found.log_ons_failed:,} failed),"
+            f" {found.looks:,} looks, {found.listed:,} messages listed, {found.sessions_lost:,} sessions lost,"
+            f" {found.failures:,} failures{down}",
+        )
     ]
 
 
-def inbox(figures: Figures) -> list[str]:
+def _inbox(figures: Figures) -> list[Fact]:
     several = len(figures.by_protocol) > 1
     return [
-        f"Inbox{f' ({name})' if several else ''}: {found.done:,} of {found.processings:,} times worked through;"
-        f" from when they were due 50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}"
+        (
+            f"Inbox{f' ({name})' if several else ''}",
+            f"{found.done:,} of {found.processings:,} times worked through;"
+            f" from when they were due 50th {duration(found.took.p50_ms)}, 95th {duration(found.took.p95_ms)}",
+        )
         for name, module in figures.by_protocol.items()
         if (found := module.inbox) is not None and not figures.throughput
     ]
 
 
-def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
+def _generator(generator: GeneratorFigures, engines: float) -> list[Fact]:
     if generator.lag_p99_ms is None:
         return []
-    who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
+    limit = "" if generator.lag_limit_ms is None else f", limit {duration(generator.lag_limit_ms)}"
     parts = [
-        f"event loop {duration(generator.lag_p50_ms)} late (50th), {duration(generator.lag_p99_ms)} (99th),"
+        f"event loop {duration(generator.lag_p50_ms)} late (50th), {duration(generator.lag_p99_ms)} (99th{limit}),"
         f" {duration(generator.lag_max_ms)} (worst)"
     ]
     if generator.cpu_share is not None:
         parts.append(f"{generator.cpu_share:.0%} of a core")
     if generator.rss_bytes is not None:
         parts.append(f"{generator.rss_bytes / 2**20:.0f} MiB")
-    return [f"{who}: {', '.join(parts)}"]
+    return [("Generator" if engines == 1 else f"Generator (the worst of {engines} engines)", ", ".join(parts))]
 
 
-def _machine(machine: MachineHealth) -> str:
+def _machine(machine: MachineHealth) -> Fact:
     parts = []
     if machine.cpu_share is not None:
         engines = "" if machine.engines_share is None else f", {machine.engines_share:.0%} by loadsim's engines"
@@ -289,20 +298,15 @@ def _machine(machine: MachineHealth) -> str:
     if machine.server_here:
         shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
         parts.append("the server runs on this machine" + shares)
-    return f"Machine {machine.name}: " + "; ".join(parts or ["nothing is known"])
+    return f"Machine {machine.name}", "; ".join(parts or ["nothing is known"])
 
 
-def _nearest_to_full(figures: Figures) -> list[str]:
+def _nearest_to_full(figures: Figures) -> list[Fact]:
     """Return the resources nearest to saturation; without any, how to sample them if the server is on this machine."""
     here = figures.machines and all(machine.server_here for machine in figures.machines)
     if figures.resources or not here or figures.embedded or figures.slice:
-        return resource_lines(figures.resources)
-    return [NOT_SAMPLED]
-
-
-def count_copies(number: float) -> str:
-    """Return a number of copies: a message has one for each recipient."""
-    return f"{number:,} {'copy' if number == 1 else 'copies'}"
+        return resource_facts(figures.resources)
+    return [("Nearest to full", NOT_SAMPLED)]
 
 
 def clock(at_s: float) -> str:

@@ -14,9 +14,9 @@ from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
-from loadsim.report.document import Block, Link, Listing, Table, table_of
+from loadsim.report.document import Block, Column, Link, Listing, Table, table_of
 from loadsim.report.figure_words import reason_in_words
-from loadsim.report.plain_lines import LEAST_WIDTH, wrapped
+from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RESULTS: Mapping[Result, str] = {
     PASSED: "passed",
@@ -48,7 +48,7 @@ def run_text(run: CampaignRun, width: int) -> str:
     known = f" ({interval[0]:,.1f} to {interval[1]:,.1f} ms)" if run.measured and interval else ""
     facts = [
         RESULTS[run.result],
-        *([f"score {time_words(run, run.score_ms)}{known}"] if run.validity else []),
+        *([f"score {Column('', 'time').shown(time_of(run, run.score_ms))}{known}"] if run.validity else []),
         *([] if run.took_s is None else [length_words(run.took_s)]),
         run.run,
     ]
@@ -77,20 +77,17 @@ def length_words(time_s: float) -> str:
 def reasons_in_words(run: CampaignRun) -> list[str]:
     """Return the reasons of a run, with words for the figures that criteria and other reasons name."""
     criteria = [each.result for each in run.criteria]
-    words: Mapping[str, str] = dict(
-        zip(missed_texts(criteria), missed_in_words(criteria, with_names=False), strict=True)
-    )
+    words: Mapping[str, str] = dict(zip(missed_texts(criteria), missed_in_words(criteria), strict=True))
     return [printable(words.get(reason) or reason_in_words(reason)) for reason in run.reasons]
 
 
 def time_of(run: CampaignRun, time_ms: Time | None) -> float | str | None:
     """Return a time of a run for a table; that of an invalid run is not to be quoted."""
-    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else time_ms
+    return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else in_ms(time_ms)
 
 
-def time_words(run: CampaignRun, time_ms: Time | None) -> str:
-    shown = time_of(run, time_ms)
-    return NOT_SHOWN if shown == NOT_SHOWN else duration(None if shown is None else float(shown))
+def in_ms(time: Time | None) -> float | None:
+    return None if time is None else float(time)
 
 
 def runs_blocks(caption: str, runs: Sequence[CampaignRun], place: Place) -> Iterator[Block]:
@@ -117,6 +114,19 @@ def _table(caption: str, runs: Sequence[CampaignRun], place: Place) -> Table:
         ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
         ("Tasks/s", 1, lambda run: run.tasks_per_s),
         ("8-hour equivalent, in users", 0, lambda run: run.load_equivalent_users),
+    )
+
+
+def scores_table(runs: Sequence[CampaignRun]) -> Table:
+    """Return the table of the runs that a terminal shows."""
+    return table_of(
+        "The runs",
+        runs,
+        ("Cell", None, lambda run: run.cell),
+        ("Result", None, lambda run: RESULTS[run.result]),
+        ("Tasks/s", 1, lambda run: run.tasks_per_s),
+        ("Score", "time", lambda run: time_of(run, run.score_ms)),
+        ("Response score", "time", lambda run: time_of(run, run.response_score_ms)),
     )
 
 

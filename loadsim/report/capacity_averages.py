@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from loadsim.analysis.averages import Counted, counted
 from loadsim.analysis.campaign import FAILED, PASSED, UNDECIDED, CampaignRun
-from loadsim.analysis.json_values import finite
 from loadsim.analysis.resources import INSTEAD, kind_of
-from loadsim.report.capacity_curves import Figure, in_ms
+from loadsim.report.campaign_runs import in_ms
+from loadsim.report.capacity_curves import Figure
 from loadsim.report.document import Block, ColumnOf, Section, Table, table_of
 
 JUDGED = (PASSED, FAILED, UNDECIDED)
@@ -75,8 +75,8 @@ def _tables(runs: Sequence[CampaignRun]) -> Iterable[Table]:
         yield table_of("Averages of the probes over the window, by number of users", rows, users, *counters)
 
 
-def _mean(figure: Figure) -> Callable[[_Runs], float | str | None]:
-    return lambda row: finite(row.mean(figure))
+def _mean(figure: Figure) -> Callable[[_Runs], float | None]:
+    return lambda row: row.mean(figure)
 
 
 def _counters(rows: Sequence[_Runs]) -> Iterable[tuple[str, int, Figure]]:

@@ -1,21 +1,34 @@
-"""The report on a capacity search: the answer in a sentence, the response-time curve over users, and all runs."""
+"""The report on a capacity search, and its text: the answer in a sentence, its curve over users, and all runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report import capacity_words as words
-from loadsim.report.campaign_runs import Place, runs_blocks
+from loadsim.report.answer import facts_table
+from loadsim.report.campaign_runs import Place, runs_blocks, scores_table
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_curves import curves_of
-from loadsim.report.differences import BY_NUMBER, differing, differing_table, facts_of, same_table
-from loadsim.report.document import Block, Column, Document, Listing, Section, Table
+from loadsim.report.differences import differing, differing_table, facts_of, same_table
+from loadsim.report.document import Block, Document, Listing, Section
 from loadsim.report.many_runs import SAME
 from loadsim.report.resources import NO_PROOF, resource_table
+from loadsim.report.text import to_text
 from loadsim.timinglog.header_words import length
+
+BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
+"""Matches facts that differ because the number of users does."""
+
+
+def capacity_text(capacity: Capacity, width: int, colours: bool = False) -> str:
+    """Return the answer of a search that has ended; see `to_text`."""
+    runs = sorted(capacity.runs, key=lambda run: run.users)
+    blocks = (*_summary(capacity), scores_table(runs))
+    return to_text(f"Capacity: {words.verdict(capacity)}", words.tone(capacity), blocks, width, colours)
 
 
 def describe_capacity(
@@ -45,15 +58,17 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     if doubted := words.doubts(capacity):
         yield Listing("Doubts", tuple(doubted))
-    yield Table("The answer", (Column("Fact"), Column("Value")), tuple(words.facts(capacity)))
-    yield words.limits(capacity)
+    yield facts_table("The answer", words.facts(capacity))
+    if limits := words.limits(capacity):
+        yield limits
     if run := capacity.nearest_to_full:
         yield replace(
             resource_table(run.resources, with_figures=False),
             caption=f"Resources with {run.users:,} users ({run.run}), the nearest to saturation first",
         )
         yield NO_PROOF
-    yield f"What to do next: {words.what_next(capacity)}"
+    if step := words.what_next(capacity):
+        yield f"What to do next: {step}"
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:

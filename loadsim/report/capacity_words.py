@@ -10,10 +10,10 @@ from loadsim.analysis.capacity_search import EVIDENCE, EVIDENCE_OF_MIXED, ends_s
 from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
+from loadsim.report.answer import EMBEDDED, YOUR_OWN
 from loadsim.report.answer_facts import AS_USUAL
 from loadsim.report.campaign_runs import MOST_REASONS, RESULTS, reasons_in_words
-from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
-from loadsim.report.resources import resource_lines
+from loadsim.report.resources import resource_facts
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
@@ -83,8 +83,7 @@ def facts(capacity: Capacity) -> list[tuple[str, str]]:
     if found.high is not None:
         lines.append((f"Missed with {found.high:,} users", missed(capacity)))
     if run := capacity.nearest_to_full:
-        for line in resource_lines(run.resources):
-            name, _, resources = line.partition(": ")
+        for name, resources in resource_facts(run.resources):
             lines.append((f"{name}, with {run.users:,} users", f"{resources}; by {run.run}"))
     return lines
 
@@ -188,14 +187,9 @@ def in_full(limit_ms: float) -> str:
 
 def doubts(capacity: Capacity) -> list[str]:
     """Return what limits the meaning of the answer."""
-    stopped_by = capacity.found.stopped_by if capacity.found else None
     judged = [run for run in capacity.runs if run.result not in (GENERATOR, VOID)]
     lines = []
-    if stopped_by == "noise":
-        lines.append("Results contradict each other, or do not decide: longer windows give a shorter interval.")
-    if stopped_by == "order":
-        lines.append("Results depend on the order of the runs, as on a server that drifts: they are no evidence.")
-    if stopped_by == "broken":
+    if capacity.found and capacity.found.stopped_by == "broken":
         runs = [run for run in judged if run.broken and run.users <= (capacity.users or 0)]
         lines += [f"{run.run}: {printable(run.reasons[0])}: no other runs decide about this." for run in runs]
     if refused := capacity.refused:
@@ -231,20 +225,15 @@ def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
 
 
 def what_next(capacity: Capacity) -> str:
-    """Return what to do with the answer."""
+    """Return what to do with the answer; "" if its words say so."""
     found, settings = capacity.found, capacity.terms.settings
     assert found is not None
     if capacity.terms.embedded:
         return YOUR_OWN
-    if found.stopped_by == "generator":
-        return "take --pin, more cores, or another machine for the load: the server may take more."
     if capacity.contended:
-        return (
-            "do not take this number for the server's own: end other programs on its machine, keep the load apart"
-            " (--pin, or another machine), and search again in a new directory."
-        )
+        return "end other programs on the server's machine, keep the load apart (--pin), and search in a new directory."
     by_end = {
-        "refused": "read in the doubts what the other numbers need, and resume this search where it is.",
+        "generator": "take --pin, more cores, or another machine for the load: the server may take more.",
         "limit": f"create more accounts, and search again beyond {settings.most:,} users.",
         "noise": "search again with longer windows, or accept the wider interval.",
         "broken": "find out why, by the reports of the runs in the doubts, and search again.",
@@ -252,8 +241,8 @@ def what_next(capacity: Capacity) -> str:
     }
     if found.stopped_by in by_end:
         return by_end[found.stopped_by]
-    if found.low is None:
-        return "read the reports of the runs, or search from fewer users: even the smallest number misses criteria."
+    if found.low is None or found.stopped_by == "refused":
+        return ""
     if not capacity.certain:
         return "resume this search without --quick before you quote this number."
     levels = ", ".join(str(round(found.low * percent / 100)) for percent in (80, 100, 120))

@@ -1,8 +1,7 @@
 """Charts as HTML and SVG within a page: no script, no address, the same bytes for the same figures.
 
 Colours and sizes are in the page's style sheet, so charts follow dark mode, the width of the screen and print. Places
-within a panel are in per cent of its width: texts keep their size on a narrow screen. A pointer on a panel shows the
-figures below it, by style sheet.
+within a panel are in per cent of its width: texts keep their size on a narrow screen.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
 
 from loadsim.report.digits import duration
 from loadsim.report.document import Axis, Chart, Limit, Line, Panel
@@ -47,9 +45,6 @@ UNITS = 1000
 
 NARROW, TOO_NARROW = 0.25, 0.08
 """A warm-up of less than these shares of the axis has no room for its name on a narrow screen, and on any."""
-
-READOUT_PX = 14
-"""Height of a line of the readout."""
 
 
 def markers() -> str:
@@ -129,7 +124,6 @@ def _panel(panel: Panel, chart: Chart, own_legend: bool) -> str:
     parts = [*_frame(panel, chart, x, y)]
     for place, line in enumerate(panel.lines):
         parts += _line(line, _number(line, place), chart.axis, x, y)
-    parts += _readouts(panel, chart.axis, x)
     return (
         '<div class="panel">'
         + (f'<p class="title">{title}</p>' if title else "")
@@ -204,32 +198,3 @@ def _strokes(points: Sequence[tuple[float, float] | None]) -> str:
         parts.append(f"{verb}{round(point[0] * UNITS)} {round(point[1] * UNITS)}")
         verb = "L"
     return "".join(parts)
-
-
-def _readouts(panel: Panel, axis: Axis, x: Scale) -> Iterator[str]:
-    """Yield for each place a strip of the panel, and the figures there, which are shown below a pointer.
-
-    Several positions have the same place if runs have the same number of users.
-    """
-    shown: dict[float, list[str]] = {}
-    for index, position in enumerate(axis.positions):
-        texts = shown.setdefault(x.place(position), [])
-        figures = [(line.name, value) for line in panel.lines if (value := line.values[index]) is not None]
-        if figures:
-            head = f"{axis.column.title}: {axis.column.shown(axis.cells[index])}"
-            texts += [
-                *([] if head in texts else [head]),
-                *(f"{name}: {_shown(panel, value)}" for name, value in figures),
-            ]
-    places = sorted(shown)
-    middles = [(one + other) / 2 for one, other in pairwise(places)]
-    for at, begin, end in zip(places, [0.0, *middles], [*middles, 1.0], strict=True):
-        if not shown[at]:
-            continue
-        # The text stands on the side with more room.
-        place, by, anchor = _percent(at), *(("8", "start") if at < 0.5 else ("-8", "end"))
-        rows = "".join(f'<tspan x="{place}" dx="{by}" dy="{READOUT_PX}">{escape(text)}</tspan>' for text in shown[at])
-        yield (
-            f'<g class="at"><rect x="{_percent(begin)}" width="{_percent(end - begin)}" height="100%"/>'
-            f'<line x1="{place}" x2="{place}" y2="100%"/><text text-anchor="{anchor}">{rows}</text></g>'
-        )

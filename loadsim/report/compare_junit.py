@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loadsim.analysis.compare import Decision
 from loadsim.analysis.compare_runs import Comparison
-from loadsim.report.compare_words import decided_words, finding
+from loadsim.report.compare_words import decided_words
 from loadsim.report.junit import Case, Outcome, junit
 
 _OUTCOMES: Mapping[Decision, Outcome] = {"passed": "passed", "failed": "failure", "undecided": "error"}
@@ -22,7 +22,8 @@ def compare_junit(comparison: Comparison) -> str:
     cases = {}
     for row in figures.all_figures:
         found = row.difference
-        text = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {finding(row)}"
+        change = row.change or "no difference shown"
+        text = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {change}"
         cases[found.name] = Case("loadsim.compare", found.name, output=text)
     for one in figures.decisions:
         case = cases.get(one.name, Case("loadsim.compare", one.name))

@@ -1,4 +1,4 @@
-"""The report on a comparison: the verdict in a sentence, what differs, and each task and run."""
+"""The report on a comparison, and its text: the verdict in a sentence, what differs, and each task and run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from loadsim.analysis.compare import level
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
 from loadsim.analysis.compared_run import BASE, NEW
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.report.banner import verdict_words
+from loadsim.report.answer import EMBEDDED, verdict_words
 from loadsim.report.compare_words import (
     FORCED,
     criteria_missed,
     delivery_words,
-    finding,
     has_infinite,
     interval_words,
     is_embedded,
@@ -33,10 +32,17 @@ from loadsim.report.criterion_words import NOT_SHOWN
 from loadsim.report.differences import OF_LISTS, between, facts_of, same_table
 from loadsim.report.digits import count
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
-from loadsim.report.first_screen import EMBEDDED
-from loadsim.report.glossary import DETECTABLE_IS, P_IS, SCORE_IS
+from loadsim.report.glossary import GLOSSARY
 from loadsim.report.interval_chart import interval_chart
 from loadsim.report.one_run import begun
+from loadsim.report.text import to_text
+
+
+def compare_text(comparison: Comparison, width: int | None = None, colours: bool = False) -> str:
+    """Return the text that `loadsim compare` prints; see `to_text`. Times are in milliseconds."""
+    summary, tasks, runs, *_ = describe_comparison(comparison).sections
+    blocks = (*summary.blocks, *tasks.blocks, *runs.blocks)
+    return to_text(f"Verdict: {verdict_line(comparison.figures)}", tone(comparison), blocks, width, colours)
 
 
 def describe_comparison(comparison: Comparison) -> Document:
@@ -55,11 +61,11 @@ def describe_comparison(comparison: Comparison) -> Document:
         verdict=f"{verdict[:1].upper()}{verdict[1:]}",
         tone=tone(comparison),
         sections=(
-            Section("Summary", tuple(_first_screen(comparison))),
+            Section("Summary", tuple(_summary(comparison))),
             Section("Tasks", tuple(task_blocks(figures))),
             Section("Runs", (_runs(runs, names, sides),)),
-            Section("How to read this", _how_to_read(figures)),
-            Section("Disclosure", (_disclosure(runs),)),
+            Section("Disclosure", (same_table(facts_of(runs, {})),)),
+            GLOSSARY,
         ),
     )
 
@@ -68,39 +74,29 @@ def _servers(runs: Sequence[RecordedRun]) -> str:
     return ", ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})) or "an unknown server"
 
 
-# --- the first screen ---
-
-
-def _first_screen(comparison: Comparison) -> Iterable[Block]:
+def _summary(comparison: Comparison) -> Iterable[Block]:
     """Yield what a reader needs who reads nothing else."""
     figures = comparison.figures
     base, new = comparison.runs[BASE], comparison.runs[NEW]
-    runs = [run.figures for run in (*base, *new)]
-    with_all = (
-        ", each with"
-        if len({(run.users, run.window_s.length_s) for run in runs}) == 1
-        else (". Depending on the run, they have")
-    )
-    yield (
-        f"{count(len(base), 'run')} of the base and {len(new)} of the new{with_all}"
-        f" {users_words(comparison, 'simulated user')} and a {window_words(comparison)}. Slower and"
-        f" faster refer to the score: {SCORE_IS}."
-    )
+    yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {_load(comparison)}."
     if is_embedded(comparison):
         yield EMBEDDED
     if figures.max_regression is not None:
         yield f"At most {figures.max_regression * 100:g} % more time is allowed. The result: {limit_text(figures)}."
-    if figures.ignored:
-        yield Listing(FORCED, tuple(figures.ignored))
-    both = figures.all_figures
-    if shown := tuple(f"{one.difference.name}: {finding(one)}" for one in both if one.change or one.answered_less):
-        yield Listing("Findings", shown)
-    if missed := tuple(criteria_missed(comparison, with_names=False)):
-        yield Listing("Criteria missed", missed)
-    if warnings := tuple(other_warnings(comparison)):
-        yield Listing("Warnings", warnings)
+    for caption, items in (
+        (FORCED, figures.ignored),
+        ("Criteria missed", criteria_missed(comparison)),
+        ("Warnings", other_warnings(comparison)),
+    ):
+        if items:
+            yield Listing(caption, tuple(items))
+    if step := next_step(comparison):
+        yield f"What to do next: {step}"
     yield from _what_differs(base, new)
-    yield f"What to do next: {next_step(comparison)}"
+
+
+def _load(comparison: Comparison) -> str:
+    return f"{name_words(comparison) or 'unnamed'}, {users_words(comparison)}, {window_words(comparison)}"
 
 
 def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> Iterable[Block]:
@@ -115,9 +111,6 @@ def _what_differs(base: Sequence[RecordedRun], new: Sequence[RecordedRun]) -> It
     yield Table(f"What differs between base and new, as far as loadsim knows{OF_LISTS}", columns, tuple(rows))
 
 
-# --- the sections ---
-
-
 def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
     """Yield the chart of the ratios, and the table of the tasks."""
     base_invalid, new_invalid = (
@@ -126,21 +119,25 @@ def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
     if figures.tasks:
         yield interval_chart(figures)
     yield table_of(
-        "95th percentiles of the tasks, and the scores",
+        "95th percentiles of the tasks, and the scores: geometric means of the runs",
         figures.all_figures,
         ("Task", None, lambda one: one.difference.name),
-        ("Base (ms)", 1, lambda one: NOT_SHOWN if base_invalid else one.difference.base_ms),
-        ("New (ms)", 1, lambda one: NOT_SHOWN if new_invalid else one.difference.new_ms),
+        ("Base", "time", lambda one: NOT_SHOWN if base_invalid else one.difference.base_ms),
+        ("New", "time", lambda one: NOT_SHOWN if new_invalid else one.difference.new_ms),
         ("New / Base", 3, lambda one: None if has_infinite(one) else one.difference.ratio),
         (f"{level(figures.looks) * 100:.4g} % CI", 3, _interval),
+        ("p", 4, lambda one: None if one.difference.p is None else p_words(one.difference.p)),
         ("Result", None, _result),
+        ("Detectable", 3, _detectable),
         ("Failure rate, base (%)", 2, lambda one: _rate(one, BASE)),
         ("Failure rate, new (%)", 2, lambda one: _rate(one, NEW)),
-        ("p", 4, lambda one: None if one.difference.p is None else p_words(one.difference.p)),
-        ("Detectable", 3, _detectable),
+        ("Medians, new / base", 3, lambda one: one.p50_ratio),
     )
     if figures.not_compared:
         yield f"Without hits in some run, and not compared: {', '.join(figures.not_compared)}."
+    yield from delivery_words(figures)
+    if figures.looks > 1:
+        yield f"p and intervals are corrected for {figures.looks} looks at growing sets (Bonferroni)."
 
 
 def _interval(one: ComparedFigure) -> Cell:
@@ -169,14 +166,14 @@ def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str
         list(zip(runs, names, sides, strict=True)),
         ("Run", None, lambda one: one[1]),
         ("Set", None, lambda one: one[2]),
-        ("Begun", None, lambda one: begun(one[0])),
-        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
         ("Score (ms)", 1, lambda one: _scores(one[0], "score_ms")),
+        ("Failed (%)", 2, lambda one: _hundredfold(one[0].figures.failed_share)),
+        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
         ("Response score (ms)", 1, lambda one: _scores(one[0], "response_score_ms")),
         ("Load made (%)", 1, lambda one: _hundredfold(_load_share(one[0]))),
         ("Tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
-        ("Failed (%)", 2, lambda one: _hundredfold(one[0].figures.failed_share)),
         ("Cores busy (%)", None, lambda one: _busy(one[0])),
+        ("Begun", None, lambda one: begun(one[0])),
     )
 
 
@@ -199,24 +196,3 @@ def _load_share(run: RecordedRun) -> float | None:
 
 def _hundredfold(share: float | None) -> float | None:
     return None if share is None or not math.isfinite(share) else 100 * share
-
-
-def _how_to_read(figures: ComparisonFigures) -> tuple[Block, ...]:
-    looks = f" All are corrected for {figures.looks} looks at growing sets (Bonferroni)." if figures.looks > 1 else ""
-    return (
-        Listing(
-            "The columns",
-            (
-                "Base and New: the 95th percentile, the geometric mean of the runs.",
-                *delivery_words(figures),
-                "CI: the confidence interval of New / Base. If it contains 1, no difference is shown.",
-                "Failure rate: tasks that failed, never began or did not end, of all that were due.",
-                f"p: {P_IS.format(tasks=f'{len(figures.tasks)} tasks')}; those of the scores stand alone.{looks}",
-                f"Detectable: {DETECTABLE_IS}",
-            ),
-        ),
-    )
-
-
-def _disclosure(runs: Sequence[RecordedRun]) -> Table:
-    return same_table(facts_of(runs, {}))

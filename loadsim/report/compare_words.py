@@ -13,15 +13,12 @@ from loadsim.analysis.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW
 from loadsim.analysis.comparison_obstacles import missed_warning
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
+from loadsim.report.answer import YOUR_OWN
 from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import count
 from loadsim.report.figure_words import named
-from loadsim.report.first_screen import YOUR_OWN
 
 T = TypeVar("T")
-
-REPEATS = "at least three times, better five"
-"""The number of runs of each side that the text advises."""
 
 FORCED = "Warning (--force): these runs should not be compared"
 """The heading of the reasons that `--force` overruled."""
@@ -186,10 +183,10 @@ def _two_digits(ratio: float) -> str:
     return f"{ratio:.2g}" if 1 / MOST_DETECTABLE <= ratio < MOST_DETECTABLE - 0.5 else ratio_words(ratio)
 
 
-def users_words(comparison: Comparison, noun: str = "user") -> str:
+def users_words(comparison: Comparison) -> str:
     """Return the number of users of the runs; each number, if runs that differ were compared by force."""
     found = _each(comparison, lambda run: run.figures.users)
-    return _either([*(f"{users:,}" for users in found[:-1]), count(found[-1], noun)])
+    return _either([*(f"{users:,}" for users in found[:-1]), count(found[-1], "user")])
 
 
 def window_words(comparison: Comparison) -> str:
@@ -213,12 +210,12 @@ def _either(words: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def criteria_missed(comparison: Comparison, with_names: bool = True) -> list[str]:
+def criteria_missed(comparison: Comparison) -> list[str]:
     """Return a line for each criterion that a run misses, in words; see `missed_in_words`."""
     return [
         f"{entry.path}: {missed}"
         for entry, run in _runs(comparison)
-        for missed in missed_in_words(run.summary.criteria, with_names)
+        for missed in missed_in_words(run.summary.criteria)
     ]
 
 
@@ -238,54 +235,23 @@ def is_embedded(comparison: Comparison) -> bool:
     return any(run.figures.embedded for _, run in _runs(comparison))
 
 
-def repeats_words(figures: ComparisonFigures) -> str:
-    """Return the advice, without a full stop, to make more runs: those that a side lacks, or runs of each side."""
-    runs = {BASE: len(figures.base), NEW: len(figures.new)}
-    if runs[BASE] == runs[NEW]:
-        return f"run each {REPEATS}, taking turns"
-    lacking = [(FIRST_LOOK - number, side) for side, number in runs.items() if number < FIRST_LOOK]
-    more = " and ".join(
-        f"{number} more {'run' if number == 1 else 'runs'} of {side}" if at == 0 else f"{number} of {side}"
-        for at, (number, side) in enumerate(lacking)
-    )
-    return f"make at least {more}: three of each are needed, five are better"
-
-
 def next_step(comparison: Comparison) -> str:
-    """Return the advice of the text and of the report."""
+    """Return the advice of the text and of the report; "" if the verdict needs none."""
     figures = comparison.figures
     runs = min(len(figures.base), len(figures.new))
     if figures.ignored or invalid_runs(figures):
-        return "repeat the runs until they are valid and have the same load: the ratios prove nothing."
+        return ""
     if is_embedded(comparison):
         return YOUR_OWN
-    if figures.decision == "undecided" and runs > 1:
+    if runs < FIRST_LOOK:
+        return (
+            f"make at least {FIRST_LOOK} runs of each, better five, taking turns: only repeats show how much runs vary."
+        )
+    if figures.decision == "undecided":
         more, looks = figures.more_repeats, max(figures.looks, LOOKS_WITH_REPEATS)
         repeats = "many more runs" if more is None else f"{more} more {'run' if more == 1 else 'runs'}"
         return f"make {repeats} of each, taking turns, and compare all of them with --looks {looks}."
-    if runs < FIRST_LOOK:
-        return f"{repeats_words(figures)}: only repeated runs show how much runs of the same server vary."
-    worse = any(one.change == "slower" or one.answered_less for one in figures.all_scores)
-    if worse or figures.missed_more or figures.decision == "failed":
-        return "look for the slow or failed tasks, and for their commands in the reports of single runs."
-    return "keep the runs: they are the base of the next comparison."
-
-
-def finding(one: ComparedFigure) -> str:
-    """Return a sentence on one figure, without its name."""
-    if has_infinite(one):
-        return "infinite in some runs, which count as missing its criterion"
-    times = f"{ratio_words(one.difference.ratio)} times as long"
-    if less := one.answered_less:
-        of_what = ""
-        if shares := one.unanswered:
-            of_what = f" ({_percent(shares['base'])} in base, {_percent(shares['new'])} in new)"
-        change = f"{one.change}, and " if one.change else ""
-        return f"{change}higher failure rate in {less}{of_what}; of the tasks that succeeded, {times}"
-    if one.difference.p is None:
-        return f"{times}, inconclusive with a single run on either side"
-    result = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")
-    return f"{result}: {times} ({interval_words(one)}), p {p_words(one.difference.p)}"
+    return ""
 
 
 def limit_text(figures: ComparisonFigures) -> str:
@@ -304,20 +270,15 @@ def decided_words(one: Decided, figures: ComparisonFigures) -> str:
     if one.kind == "criteria":
         return "; ".join(missed_more(figures)) or "more runs of new than of base miss criteria"
     name, driver = (named(one.name), "") if one.kind == "share" else _time(one.name)
-    if one.kind == "time" and one.name not in {row.difference.name for row in figures.all_scores}:
-        return f"the {name}{driver} was not measured in each run"
     if one.low is None or one.high is None:
-        return f"a side has fewer than two finite figures of {name}{driver}"
-    if one.kind == "share":
-        by = f"{100 * one.low:.2g} to {100 * one.high:.2g} %"
-        return f"{name}: worse by {by}, at most {_percent(one.limit or 0)} allowed"
+        return f"the {name}{driver} has too few figures"
     if one.limit is None:
         return f"base has a higher failure rate than new: its {name}{driver} is that of the other tasks"
-    where = "lies below" if one.high < one.limit else "lies above" if one.low > one.limit else "contains"
-    if where == "lies above" and one.decision == "undecided":
-        where = "lies, before correction for the number of figures, above"
-    interval = f"{ratio_words(one.low)} to {ratio_words(one.high)}"
-    return f"the interval of the {name}'s ratio{driver}, {interval}, {where} {one.limit:g}"
+    if one.kind == "share":
+        ends = f"worse by {100 * one.low:.2g} to {100 * one.high:.2g} %, at most {_percent(one.limit)}"
+    else:
+        ends = f"{ratio_words(one.low)} to {ratio_words(one.high)} times that of base, at most {one.limit:g}"
+    return f"the {name}{driver} is {ends} allowed"
 
 
 def delivery_words(figures: ComparisonFigures) -> list[str]:

@@ -26,27 +26,26 @@ NEAR = 0.01
 """A figure this near to a limit, as a share of it, keeps all digits: rounding might hide that it misses."""
 
 
-def missed_in_words(results: Sequence[Result], with_names: bool = True) -> list[str]:
+def missed_in_words(results: Sequence[Result]) -> list[str]:
     """Return a line for each missed criterion, and one for all tasks that miss the same criterion of each task.
 
-    `with_names` adds the name of each figure in brackets, as a scenario and `score.json` have it.
+    The name of each figure follows in brackets, as a scenario and `score.json` have it.
     """
     missed = [result for result in results if not result.passed]
-    lines = [
-        f"{_with_name(named(one.name), one.name, with_names)}: {_found_with_reason(one)}, {wanted(one)} wanted"
-        for one in missed
-        if not one.each
-    ]
+    lines = []
+    for one in missed:
+        if not one.each:
+            reason = f" ({one.reason})" if one.reason else ""
+            name = _with_name(named(one.name), one.name)
+            lines.append(f"{name}: {found_words(one)}{reason}, {wanted(one)} wanted")
     for last, of_tasks in _of_each_task(missed):
         each = ", ".join(f"{task_of(one.name)} {found_words(one)}" for one in of_tasks)
-        lines.append(
-            f"{of_task(last)} of each task: {each}; {_with_name(f'{wanted(of_tasks[0])} wanted', last, with_names)}"
-        )
+        lines.append(f"{of_task(last)} of each task: {each}; {_with_name(f'{wanted(of_tasks[0])} wanted', last)}")
     return lines
 
 
-def _with_name(words: str, name: str, with_names: bool) -> str:
-    return f"{words} ({name})" if with_names and words != name else words
+def _with_name(words: str, name: str) -> str:
+    return f"{words} ({name})" if words != name else words
 
 
 def judged(result: Result, ended_early: bool) -> bool:
@@ -92,11 +91,7 @@ def criteria_in_words(
         known = (valid or not one.passed) and judged(one, ended_early)
         found = found_words(one, valid)
         shown.append(CriterionInWords(one.passed and valid, named(one.name), found, wanted(one), known))
-    of_each: dict[tuple[str, str], list[Result]] = {}
-    for one in results:
-        if one.each:
-            of_each.setdefault((one.name.rpartition(".")[2], one.wanted), []).append(one)
-    for (last, _), of_tasks in of_each.items():
+    for last, of_tasks in _of_each_task(results):
         worst = max(of_tasks, key=_distance)
         misses = [one for one in of_tasks if not one.passed]
         missed = len(misses)
@@ -141,26 +136,11 @@ def found_words(result: Result, valid: bool = True) -> str:
     return _separated(result.found) if near else duration(figure)
 
 
-def _found_with_reason(result: Result) -> str:
-    return f"{found_words(result)} ({result.reason})" if result.reason else found_words(result)
-
-
 def wanted(result: Result) -> str:
     """Return the limits of a criterion in words."""
     if not _is_time(result.name):
         return _separated(result.wanted)
     return " and ".join(f"{_WORDS[limit]} {_limit(value)}" for limit, value in result.limits.items())
-
-
-def upper_limits_ms(results: Sequence[Result], figure: str, words: str) -> dict[str, float]:
-    """Return the upper limits of a time, of any driver, by words that begin with these."""
-    return {
-        f"{words} {_WORDS[limit]} {_limit(one.limits[limit])}": float(one.limits[limit])
-        for one in results
-        if f".{one.name}".endswith(f".{figure}")
-        for limit in ("max", "below")
-        if limit in one.limits
-    }
 
 
 def _limit(time_ms: float) -> str:

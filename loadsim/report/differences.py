@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
@@ -11,9 +10,6 @@ from loadsim.report.test_environment import UNKNOWN, comparable_facts, scenario_
 
 SCENARIO_KEY = "Scenario key "
 """Precedes a key of a scenario among the facts."""
-
-BY_NUMBER = re.compile(r"Users|Profiles|(Scenario|Plan|Start state) digest|Scenario key topology\b.*\busers")
-"""Matches facts that differ because the number of users does."""
 
 NOT_SET = "not set"
 """The value of a key that a scenario lacks."""
@@ -30,9 +26,6 @@ MOST_VALUES = 3
 Facts = Mapping[str, Sequence[str]]
 """The values of each fact in all runs, in the order of the runs."""
 
-MOST_KEYS = 8
-"""The most keys of the scenario in a sentence; the table has all."""
-
 
 def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
     """Return the disclosure of all runs, and the keys of their scenarios if all scenarios are known."""
@@ -47,22 +40,6 @@ def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
 def differing(facts: Facts) -> Facts:
     """Return the facts that are not the same in all runs."""
     return {name: values for name, values in facts.items() if len(set(values)) > 1}
-
-
-def differing_in_words(different: Facts) -> str:
-    """Return the names of differing facts in words, those that differ by the number of users as this number."""
-    names = list(different)
-    words = []
-    if "Users" in different:
-        # Other profiles are a difference of their own.
-        profiles = {re.sub(r"\b\d+ ", "", value) for value in different.get("Profiles", ())}
-        names = [name for name in names if not BY_NUMBER.fullmatch(name) or (name == "Profiles" and len(profiles) > 1)]
-        words.append("the number of users")
-    words += [name for name in names if not name.startswith(SCENARIO_KEY)]
-    if keys := [name.removeprefix(SCENARIO_KEY) for name in names if name.startswith(SCENARIO_KEY)]:
-        more = f" and {len(keys) - MOST_KEYS} more keys" if len(keys) > MOST_KEYS + 1 else ""
-        words.append(f"the scenario's {', '.join(keys[:MOST_KEYS] if more else keys)}{more}")
-    return "; ".join(words)
 
 
 def same_table(facts: Facts) -> Table:

@@ -1,19 +1,15 @@
-"""A report as data: sections of texts, tables and charts, from which HTML, Markdown and JSON are made.
+"""A report as data: sections of texts, tables and charts, from which HTML, Markdown and plain text are made.
 
-A chart consists of its figures. `charts` draws it; Markdown and JSON have it as a table.
+A chart consists of its figures. `charts` draws it; Markdown has it as a table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from loadsim.analysis.json_values import INFINITE, finite
 from loadsim.report.digits import NEVER, duration
 
 if TYPE_CHECKING:
@@ -53,18 +49,11 @@ class Column:
     def shown(self, cell: Cell) -> str:
         if cell is None:
             return "-"
-        if cell == INFINITE and self.digits is not None:
-            return NEVER
         if isinstance(cell, str) or self.digits is None:
             return str(cell)
         if self.digits == "time":
             return duration(cell)
         return NEVER if math.isinf(cell) else f"{cell:,.{self.digits}f}"
-
-    @property
-    def title_with_unit(self) -> str:
-        """The title for bare figures, without the words of `shown`."""
-        return f"{self.title} (ms)" if self.digits == "time" else self.title
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +118,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over one axis, in one unit. `digits` are those of the figures in the table.
-
-    The scale `near` is linear and does not begin at 0, for figures that differ little.
-    """
+    """Lines over one axis, in one unit. `digits` are those of the figures in the table."""
 
     title: str
     y_title: str
     lines: tuple[Line, ...]
-    scale: Literal["linear", "near", "log", "symlog"] = "linear"
+    scale: Literal["linear", "log", "symlog"] = "linear"
     digits: int = 1
     limits: tuple[Limit, ...] = ()
 
@@ -151,12 +137,12 @@ class Panel:
 class Axis:
     """The axis of all panels of a chart: the positions of points, and their names in a table.
 
-    kind: `time` in the unit of the title, `count`, or `order`, from 1 on. `span`: the ends of the axis, if points do
+    kind: `time` in the unit of the title, or `count`. `span`: the ends of the axis, if points do
     not reach them. `unit`: the sign that the first figure of each panel's axis has.
     """
 
     title: str
-    kind: Literal["time", "count", "order"]
+    kind: Literal["time", "count"]
     positions: tuple[float, ...]
     column: Column
     cells: tuple[Cell, ...]
@@ -185,7 +171,7 @@ class Chart:
                     continue
                 title = line.name if len(self.panels) == 1 else f"{panel.title}: {line.name}"
                 columns.append(Column(title, "time" if panel.is_time else panel.digits))
-                series.append(tuple(map(finite, line.values)))
+                series.append(line.values)
         rows = tuple(zip(self.axis.cells, *series, strict=True))
         return Table(self.caption, tuple(columns), rows)
 
@@ -221,9 +207,9 @@ class Document:
     sections: tuple[Section, ...]
 
 
-def figures(values: NDArray[Any]) -> tuple[float | None, ...]:
+def figures(values: Iterable[float]) -> tuple[float | None, ...]:
     """Return an array as figures of a line, with None for NaN."""
-    return tuple(None if np.isnan(value) else float(value) for value in values)
+    return tuple(None if math.isnan(value) else float(value) for value in values)
 
 
 def drawable(chart: Chart) -> Chart | None:
@@ -231,39 +217,3 @@ def drawable(chart: Chart) -> Chart | None:
     panels = (replace(panel, lines=tuple(filter(None, panel.lines))) for panel in chart.panels)
     kept = tuple(panel for panel in panels if panel.lines)
     return replace(chart, panels=kept) if kept else None
-
-
-def to_json(document: Document) -> dict[str, Any]:
-    """Return the report as JSON, with charts as tables. Cells are figures, texts or null."""
-    return {
-        "title": document.title,
-        "subtitle": document.subtitle,
-        "verdict": document.verdict,
-        "sections": [
-            {
-                "title": section.title,
-                "texts": [block for block in section.blocks if isinstance(block, str)],
-                "lists": [
-                    {"caption": block.caption, "items": list(block.items)}
-                    for block in section.blocks
-                    if isinstance(block, Listing)
-                ],
-                "tables": [_table_json(table) for table in tables(section.blocks)],
-            }
-            for section in document.sections
-        ],
-    }
-
-
-def tables(blocks: Iterable[Block]) -> list[Table]:
-    """Return the tables and the charts, these as tables."""
-    found = (block.table() if isinstance(block, Chart) else block for block in blocks)
-    return [block for block in found if isinstance(block, Table)]
-
-
-def _table_json(table: Table) -> Mapping[str, Any]:
-    return {
-        "caption": table.caption,
-        "columns": [column.title_with_unit for column in table.columns],
-        "rows": [list(row) for row in table.rows],
-    }

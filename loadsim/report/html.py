@@ -44,20 +44,6 @@ SHORT_ROWS = 24
 RATED = {MET: "met", PASSED: "met", MISSED: "missed", FAILED: "missed"}
 """The classes of cells with a rating."""
 
-FITTING_COLUMNS = 2
-"""Tables of at most this many columns fit on a narrow screen; those with more stack."""
-
-ROLES = {
-    "table": "table",
-    "thead": "rowgroup",
-    "tbody": "rowgroup",
-    "tr": "row",
-    'th scope="col"': "columnheader",
-    'th scope="row"': "rowheader",
-    "td": "cell",
-}
-"""The role of each element of a table. Escaped texts cannot contain one of these tags."""
-
 
 def to_html(document: Document) -> str:
     """Return the whole file."""
@@ -92,38 +78,29 @@ def _block(block: Block) -> str:
         return f'<p class="listing">{escape(block.caption)}</p>\n<ul>{items}</ul>'
     if isinstance(block, Table):
         if block.folded:
-            return f"<details>\n<summary>{escape(block.caption)}</summary>\n{_table(block, stacks=False)}\n</details>"
-        return _table(block, stacks=True)
+            return f"<details>\n<summary>{escape(block.caption)}</summary>\n{_table(block)}\n</details>"
+        return _table(block)
     return (
         f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{drawn(block)}\n<details>"
-        f"<summary>The figures of this chart</summary>\n{_table(block.table(), stacks=False)}\n</details>\n</figure>"
+        f"<summary>The figures of this chart</summary>\n{_table(block.table())}\n</details>\n</figure>"
     )
 
 
-def _table(table: Table, stacks: bool) -> str:
-    """Return a table. On a narrow screen it scrolls by itself, or stacks: each cell has a line with its label.
-
-    Roles keep a stacked table a table for screen readers: its rows are displayed as blocks.
-    """
-    stacks = stacks and len(table.columns) > FITTING_COLUMNS
-    columns, caption = table.columns, escape(table.caption)
-    heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in columns)
-    rows = "\n".join(f"<tr>{_row(columns, row, stacks)}</tr>" for row in table.rows)
-    kind = ("stack" if stacks else "scroll") + (" short" if len(table.rows) <= SHORT_ROWS else "")
-    element = f"<table><caption>{caption}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>"
-    if stacks:
-        for tag, role in ROLES.items():
-            element = element.replace(f"<{tag}", f'<{tag} role="{role}"')
-    return f'<div class="{kind}" role="region" aria-label="{caption}" tabindex="0">{element}</div>'
+def _table(table: Table) -> str:
+    """Return a table, which scrolls by itself if it is wider than the page."""
+    caption = escape(table.caption)
+    heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
+    rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)
+    kind = "scroll short" if len(table.rows) <= SHORT_ROWS else "scroll"
+    return (
+        f'<div class="{kind}" role="region" aria-label="{caption}" tabindex="0"><table><caption>{caption}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
+    )
 
 
-def _row(columns: tuple[Column, ...], row: tuple[Cell, ...], stacks: bool) -> str:
-    shown = [_cell(column, cell) for column, cell in zip(columns, row, strict=True)]
-    cells = [
-        f"<td{_class(column, cell)}{_label(column) if stacks else ''}>{cell}</td>"
-        for column, cell in zip(columns[1:], shown[1:], strict=True)
-    ]
-    return f'<th scope="row"{_class(columns[0])}>{shown[0]}</th>{"".join(cells)}'
+def _row(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> str:
+    head, *cells = (f"{_class(column, cell)}>{_cell(column, cell)}" for column, cell in zip(columns, row, strict=True))
+    return f'<th scope="row"{head}</th>{"".join(f"<td{cell}</td>" for cell in cells)}'
 
 
 def _cell(column: Column, cell: Cell) -> str:
@@ -131,10 +108,6 @@ def _cell(column: Column, cell: Cell) -> str:
     return f'<a href="{escape(cell.place)}">{text}</a>' if isinstance(cell, Link) else text
 
 
-def _class(column: Column, shown: str = "") -> str:
-    kind = RATED.get(shown, "") if column.digits is None else "figure"
+def _class(column: Column, cell: Cell = "") -> str:
+    kind = RATED.get(str(cell), "") if column.digits is None else "figure"
     return f' class="{kind}"' if kind else ""
-
-
-def _label(column: Column) -> str:
-    return f' data-label="{escape(column.title)}"'

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loadsim.analysis.json_values import finite
 from loadsim.analysis.mail_series import MailSeries, mail_series
 from loadsim.analysis.planned_mail import PlannedMail, planned_mail
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import Bins
 from loadsim.model.terms import SENDING
 from loadsim.report import run_charts
-from loadsim.report.answer_facts import who_is_unwatched
 from loadsim.report.document import Block, Cell, Column, Table, drawable
 
 NEW_MAIL = frozenset(("SEND",))
 ANSWERS = SENDING - NEW_MAIL
 """The tasks that send new mail, and those that answer mail."""
+
+BELONG = (
+    "Messages belong to the window by their due time, copies by the time of their acceptance. Replies and forwards are"
+    " not planned: they follow from the messages that were read."
+)
 
 TIMES = (
     ("p50_ms", "Median"),
@@ -32,12 +35,12 @@ TIMES = (
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
     series = mail_series(run.log, bins, run.figures.window_s)
     planned = planned_mail(run)
-    times = tuple((title, finite(getattr(run.figures.delivery.took, key))) for key, title in TIMES)
+    times = tuple((title, getattr(run.figures.delivery.took, key)) for key, title in TIMES)
     took = Table("Time to delivery", (Column("Statistic"), Column("Time", "time")), times)
     charts = [drawable(chart) for chart in run_charts.mail(run, bins, series, planned)]
     return (
         _flow(run, series, planned),
-        _about(run, planned),
+        BELONG,
         took,
         *(chart for chart in charts if chart is not None),
     )
@@ -71,7 +74,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         ("Copies that arrived again after the first", None, None, mail.duplicates),
         ("Copies not delivered", None, None, mail.undelivered),
         *_addressed(mail.undelivered, mail.undelivered_by_list),
-        (f"Copies to users of {who_is_unwatched(run.figures)}", None, None, mail.unwatched),
+        ("Copies to users of other slices, or of engines that were lost", None, None, mail.unwatched),
         ("Not delivered at the end of the run, of all copies", None, None, mail.undelivered_at_end),
         *_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list),
     ]
@@ -98,20 +101,3 @@ def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:
         "failed": sum(task.failed for task in tasks),
         "left": sum(task.unfinished + task.skipped + task.generator_failed for task in tasks),
     }
-
-
-def _about(run: RecordedRun, planned: PlannedMail | None) -> str:
-    read = sum(task.hits for module in run.figures.by_protocol.values() for task in module.tasks if task.task == "READ")
-    texts = [
-        "Messages belong to the window by their due time, copies by the time of their acceptance: some copies are of"
-        " messages due just before it, and those of its last messages may be missing."
-    ]
-    if run.summary.verdict.ended_early and run.figures.delivery.undelivered_at_end:
-        texts.append("The run ended early and did not wait for its last mail.")
-    if not run.figures.stress:
-        texts.append(f"Replies and forwards are not planned: they follow from the {read:,} messages that were read.")
-        if planned is None:
-            texts.append(
-                "The planned number of copies is known only if the run directory has the scenario of this run."
-            )
-    return " ".join(texts)

@@ -1,44 +1,22 @@
-"""The report on several runs: their table, and score and READ by the number of users."""
+"""The report on several runs: their table, the most users that met all criteria, and what differs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 
 from loadsim.analysis.comparability import separate_loads
-from loadsim.analysis.compare import FIRST_LOOK
 from loadsim.analysis.figures import DriverFigures
-from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun, names_of
-from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.verdict import server_failed
-from loadsim.report.answer import NO_MEASUREMENT
+from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
-from loadsim.report.banner import verdict_words
-from loadsim.report.criterion_words import upper_limits_ms
-from loadsim.report.differences import Facts, differing, differing_in_words, differing_table, facts_of, same_table
-from loadsim.report.digits import count
-from loadsim.report.document import (
-    Axis,
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Document,
-    Limit,
-    Line,
-    Listing,
-    Panel,
-    Section,
-    Table,
-    drawable,
-    table_of,
-)
-from loadsim.report.first_screen import YOUR_OWN
-from loadsim.report.glossary import WORDS_OF_RUNS, glossary
-from loadsim.report.repeats_words import are_repeats, only_one_way, spreads
-
-Series = Sequence[float | None]
+from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
+from loadsim.report.digits import count, duration
+from loadsim.report.document import Cell, Document, Listing, Section, Table, table_of
+from loadsim.report.glossary import GLOSSARY
 
 
 def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
@@ -62,18 +40,15 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
                     _table(runs, names),
                     *filter(None, (different_loads,)),
                     *_capacity(runs, loads),
-                    *spreads(runs, loads),
+                    *_spreads(runs, loads),
                     *filter(None, (_equivalent(runs),)),
                     *_reasons(runs, names),
-                    *_warnings(runs, names),
-                    _differing_names(facts),
-                    f"What to do next: {_next(runs, loads)}",
+                    *(() if differing(facts) else (SAME,)),
                 ),
             ),
-            Section("Users and response times", tuple(_curve(runs, names, loads))),
             *_what_differs(facts, names),
             Section("Disclosure", (same_table(facts),)),
-            glossary(all(run.figures.stress for run in runs), WORDS_OF_RUNS),
+            GLOSSARY,
         ),
     )
 
@@ -96,7 +71,7 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
             lambda one: 100 * tasks.failed / tasks.done if (tasks := one[0].figures.totals).done else None,
         ),
         ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
-        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], finite(one[0].figures.delivery.took.p95_ms))),
+        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
         ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
     )
 
@@ -139,12 +114,6 @@ def _time(run: RecordedRun, found: Cell) -> Cell:
 SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 
-def _differing_names(facts: Facts) -> str:
-    if not (different := differing(facts)):
-        return SAME
-    return f"The runs differ in: {differing_in_words(different)}. The values are below the charts."
-
-
 def _what_differs(facts: Facts, names: Sequence[str]) -> Iterator[Section]:
     if different := differing(facts):
         yield Section("What differs between the runs", (differing_table(different, names),))
@@ -177,6 +146,27 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str
         yield " ".join(words)
 
 
+def _spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
+    """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score."""
+    alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
+    for run, load in zip(runs, loads, strict=True):
+        validity = run.summary.verdict.validity
+        for name, module in run.figures.by_protocol.items():
+            if validity != "invalid" and module.score_ms is not None:
+                alike[load, run.figures.users, name].append((module.score_ms, validity == "degraded"))
+    several = len({name for _, _, name in alike}) > 1
+    for (load, users, name), found in alike.items():
+        if len(found) > 1:
+            scores = [score_ms for score_ms, _ in found]
+            which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
+            degraded = sum(is_degraded for _, is_degraded in found)
+            among = f" ({degraded} of them degraded)" if degraded else ""
+            yield (
+                f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
+                f" {duration(max(scores))}, with a median of {duration(median(scores))}."
+            )
+
+
 def misses(run: RecordedRun) -> bool:
     """Return whether a run shows too many users: also an invalid one, if the server did not take the load."""
     verdict = run.summary.verdict
@@ -188,63 +178,14 @@ def meets(run: RecordedRun) -> bool:
     return run.summary.verdict.validity == "valid" and bool(run.summary.verdict.passed)
 
 
-MEND = "mend what the reports on the single runs name, and run again."
-"""The advice for runs that cannot be judged, for different reasons."""
-
-SHOW_A_DRIFT = 5
-"""The scores of this number of equal runs only rise or only fall by chance in 1 of 60 cases."""
-
-
-def _next(runs: Sequence[RecordedRun], loads: Sequence[str]) -> str:
-    """Return the advice to a reader who asks how many users the server takes, or how far repeats differ."""
-    judged = [run for run in runs if run.summary.verdict.validity != "invalid" or misses(run)]
-    if not judged:
-        advice = [run.summary.verdict.advice for run in runs]
-        one_cause = len({run.summary.verdict.causes for run in runs}) == 1
-        longest = max(advice, key=lambda one: len(str(one)))  # of one cause, it has the measures of the others
-        return f"{'; '.join(longest)}." if one_cause and all(advice) else MEND
-    if any(loads):
-        return "compare only runs whose scores are comparable, or run again with one scenario."
-    if any(run.summary.verdict.passed is None and not misses(run) for run in judged):
-        return "merge the logs of the other slices with these."
-    if any(run.figures.embedded for run in judged):
-        return YOUR_OWN
-    missed = {run.figures.users for run in judged if misses(run)}
-    met = {run.figures.users for run in judged if meets(run)} - missed
-    if not missed and met and len({run.figures.users for run in runs}) == 1 < len(runs):
-        return _next_of_repeats([run for run in runs if meets(run)])
-    if not missed and not met:
-        return MEND
-    between = [f"more than {max(met):,}"] if met else []
-    between += [f"fewer than {min(missed):,}"] if missed else []
-    return (
-        f"measure {' and '.join(between)} users, each number at least three times (loadsim capacity does so by itself)."
-    )
-
-
-def _next_of_repeats(runs: Sequence[RecordedRun]) -> str:
-    """Return the advice on valid runs with one number of users, which all met their criteria."""
-    if len(runs) < FIRST_LOOK:
-        return f"repeat the run until at least {FIRST_LOOK} are valid: two may be alike by chance."
-    if not are_repeats(runs):
-        return "compare the runs with what differs between them: loadsim compare --base RUN... --new RUN..."
-    of_drivers = zip(*(run.figures.by_protocol.values() for run in runs), strict=True)
-    if any(only_one_way([driver.score_ms or 0.0 for driver in each]) for each in of_drivers):
-        drifts = len(runs) >= SHOW_A_DRIFT
-        return f"{'find out what changes from run to run' if drifts else 'make more runs: this may be noise'}."
-    return "compare this server with another by runs that take turns, or find its limit (loadsim compare, capacity)."
-
-
 def _reasons(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    """Yield why runs are invalid or degraded."""
+    """Yield why runs are invalid or degraded, what may help, and the warnings."""
     verdicts = [run.summary.verdict for run in runs]
     invalid = any(verdict.validity == "invalid" for verdict in verdicts)
-    reasons = [verdict.defects for verdict in verdicts]
-    yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", reasons, names)
-
-
-def _warnings(runs: Sequence[RecordedRun], names: Sequence[str]) -> Iterator[Listing]:
-    yield from _listing("Warnings", [run.summary.verdict.warnings for run in runs], names)
+    defects = [verdict.defects for verdict in verdicts]
+    yield from _listing(f"Why runs are {'not valid' if invalid else 'degraded'}", defects, names)
+    yield from _listing("What may help", [verdict.advice for verdict in verdicts], names)
+    yield from _listing("Warnings", [verdict.warnings for verdict in verdicts], names)
 
 
 def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str]) -> Iterator[Listing]:
@@ -255,68 +196,3 @@ def _listing(caption: str, of_runs: Sequence[Sequence[str]], names: Sequence[str
         lines.append(f"{which}: {one.words}")
     if lines:
         yield Listing(caption, tuple(lines))
-
-
-def _curve(runs: Sequence[RecordedRun], names: Sequence[str], loads: Sequence[str]) -> Iterator[Block]:
-    """Yield the chart of valid and degraded runs, with a line for each load, after a sentence on its lines.
-
-    It is drawn over the users, or for runs with equal users over their order, which shows if they became slower.
-    """
-    # 1. Figures: response times by driver, and rates.
-    users = [run.figures.users for run in runs]
-    drivers = sorted({name for run in runs for name in run.figures.by_protocol})
-    times: dict[str, Series] = {}
-    for name in drivers:
-        of = f" ({name})" if len(drivers) > 1 else ""
-        found = [run.figures.by_protocol.get(name) for run in runs]
-        times[f"score{of}"] = [None if one is None else one.score_ms for one in found]
-        times[f"READ, 95th{of}"] = [None if one is None else one.read_p95_ms for one in found]
-    rates: dict[str, Series] = {
-        "came due": [run.figures.offered_per_s for run in runs],
-        "achieved": [run.figures.achieved_per_s for run in runs],
-    }
-    limits_ms = {
-        words: limit_ms
-        for run in runs
-        for name, figure in (("score", "score_ms"), ("READ, 95th,", "tasks.READ.p95_ms"))
-        for words, limit_ms in upper_limits_ms(run.summary.criteria, figure, name).items()
-    }
-    limits = tuple(Limit(words, limit_ms) for words, limit_ms in sorted(limits_ms.items(), key=lambda one: one[1]))
-
-    # 2. The axis.
-    if len({*users}) == 1 < len(runs):
-        along: Sequence[float] = range(1, len(runs) + 1)
-        over, axis = "in the order of the runs", Axis("order of the runs", "order", (*along,), Column("Run"), (*names,))
-    else:
-        along = users
-        over, axis = "by number of users", Axis("users", "count", (*users,), Column("Users", 0), (*users,))
-
-    # 3. The lines.
-    of_run = [
-        "" if run.summary.verdict.validity == "invalid" else load or "-" for run, load in zip(runs, loads, strict=True)
-    ]
-    panels = (
-        Panel("Response time", "ms", _lines(times, along, of_run), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines(rates, along, of_run)),
-    )
-    if chart := drawable(Chart(f"Response time and throughput {over}", axis, panels)):
-        yield "Lines join runs with comparable scores, or their medians. Invalid runs are not drawn."
-        yield chart
-
-
-def _lines(series: Mapping[str, Series], along: Sequence[float], loads: Sequence[str]) -> tuple[Line, ...]:
-    """Return the lines of each load: through its runs, or if some are at one place, points and the medians' line.
-
-    A run without a load is not drawn; `-` is a load without a name.
-    """
-    lines = []
-    for load in dict.fromkeys(filter(None, loads)):
-        places = [place for place, of_run in zip(along, loads, strict=True) if of_run == load]
-        repeated = len({*places}) < len(places)
-        for name, values in series.items():
-            title = name if load == "-" else f"{name}, {load}"
-            own = tuple(value if of_run == load else None for value, of_run in zip(values, loads, strict=True))
-            lines.append(Line(title, own, joined=not repeated))
-            if repeated:
-                lines.append(Line(f"{title}, median", medians_by(along, own)))
-    return tuple(line for line in lines if line)

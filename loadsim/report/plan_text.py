@@ -1,13 +1,12 @@
-"""A plan as text: the tasks of each profile compared with its published figures, and the load by hour."""
+"""A plan as text: the load by hour, and the tasks of each profile compared with its published figures."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loadsim.report.table import table
+from loadsim.report.text import table, wrapped
+from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
 
 PER_USER = {
@@ -21,7 +20,7 @@ PER_USER = {
     "read": "read",
     "browsed": "browsed",
 }
-"""The rows of the first table: keys of `per_user`, with their labels."""
+"""The rows of the table of a profile: keys of `per_user`, with their labels."""
 
 PUBLISHED = {"recipients_per_message": "recipients"}
 """Keys that differ in the published calculated load."""
@@ -38,17 +37,11 @@ RATES = {
 }
 """The rates, with their titles and the factor between the figure and the unit shown."""
 
-MOST_ROWS = 24
-"""A table of rates by hour that would be longer is one by day."""
+MOST_HOURS = 24
+"""A run of more hours has no table of them: the busiest ones are in that of the rates."""
 
 
-def plan_text(
-    figures: Mapping[str, Any],
-    needs: Sequence[str] = (),
-    *,
-    lists: bool = True,
-    width: int = 80,
-) -> str:
+def plan_text(figures: Mapping[str, Any], needs: Sequence[str] = (), *, lists: bool = True, width: int = 80) -> str:
     """Return the output of `loadsim plan --json` as text in `width` columns, with the needs of the run.
 
     `lists` says that the scenario has distribution lists.
@@ -71,35 +64,21 @@ def plan_text(
         lines.insert(2, f"Without lists, users receive {received}.")
     if figures["failures"]:
         lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
-    lines += [*needs, "", *_rates(figures), *_rates_by_hour(figures), *_per_user_within(figures, width)]
-    lines += [
-        "",
-        "A server may change these figures:",
-        *_left_out(figures),
-        "",
-        f"Plan digest: {figures['plan_digest']}",
-    ]
-    return "\n".join(_wrapped(lines, width))
+    left_out = [f"- {each['what']}: {each['effect']}" for each in figures["left_out"]]
+    return "\n".join(
+        [
+            *wrapped([*lines, *needs, ""], width),
+            *_rates(figures),
+            *_rates_by_hour(figures),
+            *_profiles(figures),
+            *wrapped(["", "A server may change these figures:", *left_out, ""], width),
+            *wrapped([f"Plan digest: {figures['plan_digest']}"], width),
+        ]
+    )
 
 
 def _mb(storage: Mapping[str, float], cause: str) -> float:
     return storage[f"{cause}_bytes_per_day"] / 1e6
-
-
-def _wrapped(lines: Iterable[str], width: int) -> Iterable[str]:
-    """Yield lines of at most this width, continued with two more spaces; words are not broken."""
-    for line in lines:
-        if len(line) <= width:
-            yield line
-            continue
-        indent = len(line) - len(line.lstrip())
-        yield from textwrap.wrap(
-            line, width, subsequent_indent=" " * (indent + 2), break_long_words=False, break_on_hyphens=False
-        )
-
-
-def _left_out(figures: Mapping[str, Any]) -> Iterable[str]:
-    return (f"- {each['what']}: {each['effect']}" for each in figures["left_out"])
 
 
 def _rates(figures: Mapping[str, Any]) -> Iterable[str]:
@@ -121,87 +100,35 @@ def _rate(per_s: float | None, unit: float = 1) -> str:
 
 
 def _rates_by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Return a row of rates for each hour of the profiles' day, or for each day of a run of many hours.
-
-    As in the means of the run, a night has no part in the rate of its day. Days that begin within an hour have no rows.
-    """
+    """Return a row of rates for each hour of the profiles' day."""
     inside = [hour for hour in figures["by_hour"] if hour["seconds"]]
-    title, each, active_s = "In hour", 1, math.inf
-    if len(inside) > MOST_ROWS:
-        hours = (figures["day_s"] + figures["night_s"]) / max(hour["seconds"] for hour in inside)
-        title, each, active_s = "On day", round(hours), figures["day_s"]
-        if not each or not math.isclose(hours, each, rel_tol=1e-6):
-            return []
-    shown = {rate: titled for rate, titled in RATES.items() if rate != "smtp_connections"}
-    rows = [[title, "tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP"]]
-    for number, first in enumerate(range(0, len(inside), each)):
-        part = inside[first : first + each]
-        cells = [_rate(_mean_per_s(part, rate, active_s), unit) for rate, (_, unit) in shown.items()]
-        rows.append([str(number + 1), *cells])
+    if len(inside) > MOST_HOURS:
+        return []
+    shown = {rate: unit for rate, (_, unit) in RATES.items() if rate != "smtp_connections"}
+    rows = [["In hour", "tasks", "messages", "recipients", "kB sent", "kB received", "IMAP", "SMTP"]]
+    for number, hour in enumerate(inside, 1):
+        rows.append([str(number), *(_rate(hour[f"{rate}_per_s"], unit) for rate, unit in shown.items())])
     return ["", *table(rows)]
 
 
 def _headline(figures: Mapping[str, Any]) -> str:
     days, day_s, faster = figures["days"], figures["day_s"], figures["compression"]
-    length = _length(day_s)
-    night = f" with a night of {_length(figures['night_s'])}" if figures["night_s"] else ""
+    night = f" with a night of {length(figures['night_s'])}" if figures["night_s"] else ""
     pace = "" if faster == 1 else f" ({faster:g} times as fast as the profiles' day)"
-    whole = f"{days:g} day{'s' * (days > 1)} of {length}"
-    part = f"{days * day_s / 60:g} min of a day of {length}"
+    whole = f"{days:g} day{'s' * (days > 1)} of {length(day_s)}"
+    part = f"{days * day_s / 60:g} min of a day of {length(day_s)}"
     return f"{figures['users']:,} users, {whole if days >= 1 else part}{night}{pace}"
 
 
-def _length(seconds: float) -> str:
-    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
-
-
-def _mean_per_s(hours: Sequence[Mapping[str, Any]], rate: str, active_s: float) -> float | None:
-    """Return the mean rate of some hours over their first `active_s` seconds; None if it is not known."""
-    if any(hour[f"{rate}_per_s"] is None for hour in hours):
-        return None
-    passed_s = sum(hour["seconds"] for hour in hours)
-    return float(sum(hour[f"{rate}_per_s"] * hour["seconds"] for hour in hours) / min(passed_s, active_s))
-
-
-Load = tuple[str, int, Mapping[str, Any], Mapping[str, Any] | None]
-"""A profile's name, users, planned and published figures."""
-
-
-def _groups(figures: Mapping[str, Any]) -> list[Load]:
-    """Return the profiles and, of several, all together."""
-    profiles = figures["by_profile"].items()
-    groups: list[Load] = [(name, each["users"], each["per_user"], each["calculated"]) for name, each in profiles]
-    if len(groups) > 1:
-        groups.append(("all", figures["users"], figures["per_user"], None))
-    return groups
-
-
-def _per_user_within(figures: Mapping[str, Any], width: int) -> Iterable[str]:
-    """Yield tables of as many profiles as fit into a width, one below the other."""
-    left = _groups(figures)
-    while left:
-        across = len(left)
-        while across > 1 and max(map(len, _per_user(left[:across]))) > width:
-            across -= 1
-        yield ""
-        yield from _per_user(left[:across])
-        left = left[across:]
-
-
-def _per_user(groups: Sequence[Load]) -> list[str]:
-    """Return the planned and the published figures of these groups."""
-    rows = [
-        ["Per user and day", *(name for name, *_ in groups)],
-        ["", *(f"{users:,} users" for _, users, *_ in groups)],
-        ["", *("planned" + " published" * (calculated is not None) for *_, calculated in groups)],
-    ]
-    for key, label in PER_USER.items():
-        cells = []
-        for *_, planned, calculated in groups:
-            published = "" if calculated is None else f"{_figure(calculated.get(PUBLISHED.get(key, key))):>10}"
-            cells.append(_figure(planned[key]) + published)
-        rows.append([label, *cells])
-    return table(rows)
+def _profiles(figures: Mapping[str, Any]) -> Iterable[str]:
+    """Yield a table for each profile, with its published figures if it has any."""
+    for name, load in figures["by_profile"].items():
+        published = load["calculated"]
+        rows = [[f"{load['users']:,} users of {name}, each a day", "planned", *(["published"] if published else [])]]
+        for key, label in PER_USER.items():
+            of_profile = [_figure(published.get(PUBLISHED.get(key, key)))] if published else []
+            rows.append([label, _figure(load["per_user"][key]), *of_profile])
+        yield from ("", *table(rows))
 
 
 def _figure(value: float | None) -> str:

@@ -9,11 +9,8 @@ from loadsim.analysis.resources import INSTEAD, UNMEASURED, Resource
 from loadsim.errors import printable
 from loadsim.report.document import Table, table_of
 
-NOT_SAMPLED = "Nearest to full: not sampled; --set 'probes.host={}' samples the server"
-"""The line instead of `resource_lines`, if the server is on the machine that a probe of the run would sample."""
-
-NOT_MONITORED = "Nearest to full: not sampled; a monitor on the server's machine (monitors) samples it"
-"""The line of a report otherwise."""
+NOT_SAMPLED = "not sampled; --set 'probes.host={}' samples the server"
+"""Stands for the fullest resource, if the server is on the machine that a probe would sample."""
 
 MOST_NAMED = 3
 """The most resources of a machine in a line."""
@@ -41,20 +38,20 @@ NO_PROOF = (
 )
 
 
-def resource_lines(resources: Sequence[Resource] | None) -> list[str]:
-    """Return a line for each machine: its resources that were nearest to saturation.
+def resource_facts(resources: Sequence[Resource] | None) -> list[tuple[str, str]]:
+    """Return a name and words for each machine: its resources that were nearest to saturation.
 
-    Those that were not measured over the whole window may have been nearer: the line names them.
+    Those that were not measured over the whole window may have been nearer: the words name them.
     """
-    lines = []
+    facts = []
     for machine in dict.fromkeys(map(_machine, resources or ())):
         own = [one for one in resources or () if _machine(one) == machine]
         known = [one for one in own if one.share is not None]
         named = [f"{_name(one)} {_percent(one.share)} ({_more(one)})" for one in known[:MOST_NAMED]]
         unknown = "".join(f"; {one.name} not measured over the whole window" for one in own if one.share is None)
         if named:
-            lines.append(f"Nearest to full on {machine}: {', '.join(named)}{unknown}; evidence, no proof")
-    return lines
+            facts.append((f"Nearest to full on {machine}", f"{', '.join(named)}{unknown}; evidence, no proof"))
+    return facts
 
 
 def _name(resource: Resource) -> str:

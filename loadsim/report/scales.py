@@ -25,10 +25,6 @@ class Scale:
 
 def x_scale(axis: Axis) -> Scale:
     low, high = axis.span or (min(0.0, *axis.positions), max(axis.positions))
-    if axis.kind == "order":
-        low, high = 0.5, high + 0.5
-        places = (tick for tick in _round_figures(low, high) if tick.is_integer())
-        return _scale(float, low, high, [(place, f"{place:,.10g}") for place in places])
     if axis.kind == "count":
         high *= 1.04  # the last point is not on the edge
     named = [(tick, f"{tick:,.10g}") for tick in _round_figures(low, high)]
@@ -48,11 +44,6 @@ def y_scale(panel: Panel) -> Scale:
     if panel.scale == "symlog":
         high = max([*shown, 0]) * 1.6 or 1.0
         return _scale(_symmetric, 0, high, _named(panel, [0, *_decimals(1, high, (1,))] if high > 1 else [0, high / 2]))
-    if panel.scale == "near":
-        least, most = min(shown, default=0.0), max(shown, default=0.0)
-        margin = (most - least) / 8 or 1.0
-        low, high = least - margin, most + margin
-        return _scale(float, low, high, _named(panel, _round_figures(low, high)))
     high = max([*shown, 0]) * 1.08 or 1.0
     return _scale(float, 0, high, _named(panel, _round_figures(0, high)))
 

@@ -10,8 +10,7 @@ from loadsim.analysis.sizing_demands import Demand, DiskOperations
 from loadsim.analysis.sizing_resources import AT_LEAST, BUSY_SHARE, Resource
 from loadsim.analysis.utilisation import Estimate
 from loadsim.errors import printable
-from loadsim.report.plain_lines import LEAST_WIDTH, listed, wrapped
-from loadsim.report.table import table
+from loadsim.report.text import LEAST_WIDTH, listed, table, wrapped
 
 
 def size_text(sizing: Sizing, width: int) -> str:

@@ -28,7 +28,7 @@ a { color: var(--link); }
 .listing { margin: .6rem 0 .2rem; font-weight: 600; }
 ul { margin: 0 0 .8rem; padding-left: 1.4rem; }
 li { overflow-wrap: anywhere; }
-.scroll, .stack { margin: 1rem 0; overflow-x: auto; }
+.scroll { margin: 1rem 0; overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875rem; }
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .5rem; border-bottom: 1px solid var(--thin); text-align: left; vertical-align: top; }
@@ -80,7 +80,6 @@ summary { cursor: pointer; color: var(--soft); }
 .edge { stroke: var(--soft); stroke-width: 1; }
 .window { fill: var(--window); }
 .limit { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 8 3; }
-.at text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
 use:not(.hollow) { stroke: none; }
 use.hollow { fill: var(--paper); stroke-width: 1.4; }
@@ -95,23 +94,11 @@ use.hollow { fill: var(--paper); stroke-width: 1.4; }
 .c5 { stroke: var(--c5); fill: var(--c5); }
 .c6 { stroke: var(--c6); fill: var(--c6); }
 .line.line { fill: none; }
-.at rect { fill: transparent; }
-.at line { stroke: var(--soft); visibility: hidden; }
-.plot .at text { fill: var(--ink); visibility: hidden; pointer-events: none; }
-.at:hover line, .plot .at:hover text { visibility: visible; }
 @media screen and (max-width: 44rem) {
   body { padding: 1rem; }
   .across-2, .across-3 { grid-template-columns: minmax(0, 1fr); }
   .second { display: none; }
   tbody th { min-width: 6rem; overflow-wrap: anywhere; }
-  .stack table, .stack caption, .stack tbody, .stack tr, .stack th, .stack td { display: block; }
-  .stack thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-  .stack tbody tr { padding: .5rem 0; border-bottom: 1px solid var(--line); }
-  .stack tbody th, .stack td { padding: .08rem 0; border: 0; white-space: normal; text-align: left;
-    overflow-wrap: anywhere; }
-  .stack tbody th { font-weight: 600; }
-  .stack td { display: grid; grid-template-columns: 9rem minmax(0, 1fr); gap: .6rem; }
-  .stack td::before { content: attr(data-label); color: var(--soft); font-weight: 400; overflow-wrap: break-word; }
 }
 @page { margin: 15mm; }
 @media print {
@@ -124,7 +111,7 @@ use.hollow { fill: var(--paper); stroke-width: 1.4; }
   figure, p, tr, .short, .verdict, .panel { break-inside: avoid; }
   .listing, caption, thead, tbody tr:first-child { break-after: avoid; }
   thead { display: table-header-group; }
-  .scroll, .stack { overflow: visible; }
+  .scroll { overflow: visible; }
   details { display: none; }
   .verdict, .window { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }

@@ -1,4 +1,4 @@
-"""The report on a suite: its cells with their scores over the repeats, its comparisons, its runs, and what differs."""
+"""The report on a suite, and its text: its cells with their scores, its comparisons, its runs, and what differs."""
 
 from __future__ import annotations
 
@@ -6,39 +6,44 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from loadsim.analysis.compared_run import read_run
-from loadsim.analysis.suite import ComparedCells, SuiteFigures
+from loadsim.analysis.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
+from loadsim.analysis.summary import Tone
+from loadsim.report import compare_words
+from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
 from loadsim.report.campaign_runs import Place, runs_blocks
-from loadsim.report.capacity_curves import in_ms
 from loadsim.report.compare_report import task_blocks
 from loadsim.report.compare_words import limit_text, other_warnings, verdict_line
 from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
-from loadsim.report.digits import count
-from loadsim.report.document import (
-    Axis,
-    Block,
-    Chart,
-    Column,
-    Document,
-    Line,
-    Listing,
-    Panel,
-    Section,
-    drawable,
-)
-from loadsim.report.first_screen import EMBEDDED, YOUR_OWN
-from loadsim.report.glossary import SCORE_IS, WORDS_OF_CELLS, glossary
+from loadsim.report.digits import count, duration
+from loadsim.report.document import Block, Column, Document, Listing, Section, Table, table_of
+from loadsim.report.glossary import GLOSSARY
 from loadsim.report.many_runs import SAME
-from loadsim.report.suite_text import (
-    INTERVALS,
-    STAND_ALONE,
-    cells_table,
-    comparison_text,
-    headline,
-    notes_of,
-    tone,
-    under_unequal_conditions,
-    worse_without_limit,
+from loadsim.report.text import to_text
+
+CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
+
+DOUBTFUL: tuple[Outcome, ...] = ("failed", "undecided", "refused")
+"""The outcomes of comparisons that the headline counts: with any of them, the exit status is not 0."""
+
+STAND_ALONE = (
+    "Each comparison stands alone: of 20 comparisons of equal cells, one shows a difference by chance on average."
 )
+
+INTERVALS = "Score: the geometric mean of the measured runs, with its 95 % interval over these runs."
+
+
+def suite_text(figures: SuiteFigures, width: int, colours: bool = False) -> str:
+    """Return the answer of a suite; see `to_text`."""
+    sections = [_comparison(one) for one in figures.comparisons or ()]
+    warnings = (
+        Listing(f"{section.title}: {block.caption.lower()}", block.items)
+        for section in sections
+        for block in section.blocks
+        if isinstance(block, Listing)
+    )
+    return to_text(
+        f"Suite {figures.name}: {headline(figures)}", tone(figures), (*_summary(figures), *warnings), width, colours
+    )
 
 
 def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
@@ -55,10 +60,10 @@ def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
         sections=(
             Section("Summary", tuple(_summary(figures))),
             *(_comparison(one) for one in figures.comparisons or ()),
-            Section("Runs", tuple(_runs(figures, place))),
+            Section("Runs", tuple(runs_blocks("The runs, in their order", figures.runs, place))),
             Section("What differs between the cells", tuple(_differences(facts, cells))),
             *([Section("Disclosure", (same_table(facts),))] if facts else []),
-            glossary(bool(runs) and all(run.figures.stress for run in runs.values()), WORDS_OF_CELLS),
+            GLOSSARY,
         ),
     )
 
@@ -69,10 +74,7 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
     order = "each repeat in a random order of its own" if terms.order == "random" else "every second repeat in reverse"
     seed = f" (seed {terms.seed})" if terms.order == "random" else ""
     drift = "" if figures.late else ": slow changes of the machine favour no cell"
-    yield (
-        f"{count(len(figures.cells), 'cell')} with {count(terms.repeats, 'repeat')} each, {order}{seed}{drift}. The"
-        f" score is {SCORE_IS}."
-    )
+    yield f"{count(len(figures.cells), 'cell')} with {count(terms.repeats, 'repeat')} each, {order}{seed}{drift}."
     if figures.terms.embedded:
         yield EMBEDDED
     if figures.ended_why:
@@ -85,7 +87,6 @@ def _summary(figures: SuiteFigures) -> Iterable[Block]:
         yield Listing("Comparisons", tuple(map(comparison_text, figures.comparisons)))
         if len(figures.comparisons) > 1:
             yield STAND_ALONE
-    yield f"What to do next: {_next(figures)}"
 
 
 def _comparison(one: ComparedCells) -> Section:
@@ -105,31 +106,6 @@ def _comparison(one: ComparedCells) -> Section:
     return Section(title, (*blocks, *task_blocks(figures)))
 
 
-def _runs(figures: SuiteFigures, place: Place) -> Iterable[Block]:
-    if chart := _scores(figures):
-        yield chart
-    yield from runs_blocks("The runs, in their order", figures.runs, place)
-
-
-MOST_LINES = 8
-"""The chart of the runs is left out for more cells: their lines could not be told apart."""
-
-
-def _scores(figures: SuiteFigures) -> Chart | None:
-    """Return the score of each measured run in the order of making, with a line for each cell: drift shows there."""
-    made = {at: run for at, run in enumerate(figures.runs, 1) if run.measured}
-    runs = list(made.values())
-    if len(runs) < 2 or len(figures.cells) > MOST_LINES:
-        return None
-    numbers = tuple(run.number for run in runs)
-    lines = tuple(
-        Line(cell.name, tuple(in_ms(run.score_ms) if run.cell == cell.name else None for run in runs))
-        for cell in figures.cells
-    )
-    axis = Axis("order of making, with retries", "order", tuple(map(float, made)), Column("Run", 0), numbers)
-    return drawable(Chart("Score of each run, in their order", axis, (Panel("Score", "ms", lines, "log"),)))
-
-
 def _differences(facts: Facts, cells: Sequence[str]) -> Iterable[Block]:
     """Yield what differs between runs, which have the names of their cells."""
     if different := differing(facts):
@@ -139,33 +115,112 @@ def _differences(facts: Facts, cells: Sequence[str]) -> Iterable[Block]:
         yield SAME
 
 
-def _next(figures: SuiteFigures) -> str:
-    """Return the advice on the worst that there is to say about the suite."""
-    cells, outcomes = figures.cells, figures.outcomes
-    undecided = [
-        one.comparison.figures for one in figures.comparisons or () if one.comparison and one.outcome == "undecided"
-    ]
-    fewer_answers = any(score.answered_less for one in undecided for score in one.scores)
-    advice = (
-        (not figures.complete, "mend what the last reasons name, and give the same command again: it resumes."),
-        (any(cell.answered < cell.planned for cell in cells), "read the reasons; larger retries repeat these runs."),
-        (any(cell.overloaded for cell in cells), "read the reasons of the overloaded runs, and take fewer users."),
-        (
-            any(run.validity is None or run.failed_after for run in figures.runs),
-            "look at the runs that failed at first: what made them fail may have changed others.",
-        ),
-        (figures.terms.embedded, YOUR_OWN),
-        (
-            any(cell.verdict == "missed" for cell in cells),
-            "read in the reports on single runs which criteria they missed.",
-        ),
-        (outcomes["failed"], "look for the slowest tasks in the sections on the failed comparisons."),
-        (outcomes["refused"], "read why cells were not compared, and run the suite without these reasons."),
-        (fewer_answers, "find out in the reports on single runs why tasks failed: their times cannot be compared."),
-        (outcomes["undecided"], "run the suite with more repeats, in a new directory: these are too few to decide."),
-        (under_unequal_conditions(figures), "read the warnings of the comparisons under unequal conditions."),
-        (worse_without_limit(figures), "read the comparisons that are worse: without a max_regression, none can fail."),
-        (any(cell.degraded for cell in cells), "read the reasons of the degraded runs before you quote their scores."),
+# --- words and tables -------------------------------------------------------------------------------------------------
+
+
+def headline(figures: SuiteFigures) -> str:
+    """Return the state of a suite in a sentence."""
+    planned = sum(cell.planned for cell in figures.cells)
+    measured = sum(cell.measured for cell in figures.cells)
+    answered = sum(cell.answered for cell in figures.cells)
+    nothing = NO_MEASUREMENT if figures.terms.embedded else ""
+    of_cells = f"{measured} of {count(planned, 'run')} measured, in {count(len(figures.cells), 'cell')}"
+    missed = sum(cell.verdict == "missed" for cell in figures.cells)
+    degraded = sum(cell.degraded for cell in figures.cells)
+    if figures.ended_why:
+        return f"ended early: {figures.ended_why}; {of_cells}{nothing}"
+    if not figures.complete:
+        return f"not complete, {count(figures.left, 'run')} left; {of_cells}{nothing}"
+    if answered < planned:
+        return f"complete with gaps; {of_cells}{_doubtful(figures)}{nothing}"
+    criteria = f"criteria missed in {missed} of them" if missed else "criteria met in all"
+    of_runs = f"; {degraded} of the runs degraded" if degraded else ""
+    return f"complete; {of_cells}; {criteria}{_doubtful(figures)}{of_runs}{nothing}"
+
+
+def _doubtful(figures: SuiteFigures) -> str:
+    """Return the number of comparisons that failed, are undecided, were refused, or are worse; "" if none is."""
+    found = [f"{number} {outcome}" for outcome in DOUBTFUL if (number := figures.outcomes[outcome])]
+    found += [f"{worse} worse (without a limit)"] if (worse := worse_without_limit(figures)) else []
+    found += [f"{number} under unequal conditions"] if (number := under_unequal_conditions(figures)) else []
+    return f"; comparisons: {', '.join(found)}" if found else ""
+
+
+def worse_without_limit(figures: SuiteFigures) -> int:
+    """Return the number of comparisons that found the new cell worse, and that no `max_regression` decides."""
+    compared = (one.comparison for one in figures.comparisons or () if one.comparison)
+    return sum(one.figures.decision is None and compare_words.tone(one) == "bad" for one in compared)
+
+
+def under_unequal_conditions(figures: SuiteFigures) -> int:
+    """Return the number of comparisons in which more than the server may differ, as a warning says."""
+    return sum(bool(one.comparison.figures.unequal_conditions) for one in figures.comparisons or () if one.comparison)
+
+
+def tone(figures: SuiteFigures) -> Tone:
+    """Return the rating of a suite. What is no measurement, in doubt, or became worse, is never good."""
+    if figures.exit_status in (1, 3):
+        return "bad"
+    degraded = any(cell.degraded for cell in figures.cells)
+    doubtful = figures.terms.embedded or degraded or worse_without_limit(figures) or under_unequal_conditions(figures)
+    return "good" if figures.exit_status == 0 and not doubtful else "doubtful"
+
+
+def cells_table(cells: Sequence[CellFigures]) -> Table:
+    return table_of(
+        "The cells",
+        cells,
+        ("Cell", None, lambda one: one.name),
+        ("Runs", None, lambda one: f"{one.measured}/{one.planned}"),
+        ("Score", "time", lambda one: None if one.score is None else one.score.mean),
+        ("95 % interval", None, interval_words),
+        ("Verdict", None, cell_verdict),
+        ("Tasks/s", 1, lambda one: one.tasks_per_s),
     )
-    kept = "keep the directory: its runs are the base of later comparisons (loadsim compare)."
-    return next((words for holds, words in advice if holds), kept)
+
+
+def cell_verdict(cell: CellFigures) -> str:
+    """Return the verdict of a cell in words; its validity precedes if runs are degraded."""
+    words = CELL_VERDICTS[cell.verdict]
+    return f"{words}, degraded" if cell.degraded else words
+
+
+def interval_words(cell: CellFigures) -> str:
+    """Return the interval of a cell's score over its runs; "-" if there is none."""
+    score = cell.score
+    if score is None or score.low is None or score.high is None:
+        return "-"
+    low, high = duration(score.low), duration(score.high)
+    return f"{low.removesuffix(' ms')} to {high}" if high.endswith(" ms") else f"{low} to {high}"
+
+
+def notes_of(figures: SuiteFigures) -> list[str]:
+    """Return what limits the meaning of the figures of cells."""
+    notes = []
+    for cell in figures.cells:
+        if cell.answered and cell.no_score:
+            notes.append(f"{cell.name}: no score, as {cell.no_score}.")
+        if cell.invalid or cell.failed:
+            found = [
+                count(number, f"{word} run")
+                for number, word in ((cell.invalid, "invalid"), (cell.failed, "failed"))
+                if number
+            ]
+            notes.append(f"{cell.name}: {' and '.join(found)}, not in its figures.")
+    if figures.late:
+        names = ", ".join(run.run.rpartition("/")[2] for run in figures.late)
+        cells = ", ".join(dict.fromkeys(run.cell for run in figures.late))
+        notes.append(f"Made after runs of later places: {names}. Slow changes of the machine may favour {cells}.")
+    if any(cell.measured == 1 for cell in figures.cells):
+        notes.append("A single run has no interval: only repeated runs show by how much runs vary.")
+    if failures := sum(len(run.failed_after) for run in figures.runs):
+        notes.append(f"{count(failures, 'command')} after a run failed; campaign.json has the reasons.")
+    return notes
+
+
+def comparison_text(one: ComparedCells) -> str:
+    """Return a comparison in a sentence."""
+    names = f"{one.new} against {one.base}"
+    if one.comparison is None:
+        return f"{names}: not compared: {one.refused}"
+    return f"{names}: {verdict_line(one.comparison.figures)}"

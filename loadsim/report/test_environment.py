@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loadsim.analysis.figures import Figures
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.report.answer_facts import clock, night_words
+from loadsim.report.answer_facts import day_words, window_words
 from loadsim.report.document import Column, Table
-from loadsim.timinglog.header_words import length, shape_words
+from loadsim.timinglog.header_words import length
 
 UNKNOWN = "not known to loadsim"
 
@@ -53,13 +52,12 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, header = run.figures, run.log.header
-    begin_s, end_s = run.figures.window_s
     yield "Users", f"{figures.users:,}, each with their own session"
     yield "Profiles", _words(_profiles(run) or header.get("profiles"))
     yield "Mode", MODES.get(figures.mode, str(figures.mode))
-    yield "Day", _day(figures)
+    yield "Day", "none: a closed loop, without pauses" if figures.stress else day_words(figures)
     yield "Duration", _length(header.get("duration_s"))
-    yield "Window", f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
+    yield "Window", window_words(figures)
     yield "Drivers", ", ".join(run.figures.by_protocol)
     yield "Submission", _words(figures.submission)
     if header.get("programs"):
@@ -102,17 +100,6 @@ def _profiles(run: RecordedRun) -> list[str]:
     if not isinstance(groups, list):
         return []
     return [f"{group.get('users')} {group.get('profile')}" for group in groups if isinstance(group, dict)]
-
-
-def _day(figures: Figures) -> str:
-    if figures.mode == "stress":
-        return "none: a closed loop, without pauses"
-    day, pace = length(figures.day_s) + night_words(figures), figures.compression
-    shape = f"; {shape_words(figures.day_shape)}" if figures.day_shape else ""
-    if pace == 1:
-        return f"{day}, not compressed{shape}"
-    changed = f"compressed {pace:g}" if pace > 1 else f"stretched {1 / pace:g}"
-    return f"{length(figures.profile_day_s)} in {day}, {changed} times{shape}"
 
 
 def _apart(facts: Mapping[str, Any]) -> str:

@@ -1,9 +1,8 @@
-"""Commands before and after each run of a suite, with limits of time and output."""
+"""Commands before and after each run of a suite, with a limit of time."""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import time
@@ -15,13 +14,7 @@ from loadsim.analysis.campaign import HookResult
 from loadsim.engine.signals import delayed_signals
 from loadsim.errors import ConfigError, printable
 from loadsim.model.suite import Hook
-from loadsim.monitor.bounded_command import SBIN, exit_words
-
-MOST_OUTPUT_BYTES = 16 << 20
-"""A command that prints more is killed."""
-
-LOOK_S = 0.1
-"""The interval at which a running command's output is measured."""
+from loadsim.monitor.bounded_command import SBIN
 
 KILLED_S = 5.0
 """The time limit for the exit of a killed command."""
@@ -65,41 +58,19 @@ def _failure(hook: Hook, directory: Path, variables: Mapping[str, str], output: 
                 )
             except OSError as error:
                 return f"expected a program that can be run, found: {error.strerror}"
-        failure = _failure_at_exit(process, output, hook.limit_s)
-        failed = failure is not None
+        try:
+            status = process.wait(hook.limit_s)
+        except subprocess.TimeoutExpired:
+            return f"expected it to end within {hook.limit_s:g} s, found it still at work"
+        failed = status != 0
+        return f"signal {-status}" if status < 0 else f"exit status {status}" if failed else None
     finally:
         if process is not None and failed:
             _kill(process)
-    if not failed:
-        process.wait()
-    return failure
-
-
-def _failure_at_exit(process: subprocess.Popen[bytes], output: int, limit_s: float) -> str | None:
-    """Wait until a command exits, takes too long or prints too much. Return why it failed, or None.
-
-    It is not waited for in the sense of wait(2): until then, the number of its process group is not reused.
-    """
-    until_s = time.monotonic() + limit_s
-    exited = os.pidfd_open(process.pid)
-    try:
-        exiting = select.poll()
-        exiting.register(exited, select.POLLIN)
-        ended = False
-        while not ended:
-            left_s = until_s - time.monotonic()
-            ended = bool(exiting.poll(1000 * min(LOOK_S, max(0.0, left_s))))
-            if os.fstat(output).st_size > MOST_OUTPUT_BYTES:
-                return f"expected at most {MOST_OUTPUT_BYTES >> 20} MiB of output, found more"
-            if not ended and left_s <= 0:
-                return f"expected it to end within {limit_s:g} s, found it still at work"
-    finally:
-        os.close(exited)
-    return exit_words(process.pid)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of a command that has not been waited for: its number is not reused before."""
+    """Kill the process group of a command."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):  # it runs as another user, and may not be killed

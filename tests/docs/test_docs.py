@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
 from paths import ROOT
 from timing_samples import ENDED, TWO_CLIENTS, done, write_sample, write_two_clients
 
@@ -20,26 +21,31 @@ from loadsim.analysis.compare_runs import UNDECIDED
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
-from loadsim.cli.details import COMMANDS, DRIVERS
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.records import OUTCOMES
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.wall_clock import clock_facts
 from loadsim.provisioning.initialise import Initialised
+from loadsim.report.answer_tables import score_table
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
-from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS
+
+TABLE_COLUMNS = [column.title for column in score_table("", [], (None, None), "95th").columns][:9]
+"""The columns of LsLog's table, which the README shows."""
 
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
+README_LINES = 60
+DECISION_WORDS, DEPENDENCIES_WORDS = 200, 450
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -149,31 +155,6 @@ def test_every_task_is_described_with_its_weight():
     described = {code_in(row[0])[0]: row[1] for row in rows(table)}
     weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
     assert described == {task: str(weights.get(task, "-")) for task in TASKS}
-
-
-def plain(cell: str) -> str:
-    """A cell without the signs of Markdown, and without links to reasons."""
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r" ?\(\[why\]\([^)]*\)\)", "", cell)).replace("`", "")
-
-
-def test_a_shown_task_has_the_commands_of_the_page():
-    """`loadsim show tasks NAME` has what the table has: commands, and what the time covers."""
-    table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
-    assert {name: (commands, time) for name, _, commands, time in (map(plain, row) for row in rows(table))} == COMMANDS
-
-
-def test_a_shown_driver_has_the_facts_of_the_page():
-    """`loadsim show drivers NAME` has its column of the table; "the same" is that of the column before."""
-    text = (REFERENCE / "drivers.md").read_text()
-    names = code_in(next(line for line in text.splitlines() if line.startswith("| | ")))
-    found = {name: {} for name in names}
-    for aspect, *cells in rows(text.partition("\n## ")[0]):
-        before = ""
-        for name, cell in zip(names, cells, strict=True):
-            before = before if cell == "the same" else plain(cell)
-            if before:
-                found[name][plain(aspect)] = before
-    assert found == DRIVERS
 
 
 def test_every_outcome_is_described():

@@ -57,7 +57,7 @@ def test_one_machine_needs_nothing_of_dask(tmp_path: Path) -> None:
         ("plan", small, "--engines", "2"),
         ("run", small, "--out", out, "--no-report"),
         ("log", "export", "csv", out),
-        ("report", out, "--format", "json"),
+        ("report", out),
     ):
         done = typed(tmp_path, packages, *arguments)
         assert done.returncode in (0, 1, 3, 4), (arguments, done.stderr)  # all but bad input and faults of ours

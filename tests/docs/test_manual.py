@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 from loadsim.cli import parser
-from loadsim.cli.command_tree import command_tree
+from tools.command_tree import command_tree
 from tools.make_commands import PAGE, page
 from tools.make_manual import MANUAL, manual
 

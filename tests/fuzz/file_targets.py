@@ -29,9 +29,9 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_document import DOCUMENT
 from loadsim.model.suite import load_suite
 from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
-from loadsim.report.document import to_json
+from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
-from loadsim.report.suite_text import suite_text as shown_text
+from loadsim.report.suite_report import suite_text as shown_text
 from loadsim.runs.campaign_file import FILE_NAME, read_campaign
 from loadsim.runs.suite import run_name
 from loadsim.runs.suite_cells import scenarios_of, terms_of
@@ -324,7 +324,7 @@ def _run_directory(data: bytes) -> None:
     events, _, scenario = data.partition(SPLIT)
     (directory / "events.jsonl").write_bytes(events)
     (directory / "scenario.yaml").write_bytes(scenario)
-    to_json(describe_run(read_run(str(directory)), {}))
+    to_markdown(describe_run(read_run(str(directory)), {}))
 
 
 def _odd_events(random: Random) -> bytes:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
-import socket
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,11 +36,6 @@ def page_view() -> PageView:
     return PageView(before(scenario()))
 
 
-def options(**given: Any) -> argparse.Namespace:
-    """The options of `--web`."""
-    return argparse.Namespace(**{"web": None, "web_certificate": None, "web_key": None} | given)
-
-
 @dataclass
 class Served:
     """A served page of a live run; `stopped` counts the times that the run was to end."""
@@ -52,7 +44,6 @@ class Served:
     live: LiveRun
     port: int
     server: PageServer
-    tls: ssl.SSLContext | None = None
     stopped: list[bool] = field(default_factory=list)
 
     @property
@@ -66,12 +57,9 @@ class Served:
         own = {
             "Host": f"127.0.0.1:{self.port}",
             "Authorization": f"Bearer {TOKEN}",
-            "Origin": f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}",
+            "Origin": f"http://127.0.0.1:{self.port}",
         }
-        if self.tls is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
-        else:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=self.tls)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in {**own, **(headers or {})}.items():
             if value is not None:
@@ -92,24 +80,9 @@ class Served:
 
 
 @contextmanager
-def served(
-    view: PageView,
-    server_tls: ssl.SSLContext | None = None,
-    client_tls: ssl.SSLContext | None = None,
-    longest_connection_s: float = LONGEST_CONNECTION_S,
-) -> Iterator[Served]:
+def served(view: PageView, longest_connection_s: float = LONGEST_CONNECTION_S) -> Iterator[Served]:
     """Serve a page at a free port."""
     stopped: list[bool] = []
-    server = PageServer(
-        ("127.0.0.1", 0),
-        socket.AF_INET,
-        view,
-        TOKEN,
-        lambda: stopped.append(True),
-        server_tls,
-        longest_connection_s,
-    )
-    port = server.server_address[1]
-    server.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+    server = PageServer(0, view, TOKEN, lambda: stopped.append(True), longest_connection_s)
     with serving(server):
-        yield Served(view, LiveRun(scenario(), view), port, server, client_tls, stopped)
+        yield Served(view, LiveRun(scenario(), view), server.server_port, server, stopped)

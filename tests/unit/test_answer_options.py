@@ -1,4 +1,4 @@
-"""`loadsim log answer` with --by: figures by hand, tables, and the one line of errors."""
+"""`loadsim log answer` with --percentile, --method and --by: figures by hand, tables, and the one line of errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import done, skipped, write_sample, write_two_clients
+from timing_samples import done, skipped, write_sample
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
-from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
-from loadsim.model.scenario import load_scenario
 from loadsim.report.answer import full_answer
+from loadsim.report.digits import duration
 from loadsim.timinglog.groups import Groups
 
 
@@ -33,6 +32,9 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[s
     run_answer("--json", *arguments)
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+# --- percentile ---
 
 
 # --- by ---
@@ -88,13 +90,13 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert tables == BY_HAND[by]
     text = full_answer(summarise([log], by=by))
     for value, module, tasks in BY_HAND[by]:
-        title = f"\n{by.capitalize()} {value}" + f", driver {module}\n"
+        title = f"\n{by.capitalize()} {value}, driver {module}\n"
         table = text.partition(title)[2].partition("\n\n")[0].splitlines()
         rows = {line[: line.index("  ")]: line.split() for line in table[1:]}
         assert set(tasks) == rows.keys() - {"Weighted Avg"}
         for task, (times, p95_ms) in tasks.items():
             assert str(times) in rows[task]
-            assert ("-" if p95_ms is None else f"{p95_ms:,.1f}") in rows[task]
+            assert ("-" if p95_ms is None else duration(p95_ms).split()[0]) in rows[task]
 
 
 def test_groups_are_those_of_the_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,26 +125,7 @@ def test_a_log_knows_the_groups_of_its_users(sizes: list[int], data: st.DataObje
     assert np.bincount(everybody, minlength=len(sizes)).tolist() == sizes
 
 
-@pytest.mark.parametrize(
-    ("groups", "says"),
-    [
-        ([{"profile": "medium", "users": 2}], "groups: 0: module: expected a value, found nothing"),
-        ([{"profile": "medium", "module": "imap", "users": 2}], "groups: expected users from 1 to 2, found 3 to 3"),
-    ],
-)
-def test_a_header_whose_groups_are_none_is_one_line(tmp_path: Path, groups: list[dict[str, Any]], says: str) -> None:
-    """It lacks the client module; or it has fewer users than took part."""
-    log = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 10, user=3)], header={"groups": groups})
-    with pytest.raises(LogError, match=says):
-        summarise([log], by="group")
-
-
-def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """c1's READs 190 ms and SENDs 50 ms, c2's 200 and 40: the parts' scores."""
-    directory = write_two_clients(tmp_path)
-    tables = answer(capsys, "--by", "client", directory)["by"]["tables"]
-    assert [table["score_ms"] for table in tables] == pytest.approx([1950 / 11, 2040 / 11])
-    assert "by" not in answer(capsys, directory)
+# --- errors ---
 
 
 def test_minutes_count_on_beyond_the_first_hour(tmp_path: Path) -> None:
@@ -150,30 +133,3 @@ def test_minutes_count_on_beyond_the_first_hour(tmp_path: Path) -> None:
     log = write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 7200.0]})
     minutes = summarise([log], by="minute").score["by"]["tables"]
     assert [(table["value"], table["tasks"][0]["hits"]) for table in minutes] == [("1:00", 1), ("1:01", 2)]
-
-
-# --- errors ---
-
-
-@pytest.mark.parametrize("digits", [400, 5000])
-def test_a_weight_beyond_all_numbers_is_one_line(tmp_path: Path, digits: int) -> None:
-    """It has more digits than a floating-point number can be large, or than Python reads."""
-    (tmp_path / "weights.yaml").write_text("READ: " + "9" * digits)
-    with pytest.raises(ConfigError) as refusal:
-        run_answer("--weights", tmp_path / "weights.yaml", tmp_path / "a.tlog")
-    assert "\n" not in str(refusal.value)
-    with pytest.raises(ConfigError, match=r"weights\.READ: expected whole numbers of at most 300 digits"):
-        load_scenario("quickstart", ["weights.READ=" + "9" * 400])
-
-
-def test_a_window_of_less_than_a_microsecond_is_none(tmp_path: Path) -> None:
-    """Instants are whole microseconds: nothing can be due in it, and nothing is divided by its length."""
-    log = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 10)])
-    with pytest.raises(LogError, match="window: expected a begin before its end"):
-        summarise([log], begin_s=1.0, end_s=1.0000001)
-
-
-def test_a_name_that_is_too_long_is_one_line() -> None:
-    """No file can have it: it is a log that is missing."""
-    with pytest.raises(LogError, match=r"^x{300}: expected a timing log or a run directory"):
-        run_answer("x" * 300)

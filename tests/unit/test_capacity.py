@@ -21,15 +21,12 @@ from hypothesis import strategies as st
 from small_runs import written
 from watched_campaigns import Watching, stop
 
-from loadsim.analysis.campaign import CampaignRun, Result
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
-from loadsim.analysis.json_values import to_json
 from loadsim.cli import main
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.report.campaign_runs import run_text
-from loadsim.report.capacity_text import capacity_text
+from loadsim.report.capacity_report import capacity_text
 from loadsim.runs.campaign_file import finished_score, read_campaign
 from loadsim.runs.capacity import Overridden, Wanted, find_capacity, shared
 
@@ -230,24 +227,6 @@ def test_another_search_in_the_directory_is_refused(
     assert len(refused.value.lines) == 1
 
 
-def test_an_answer_stays_that_of_its_terms_without_its_runs(tmp_path: Path) -> None:
-    """As after `steps` was removed to free the disk."""
-    out, path = tmp_path / "out", written(tmp_path / "small.yaml")
-    begun(path, out)
-    all_finished(out, capacity=20)
-    ended = find_capacity(reader(path), WANTED, out)
-    rmtree(out / "runs")
-    before = (out / "campaign.json").read_bytes()
-
-    def read(more: Sequence[str]) -> Scenario:
-        return load_scenario(str(path), ["criteria.score_ms.max=0.001", "run.seed=99", *more])
-
-    with pytest.raises(ConfigError, match="found changed: scenario, score_limit_ms, seed "):
-        find_capacity(read, WANTED, out)
-    assert (out / "campaign.json").read_bytes() == before
-    assert find_capacity(reader(path), WANTED, out) == ended
-
-
 def test_a_search_without_a_step_may_change_its_terms(tmp_path: Path) -> None:
     """As after a wrong address of the server: nothing was measured."""
     out, path = tmp_path / "out", written(tmp_path / "small.yaml")
@@ -308,20 +287,6 @@ def test_a_search_that_void_runs_ended_is_resumed(tmp_path: Path) -> None:
     void = [json.loads((place / f"00020-{at}.incomplete-1" / "score.json").read_text()) for at in (4, 5)]
     assert [one["verdict"]["causes"] for one in void] == [["fault"], ["fault"]]
     assert find_capacity(reader(path), WANTED, out) == whole
-
-
-def test_a_resumed_search_keeps_its_pause_unless_one_is_stated(tmp_path: Path) -> None:
-    """The default was another one in older versions, and depends on whether the server's name can be resolved."""
-    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
-    begun(path, out)
-    all_finished(out, capacity=20)
-    find_capacity(reader(path), WANTED, out)
-    document = json.loads((out / "campaign.json").read_text())
-    document["terms"]["pause_s"] = 7.5
-    (out / "campaign.json").write_text(json.dumps(document))
-    assert find_capacity(reader(path), replace(WANTED, pause_s=None), out).terms.pause_s == 7.5
-    with pytest.raises(ConfigError, match="found changed: pause_s"):
-        find_capacity(reader(path), replace(WANTED, pause_s=8.0), out)
 
 
 @pytest.mark.parametrize(
@@ -389,42 +354,12 @@ def test_numbers_that_are_refused_later_end_the_search_with_what_was_found(tmp_p
     assert [one.users for one in found.refused] == [3, 4] and "limits.window" in found.refused[0].why
     text = capacity_text(found, 500)
     assert text.startswith("Capacity: none from 5 users on, which miss the criteria; fewer cannot be measured\n")
-    assert "\n3, 4 users cannot be measured: this run cannot become valid" in text
+    assert "\n  - 3, 4 users cannot be measured: this run cannot become valid" in text
     assert "(this is of 4)" in text
     assert searched(out) == found
     assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
     assert "3, 4 users cannot be measured" in (tmp_path / "report.md").read_text()
     assert find_capacity(reader(path), wanted, out) == found
-
-
-def test_open_files_that_do_not_suffice_are_named_before_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A search that has steps answers with them. The limit of this process cannot be raised again, so it is stated."""
-    path, out = written(tmp_path / "small.yaml"), tmp_path / "out"
-    monkeypatch.setattr("loadsim.engine.rlimits.resource.getrlimit", lambda _: (120, 120))
-    command = ("capacity", path, "--out", out, "--steps", "4,8,500", "--engines", "1", "--quick", "--quiet")
-
-    assert main([*map(str, command)]) == 2
-    said = capsys.readouterr().err
-    assert (said.count("\n"), out.exists()) == (1, False)
-    assert "for 500 users an engine, found 120: take more --engines" in said
-
-    begun_with = Wanted(steps=(4, 8, 500), engines=1, quick=True)
-    with monkeypatch.context() as unlimited:
-        unlimited.setattr("loadsim.engine.rlimits.resource.getrlimit", lambda _: (2000, 2000))
-        begun(path, out, begun_with)
-    for name in ("00004-1", "00008-1", "00008-2"):
-        finished(out, name, score(int(name[:5]), passed=True))
-    state = json.loads((out / "campaign.json").read_text())
-    step = CampaignRun("runs/00004-1", "4 users", 4).with_score(score(4, passed=True))
-    (out / "campaign.json").write_text(json.dumps(state | {"runs": [to_json(step)]}))
-    assert main([*map(str, command)]) == 4
-    ended = capsys.readouterr().out
-    assert "Capacity: at least 8 users; more cannot be measured here\n" in ended
-    answer = json.loads((out / "campaign.json").read_text())
-    assert [answer[key] for key in ("users", "interval", "stopped_by")] == [8, None, "refused"]
-    assert "500 users cannot be measured: open files: expected" in " ".join(ended.split())
 
 
 @pytest.mark.slow
@@ -565,77 +500,6 @@ def test_too_few_results_at_an_end_state_no_interval(found: Found) -> None:
         assert f"Interval: not stated: {seen}; an end needs 5 equal results and no other" in " ".join(text.split())
 
 
-@pytest.mark.parametrize(("end", "interval"), [("pass", [1000, None]), ("fail", [None, 1200])])
-def test_an_end_with_evidence_is_stated_without_the_other(end: Result, interval: list[int | None]) -> None:
-    """As when a search with --quick meets a number that has been measured five times."""
-    found = Found(1000, 1200, "criteria")
-    ended = capacity(found, (1000, "pass"), (1200, "fail"), runs=2)
-    more = capacity(found, (1000 if end == "pass" else 1200, end), runs=3).runs
-    ended = replace(ended, runs=(*ended.runs, *more))
-    assert (ended.exit_status, ended.certain, ended.document["interval"]) == (4, False, interval)
-    assert "Interval: stated at one end only: 1,000 users passed" in capacity_text(ended, 200)
-
-
-def test_an_end_with_another_result_says_so() -> None:
-    mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"), runs=8)
-    assert mixed.exit_status == 0
-    assert "1,000 users passed 8 times" in capacity_text(mixed, 200)
-    other = capacity(Found(1000, 1200, "criteria"), (1000, "fail"), runs=1).runs
-    mixed = replace(mixed, runs=(*mixed.runs, *other))
-    assert (mixed.exit_status, mixed.certain) == (0, True)
-    assert "1,000 users passed 8 of 9 times" in capacity_text(mixed, 200)
-
-
-def test_a_mixed_end_without_enough_results_says_what_is_missing() -> None:
-    """Five equal results are there; the other one asks for more."""
-    mixed = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
-    mixed = replace(mixed, runs=(*mixed.runs, *capacity(Found(1000, None, "limit"), (1000, "fail"), runs=1).runs))
-    text = capacity_text(mixed, 200)
-    assert "1,000 users passed 5 of 6 times, 1,200 users failed 5 times; an end needs 5 equal results" in text
-    assert "and no other one, or 8 of 9 equal" in text
-
-
-@pytest.mark.parametrize(
-    ("limit_ms", "shown"), [(0.001, "0.001 ms"), (1000.0, "1,000 ms"), (12_345.678, "12,345.678 ms")]
-)
-def test_the_limits_have_all_their_digits(limit_ms: float, shown: str) -> None:
-    """They are those of `max` or of `below`."""
-    ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
-    ended = replace(ended, terms=replace(ended.terms, score_limit_ms=limit_ms))
-    assert f"Limits: score {shown}, response score 5,000 ms; all other criteria" in capacity_text(ended, 200)
-
-
-def test_the_curve_shows_the_limit_and_what_is_beyond_it() -> None:
-    ended = capacity(Found(1000, 1200, "criteria"), (500, "pass"), (1000, "pass"), (1200, "fail"), (3000, "fail"))
-    text = capacity_text(ended, 80)
-    rows = {line.split()[0]: line for line in text.splitlines() if "####" in line}
-    limit = rows["500"].index("|")
-    assert rows["500"][:limit].count("#") == 7
-    assert rows["1,000"][:limit].count("#") == 14
-    assert rows["1,200"][limit:].startswith("|##")
-    assert ">" in rows["3,000"][limit:] and ">" not in rows["1,200"]
-    assert "Missed with 1,200 users: score: 1100.0 ms, below 1000 ms wanted; by runs/01200-1" in " ".join(text.split())
-
-
-def test_the_answer_says_that_more_was_missed() -> None:
-    ended = capacity(Found(1000, 1200, "criteria"), (1000, "pass"), (1200, "fail"))
-    reasons = ("score_ms 1100.0 ms, below 1000 ms wanted", "a log has no end", "b", "c", "d")
-    ended = replace(ended, runs=tuple(replace(step, reasons=step.reasons and reasons) for step in ended.runs))
-    missed = (
-        "score: 1100.0 ms, below 1000 ms wanted; a log has no end; b; 2 more; by runs/01200-1, the last of 5 that"
-        " failed\n"
-    )
-    assert f"Missed with 1,200 users: {missed}" in capacity_text(ended, 200)
-
-
-def test_the_line_of_a_step_has_its_score_and_its_reasons() -> None:
-    step = capacity(Found(None, 500, "criteria"), (500, "fail"), interval_ms=(450, 550)).runs[0]
-    assert run_text(step, 80).splitlines() == [
-        "500 users, repeat 1: failed, score 500 ms (450.0 to 550.0 ms), runs/00500-1",
-        "  - score: 1100.0 ms, below 1000 ms wanted",
-    ]
-
-
 # --- the command ---
 
 
@@ -686,7 +550,7 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     command = ("capacity", path, "--out", out, "--from", "4", "--most", "64")
     status, shown, progress = printed(*command)
     assert status == 0
-    assert "Capacity: 20 users, interval 20 to 24: 24 users miss the criteria\nUsers: each" in shown
+    assert "Capacity: 20 users, interval 20 to 24: 24 users miss the criteria\n" in shown
     assert "\nInterval: 20 to 24 users (+-9.1% of the middle)" in shown
     assert "4 users, repeat 1: passed, score 40.0 ms, runs/00004-1\n" in shown
     assert ": 32 users, a failure is retried before it counts" in progress

@@ -1,4 +1,4 @@
-"""The averages of a search by number of users, and the utilisation of resources over users.
+"""The averages of a search by number of users.
 
 Seen from outside, they could be wrong so: an invalid run counts; a mean hides that a probe failed in a run, which makes
 the server look idle; a unit has the wrong factor; figures of two machines are mixed; a row differs from the run's own
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished_searches import capacity, probed
+from documents import tables
+from finished_searches import capacity
 from timing_samples import DELIVERED, ENDED, START_NS, done, write_sample
 
 from loadsim.analysis.campaign import Average, CampaignRun
@@ -20,15 +21,9 @@ from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.capacity_search import Found
 from loadsim.analysis.recorded_run import read_run
 from loadsim.report.capacity_report import describe_capacity
-from loadsim.report.document import Cell, Chart, Table, tables
+from loadsim.report.document import Cell
 from loadsim.report.one_run import describe_run
 from loadsim.runs.campaign_file import finished_score, read_campaign, write
-
-
-def table(found: Capacity, caption: str) -> Table:
-    sections = describe_capacity(found, (), {}).sections
-    (one,) = (one for section in sections for one in tables(section.blocks) if one.caption.startswith(caption))
-    return one
 
 
 def averages(found: Capacity) -> dict[Cell, dict[str, Cell]]:
@@ -141,56 +136,3 @@ def test_an_overloaded_server_shows_its_processor_and_no_score() -> None:
         expected = (50, 70) if number_of_valid else (95, 85)
         assert (row["Processor time (% of all cores)"], row["Tasks/s"]) == expected
         assert (row["Score"] is None) is (row["Response score"] is None) is (not number_of_valid)
-
-
-def test_the_cores_of_a_pinned_server_count_instead_of_all() -> None:
-    """Unless a number of users lacks their figure."""
-    found = probed()
-    own = Average("host", "server_cores_busy_share", 0.99)
-    both = replace(found, runs=tuple(replace(step, averages=(*step.averages, own)) for step in found.runs))
-    for row in averages(both).values():
-        assert row["Processor time (% of the server's cores)"] == pytest.approx(99)
-        assert "Processor time (% of all cores)" not in row
-    partly = averages(changed(both, 0, averages=found.runs[0].averages))[found.runs[0].users]
-    assert partly["Processor time (% of all cores)"] is not None
-    assert partly["Processor time (% of the server's cores)"] is None
-
-
-def test_a_probe_that_failed_in_a_run_has_no_mean() -> None:
-    """It may have failed while the server was busy. Other numbers and figures keep theirs."""
-    title = "Processor time (% of all cores)"
-    found = probed()
-    assert all(row[title] is not None for row in averages(found).values())
-    quiet = tuple(replace(one, mean=None) if one.figure == "cpu_busy_share" else one for one in found.runs[0].averages)
-    for broken in (quiet, found.runs[0].averages[1:]):
-        rows = averages(changed(found, 0, averages=broken))
-        assert [row[title] is None for row in rows.values()] == [True, False, False, False]
-        assert rows[500]["Length of the send queue (messages)"] is not None
-
-
-def test_only_measured_counters_have_columns_and_those_of_two_machines_their_probes() -> None:
-    titles = [*averages(probed())[500]]
-    assert "Queue of the disk vda (requests)" in titles and "IMAP sessions" not in titles
-    found = probed()
-    steps = [
-        replace(step, averages=(*step.averages, Average("host@mx2", "cpu_busy_share", 0.01))) for step in found.runs
-    ]
-    row = averages(replace(found, runs=tuple(steps)))[1500]
-    assert row["Processor time (% of all cores), host@mx2"] == pytest.approx(1)
-    assert row["Processor time (% of all cores), host"] == pytest.approx(100 * 1500 / 1600)
-    assert "Processor time (% of all cores)" not in row
-
-
-def test_utilisation_is_drawn_on_the_axis_of_the_scores() -> None:
-    found = probed()
-    charts = [block for block in describe_capacity(found, (), {}).sections[1].blocks if isinstance(block, Chart)]
-    (chart,) = (chart for chart in charts if chart.caption.startswith("Utilisation"))
-    assert chart.axis == charts[0].axis and chart.shaded == charts[0].shaded == found.interval
-    (panel,) = chart.panels
-    assert [(line.name, max(filter(None, line.values))) for line in panel.lines] == [
-        ("processor", pytest.approx(100 * 1500 / 1600)),
-        ("disk vda", pytest.approx(50 * 1500 / 1600)),
-        ("memory", pytest.approx(20 + 10 * 1500 / 1600)),
-    ]
-    shown = table(found, "Utilisation")
-    assert [column.title for column in shown.columns] == ["Users", "processor", "disk vda", "memory"]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from loadsim.cli.report_file import write
 from loadsim.cli.server import server_directory
 from loadsim.errors import ConfigError
 from loadsim.files import locked
@@ -94,10 +93,3 @@ def test_two_servers_and_two_exports_do_not_share_a_directory() -> None:
     with locked(OUT, "--out", "export"), pytest.raises(ConfigError, match="found another export at work"):
         export_maildir(load_scenario("two.yaml"), Target(OUT), lambda *_: None, 1)
     assert list(OUT.iterdir()) == []
-
-
-def test_a_report_does_not_take_the_unfinished_file_of_another() -> None:
-    """It is that of another process that draws the same report."""
-    Path("r.html.incomplete").write_text("half")
-    write(b"whole", Path("r.html"), "-o")
-    assert (Path("r.html").read_bytes(), Path("r.html.incomplete").read_text()) == (b"whole", "half")

@@ -61,9 +61,9 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
     assert [row["validity"] for row in rows] == ["valid", "invalid", "invalid"]
     assert [row["start_late_ms"] for row in rows] == [None] * 3
     assert [line.split()[:4] for line in full_answer(summary).splitlines() if line.startswith("c")] == [
-        ["c1", "2", "0", "1"],
-        ["c2", "3", "3", "1"],
-        ["c3", "4", "4", "0"],
+        ["c1", "2", "0", "valid"],
+        ["c2", "3", "3", "invalid"],
+        ["c3", "4", "4", "invalid"],
     ]
 
 

@@ -21,8 +21,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.report.compare_report import describe_comparison
-from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_report import compare_text, describe_comparison
 from loadsim.report.compare_words import RESERVATION, tone, verdict_line
 
 GOLDEN = GOLDEN_FILES / "compare.txt"
@@ -70,17 +69,6 @@ def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
         write_run(place, f"{side}-{at}", read_ms * 1.01 ** (at % 3), hour=2 * at + turn, send_ms=None)
         for at in range(count)
     ]
-
-
-def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
-    """Who looks after each run is told of it, unless the looks were stated or nothing is claimed."""
-    base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
-    once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
-    assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
-    assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
-    assert "see --looks" in compare_text(once) and "see --looks" not in compare_text(often)
-    for quiet in (compare_runs(base[:3], new[:3]), compare_runs(base, many(tmp_path / "same", "new", 100, 5))):
-        assert "see --looks" not in compare_text(quiet)
 
 
 def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
@@ -252,20 +240,6 @@ def test_criteria_that_new_misses_are_no_pass(
         assert not more or tone(each) != "good"
 
 
-@pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
-def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
-    """They lack load, and may be as fast only for that."""
-    sides: dict[str, list[Path]] = {"base": [], "new": []}
-    for at in range(3):
-        for side, runs in sides.items():
-            late = [skipped("READ", 50_000 + task) for task in range(3)] if side == "new" and at < degraded else []
-            tasks = [*[done("READ", 100 * task, 103 + at) for task in range(200)], *late]
-            runs.append(write_run(tmp_path, f"{side}{at}", tasks=tasks))
-    found = compare_runs(sides["base"], sides["new"], max_regression=0.05)
-    assert found.figures.decision == decision
-    assert found.document["missed_more"] == (["validity"] if degraded else [])
-
-
 @pytest.mark.parametrize(
     ("base_failed", "new_failed", "decision", "ratio"),
     [
@@ -356,12 +330,6 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert ("'not shown: the run is invalid'" in str(describe_comparison(comparison).sections[1].blocks)) == invalid
     for reason in comparison.document["ignored"]:
         assert text.count(reason) == text.count(f"\n  - {reason}\n") == 1
-
-
-def test_a_limit_with_its_default_does_not_differ_from_a_stated_one(tmp_path: Path) -> None:
-    """A limit that a log lacks has its default."""
-    base, new = write_run(tmp_path, "b"), write_run(tmp_path, "n", limits={"hits": 1, "generator_lag_share": 0.1})
-    assert not compare_runs([base], [new]).figures.ignored
 
 
 def test_reasons_name_runs_by_the_last_part_of_their_paths(tmp_path: Path) -> None:
@@ -595,3 +563,28 @@ def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capt
         "x.xml: expected a file or directory that can be used, found: No such file or directory"
         in capsys.readouterr().err
     )
+
+
+def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
+    """Who looks after each run is told of it, unless the looks were stated or nothing is claimed."""
+    base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
+    once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
+    assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
+    assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
+    assert "see --looks" in compare_text(once) and "see --looks" not in compare_text(often)
+    for quiet in (compare_runs(base[:3], new[:3]), compare_runs(base, many(tmp_path / "same", "new", 100, 5))):
+        assert "see --looks" not in compare_text(quiet)
+
+
+@pytest.mark.parametrize(("degraded", "decision"), [(0, "passed"), (1, "undecided"), (3, "failed")])
+def test_degraded_runs_of_new_are_no_pass(degraded: int, decision: str, tmp_path: Path) -> None:
+    """They lack load, and may be as fast only for that."""
+    sides: dict[str, list[Path]] = {"base": [], "new": []}
+    for at in range(3):
+        for side, runs in sides.items():
+            late = [skipped("READ", 50_000 + task) for task in range(3)] if side == "new" and at < degraded else []
+            tasks = [*[done("READ", 100 * task, 103 + at) for task in range(200)], *late]
+            runs.append(write_run(tmp_path, f"{side}{at}", tasks=tasks))
+    found = compare_runs(sides["base"], sides["new"], max_regression=0.05)
+    assert found.figures.decision == decision
+    assert found.document["missed_more"] == (["validity"] if degraded else [])

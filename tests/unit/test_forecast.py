@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadsim.cli import main
 from loadsim.dryrun.forecast import NOT_VALID, little_mail, not_valid, notes
 from loadsim.errors import ConfigError
-from loadsim.model.run_times import in_words
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.runs.log_header import load_of_plan
 from loadsim.runs.watcher import Watcher
@@ -119,31 +116,6 @@ def test_mail_without_lists_is_noted_with_its_share() -> None:
     assert little_mail(scenario(), replace(load, received_share=0.3412)) == ()
 
 
-def test_durations_are_in_words() -> None:
-    """They are not rounded."""
-    exact = {3600: "1 h", 5400: "90 min", 900: "15 min", 61: "61 s", 2.5: "2.5 s", 0: "0 s"}
-    assert {value_s: in_words(value_s) for value_s in exact} == exact
-
-
-@pytest.mark.slow
-def test_plan_prints_it_beside_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """On standard error: the figures are the same. The exit status stays 0."""
-    few = ["--set", "topology=[{profile: loadsim-5.5/light, users: 3}]", "--set", RUN, "--set", "limits.hits=50"]
-    assert main(["plan", "quickstart", *few, "--json"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.startswith("{")
-    (warning,) = warnings_in(printed.err)
-    assert warning.startswith(f"loadsim: warning: {NOT_VALID}planned in its window are ")
-    assert main(["plan", "quickstart", *few, "--set", "limits.hits=1"]) == 0
-    told = warnings_in(capsys.readouterr().err)
-    assert [line.partition(": planned")[0] for line in told] == [
-        "loadsim: note: expect a provisional score",
-        "loadsim: note: the score will lack REPLY ALL, SCHEDULE: none is planned in the window",
-        "loadsim: note: the score will have no confidence interval: the window is 40 s long, at least 1 h needed"
-        " (run.window, run.days)",
-    ]
-
-
 class Warned(Watcher):
     """Keeps the warnings."""
 
@@ -167,25 +139,3 @@ def test_a_run_that_cannot_become_valid_is_refused() -> None:
     assert str(refused.value) == f"quickstart: {reason}; --even-invalid makes it all the same, and takes 2 h"
     load_of_plan(too_short, watcher, even_invalid=True)
     assert watcher.lines == [f"warning: {reason}"]
-
-
-@pytest.mark.slow  # it starts the embedded server
-def test_nothing_is_left_of_a_refused_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit status 2, and no directory; no mailbox is prepared."""
-    monkeypatch.chdir(tmp_path)
-    short = ("--set", "run={mode: stress, day_length: 2s, ramp_up: 0s, warm_up: 0s, window: 2s}")
-    short += ("--set", "topology=[{profile: loadsim-5.5/light, users: 2, protocol: fake}]")
-    assert main(["run", "quickstart", *short]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"loadsim: quickstart: {NOT_VALID}its window is 2 s long, at least 30 s needed")
-    assert list(tmp_path.iterdir()) == []
-    criteria = ("--set", "criteria={}", "--no-report", "--quiet")
-    assert main(["run", "quickstart", *short, *criteria, "--out", "out", "--even-invalid"]) == 3
-    assert capsys.readouterr().out.startswith("Verdict: invalid")
-
-
-def warnings_in(text: str) -> list[str]:
-    """The lines apart from progress, which a busy machine has after two seconds."""
-    return [line for line in text.splitlines() if not line.startswith("Planning")]

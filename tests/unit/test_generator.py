@@ -111,18 +111,6 @@ def blocked(lag_ms: int) -> list[int]:
     return [*range(lag_ms * 1000, 0, -10_000), *CALM[: 100 - lag_ms // 10]]
 
 
-def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> None:
-    """0.2 s in each of 30 seconds out of 100 are 6 % of the ticks."""
-    samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
-    summary = run_of(tmp_path, samples)
-    assert summary.exit_status == 3
-    assert summary.score["verdict"]["reasons"] == [
-        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed"
-    ]
-    (advice,) = summary.score["advice"]
-    assert f"What may help:\n  - {advice}\n" in full_answer(summary)
-
-
 def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
     """The machine is shared by its nature: the figure is told, the status stays 0."""
     bad = [sample(at_s, [7000] * 100, cpu_share=0.9) for at_s in range(1, 101)]
@@ -213,15 +201,6 @@ SHARED = MachineHealth(
 )
 
 
-def test_a_generator_beyond_its_limits_needs_room() -> None:
-    """Cores of its own first; a longer day helps if the day is compressed."""
-    apart = Generator(machines=(replace(SHARED, shares_cpus=False),))
-    assert advice(apart, 1.0) == "more engines, fewer users, or another machine for the generator"
-    assert advice(apart, 96.0).startswith("more engines, a longer day (run.day_length), fewer users")
-    assert advice(Generator(machines=(SHARED,)), 1.0).startswith("run with --pin (as root)")
-    assert "--pin" not in advice(Generator(machines=(replace(SHARED, cores=1),)), 1.0)
-
-
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
@@ -305,3 +284,24 @@ def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
     assert suspicious(Generator(engines=engines), embedded=False) == [
         "the wall clock of c1 was set by -5.000 s, 33 s into the run"
     ]
+
+
+def test_a_loop_that_is_blocked_now_and_then_spoils_the_run(tmp_path: Path) -> None:
+    """0.2 s in each of 30 seconds out of 100 are 6 % of the ticks."""
+    samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
+    summary = run_of(tmp_path, samples)
+    assert summary.exit_status == 3
+    assert summary.score["verdict"]["reasons"] == [
+        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed"
+    ]
+    (advice,) = summary.score["advice"]
+    assert f"What may help:\n  - {advice}\n" in full_answer(summary)
+
+
+def test_a_generator_beyond_its_limits_needs_room() -> None:
+    """Cores of its own first; a longer day helps if the day is compressed."""
+    apart = Generator(machines=(replace(SHARED, shares_cpus=False),))
+    assert advice(apart, 1.0) == "more engines, fewer users, or another machine for the generator"
+    assert advice(apart, 96.0).startswith("more engines, a longer day (run.day_length), fewer users")
+    assert advice(Generator(machines=(SHARED,)), 1.0).startswith("run with --pin (as root)")
+    assert "--pin" not in advice(Generator(machines=(replace(SHARED, cores=1),)), 1.0)

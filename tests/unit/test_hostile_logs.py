@@ -149,7 +149,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
         "answer by group": ["log", "answer", name, "--by", "group"],
         "truncate": ["log", "truncate", name, "0", "90", "-o", str(out / "cut.tlog")],
         "merge": ["log", "merge", name, "-o", str(out / "merged.tlog")],
-        "report": ["report", name, "--format", "md"],
+        "report": ["report", name, "-o", str(out / "report.md")],
         "compare": ["compare", "--base", name, "--new", name],
         "export": ["log", "export", "csv", name],
         "export health": ["log", "export", "csv", "--kind", "health", name],

@@ -26,8 +26,6 @@ from loadsim.model.yaml_reader import known, read_yaml, shipped
 from tools import make_schemas
 
 Capture = pytest.CaptureFixture[str]
-UNPLANNED = "1500"
-"""Users whose plan `loadsim new` does not make, as it would take too long."""
 
 KIND = {"scenarios": "scenario", "profiles": "profile", "programs": "program", "suites": "suite"}
 LOAD: dict[str, Any] = {
@@ -64,16 +62,6 @@ def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any
         yield from properties(value, f"{path}.{key}")
     for part in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())):
         yield from properties(part, path)
-
-
-@pytest.mark.parametrize("kind", SHIPPED_FILES)
-def test_each_key_has_a_description(kind: str) -> None:
-    """In words: no markup, and no rest of a sentence that began in the row before."""
-    found = dict(properties(VALIDATORS[kind].schema))
-    assert len(found) > 10
-    for key, value in found.items():
-        assert re.fullmatch(r"[A-Z0-9\\{].*\.", value["description"]), key
-        assert not re.search(r"`|\||\]\(|\.\.\. |^As for IMAP", value["description"]), key
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in SHIPPED_FILES for name in known(kind)])
@@ -219,19 +207,3 @@ def test_the_schema_is_printed_and_copied(kind: str, capsys: Capture, tmp_path: 
     assert plain.read_text(encoding="utf-8") == rest
     assert main(["show", kind, name, "--schema"]) == 2
     assert "--schema: expected --copy FILE with NAME, or no NAME" in capsys.readouterr().err
-
-
-def test_a_new_scenario_has_a_schema(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless it is not wanted. A schema that is there already is not changed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", None)
-    schema = tmp_path / "scenario.schema.json"
-    assert main(["new", "bare", "--users", UNPLANNED, "--no-schema"]) == 0
-    assert not schema.exists() and EDITOR_LINE not in Path("bare.yaml").read_text(encoding="utf-8")
-    assert main(["new", "own", "--users", UNPLANNED]) == 0
-    assert Path("own.yaml").read_text(encoding="utf-8").startswith(f"{EDITOR_LINE}{schema.name}\n")
-    VALIDATORS["scenarios"].validate(read_yaml(Path("own.yaml").read_text(encoding="utf-8"), "own"))
-    assert schema.read_bytes() == schema_file("scenarios").read_bytes()
-    schema.write_text("mine")
-    assert main(["new", "other", "--users", UNPLANNED]) == 0
-    assert schema.read_text() == "mine"

@@ -17,7 +17,6 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.model.terms import Window
-from loadsim.report.document import to_json
 from loadsim.timinglog import container, file, merge, reader, streams
 from loadsim.timinglog.merge import in_time_order, read_logs, truncate
 from loadsim.timinglog.reader import read_log, write_log
@@ -134,9 +133,9 @@ def test_a_report_in_parts_says_what_it_says_of_the_whole(
     """Every figure of every table and chart, however many records are in memory or worked on at a time."""
     place = tmp_path_factory.mktemp("parts")
     write_engines(place, engines, mode)
-    whole = to_json(document_of([str(place)], {}))
+    whole = document_of([str(place)], {})
     with little_memory(records):
-        assert to_json(document_of([str(place)], {})) == whole
+        assert document_of([str(place)], {}) == whole
 
 
 @FEW

@@ -20,11 +20,8 @@ from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live_figures import LiveFigures, LiveRun
 from loadsim.cli.live_view import Screenful
-from loadsim.cli.live_words import sentence
 from loadsim.cli.run_view import RunView
-from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, of_a_lost_engine
-from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario
 
 
@@ -81,23 +78,6 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     assert lines["SEND"] == ["420", "3", "3.3", "over 100 s"]  # twenty of two hundred
 
 
-def test_times_have_the_digits_of_the_answer(scenario: Scenario) -> None:
-    """Thousands separators, no decimals from 100 ms on, and seconds from 10 s on, wherever a time stands."""
-    ended = WORK.ended("ok", *FAILURES) - BEFORE.ended("ok", *FAILURES)
-    slow = replace(
-        WORK,
-        lag_p99_ms=2528.1,
-        generator_late_most_s=12.34,
-        late_busy_s=BEFORE.late_busy_s + 2.5281 * ended,
-        late_down_s=BEFORE.late_down_s + 228.3074 * ended,
-    )
-    text = " ".join(drawn(figures_of(scenario, BEFORE, slow)))
-    for told in ("busy 2,528 ms", "down 228 s", "2,528 ms late", "generator 12.3 s (worst)"):
-        assert told in text
-    assert "event loop 2,528 ms late" in sentence(slow)
-    assert "2,528 ms" in " ".join(drawn(figures_of(scenario, WORK, clients={"one": slow})))
-
-
 @pytest.mark.parametrize(
     ("columns", "row"),
     [
@@ -116,25 +96,6 @@ def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: 
         assert [cells(lines)["two"][0], cells(lines)["two"][-1]] == ["0 of 200", "over"]
 
 
-@pytest.mark.parametrize(
-    ("height", "tasks", "shown"),
-    [(60, 2, 40), (45, 2, 34), (30, 2, 19), (11, 1, 1), (9, 0, 1)],
-)
-def test_of_many_clients_the_worst_have_rows(scenario: Scenario, height: int, tasks: int, shown: int) -> None:
-    """In the order of their names, with the others together; all of it is on the terminal, with a heading each."""
-    clients = {f"c{number:02d}": replace(WORK, lag_p99_ms=float(number)) for number in range(1, 41)}
-    clients["c03"] = of_a_lost_engine(WORK)
-    clients["c07"] = replace(WORK, tasks={"READ": {"timeout": 9}}, lag_p99_ms=0.0)
-    lines = drawn(figures_of(scenario, WORK, clients=clients), height=height)
-    assert len(lines) <= height
-    rows = cells(lines)
-    assert [name in rows for name in ("READ", "SEND")] == [tasks > 0, tasks > 1]
-    worst = sorted(["c03", "c07", *(f"c{number:02d}" for number in range(40, 0, -1) if number not in (3, 7))][:shown])
-    assert [name for name in rows if re.fullmatch(r"c\d\d", name)] == worst
-    if shown < 40:
-        assert rows[f"{40 - shown} more"][0] == f"{199 * (40 - shown):,} of {200 * (40 - shown):,}"
-
-
 def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
     """While users log on there is neither a time nor a generator's figure, and nothing has failed."""
     begun = LiveSnapshot("log-on", None, 200, 50, {"LOGON": {"ok": 50}}, 0, 0, 0.0)
@@ -143,13 +104,6 @@ def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
     assert lines["Tasks"] == ["50 done, 0 failed"]
     assert lines["Failures"] == ["none"]
     assert lines["LOGON"] == ["50", "0"]
-
-
-@pytest.mark.parametrize("phase", ["finish", "drain", "log-off", "over"])
-def test_every_phase_after_the_work_says_what_is_done(scenario: Scenario, phase: str) -> None:
-    """The bar is full, and words stand where the time was."""
-    lines = cells(drawn(figures_of(scenario, replace(WORK, phase=phase))))
-    assert re.search("[a-z]", lines[phase][-1])
 
 
 @settings(max_examples=30)
@@ -174,74 +128,6 @@ def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
     assert columns < 48 or headings == list(whole)
 
 
-DAY = (
-    *(("SYNC", 1053, 56), ("READ", 11083, 22), ("LOAD ATTACHMENT", 55, 11), ("SEND", 81, 447), ("REPLY", 97, 45)),
-    *(("REPLY ALL", 55, 18), ("FORWARD", 64, 28), ("SAVE SENT", 296, 14100), ("MOVE", 223, 2.2), ("DELETE", 439, 3.5)),
-    *(("BROWSE", 256, 56), ("SCHEDULE", 105, 71), ("LOGON", 20, 112)),
-)
-"""The tasks of a day: how many were done, and in how many ms each."""
-
-
-def day() -> LiveSnapshot:
-    """A run with all of these tasks, in its last minute."""
-    bucket = {task: f"{min(bound for bound in BOUNDS_MS if bound >= took_ms):g}" for task, _, took_ms in DAY}
-    return replace(
-        WORK,
-        users=20_000,
-        users_on=19_999,
-        tasks={task: {"ok": count} for task, count, _ in DAY} | {"SEND": {"ok": 81, "refused": 2, "timeout": 1}},
-        service_times={task: {bucket[task]: count} for task, count, _ in DAY},
-    )
-
-
-BEGUN = LiveSnapshot("work", 64.2, 20_000, 20_000, {}, 0, 0, 0.0)
-TABLE = """\
-Task               done  failed  lately/s  95th, about
-SYNC              1,053       0      17.6        56 ms
-READ             11,083       0     184.7        22 ms
-LOAD ATTACHMENT      55       0       0.9        11 ms
-SEND                 81       3       1.4       450 ms
-REPLY                97       0       1.6        45 ms
-REPLY ALL            55       0       0.9        18 ms
-FORWARD              64       0       1.1        28 ms
-SAVE SENT           296       0       4.9         14 s
-MOVE                223       0       3.7       2.2 ms
-DELETE              439       0       7.3       3.5 ms
-BROWSE              256       0       4.3        56 ms
-SCHEDULE            105       0       1.8        71 ms
-LOGON                20       0       0.3       110 ms"""
-
-SCREENS = {
-    80: f"""\
-window  ━━━━━━━━━━━╸                  0:02:04 of the run's 0:05:00, 0:02:56 left
-Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
-Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
-Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean,
-           lately); generator 3.1 ms (worst)
-Generator  event loop 0.4 ms late (99th percentile, limit 2.0 ms), 12% of a core
-           (limit 60%), 96 MiB
-Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
-{TABLE}""",
-    200: f"""\
-window  ━━━━━━━━━━━━━━━━━━━━━━━━                                    0:02:04 of the run's 0:05:00, 0:02:56 left
-Users      19,999 of 20,000 on, 1 session lost, 3 messages in transit
-Tasks      13,827 done, 3 failed; lately 230.5 a second, below 0.1% failed
-Late       user busy 1.4 ms, session down 0.3 ms, generator 0.0 ms (mean, lately); generator 3.1 ms (worst)
-Generator  event loop 0.4 ms late (99th percentile, limit 2.0 ms), 12% of a core (limit 60%), 96 MiB
-Failures   SEND: 450 RCPT (2); SEND: no answer to DATA (1)
-{TABLE}""",
-}
-"""What was looked at, and found good: on terminals of 80 columns and 24 lines, and of 200 and 50."""
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
-def test_a_screen_as_a_whole(scenario: Scenario, columns: int, lines: int) -> None:
-    """Nothing is cut, each figure has its unit, and all tasks of a day are on it."""
-    shown = drawn(figures_of(scenario, BEGUN, day()), columns)
-    assert "\n".join(shown) == SCREENS[columns]
-    assert len(shown) < lines
-
-
 def test_a_late_event_loop_is_said_in_words(scenario: Scenario) -> None:
     """Red alone is lost on a terminal without colours; READ's 22 ms make the limit."""
     late = replace(WORK, lag_p99_ms=8.4)
@@ -256,15 +142,6 @@ def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> 
     text = " ".join(lines)
     assert "MOVE: NO [bold red]x[/] [/nothing] (9); MOVE: 450 RCPT (1); " in text
     assert "4 more kinds" in text
-
-
-def test_a_plain_line_says_how_the_generator_is() -> None:
-    """Beside the counts, as soon as there is a sample."""
-    told = LiveSnapshot("work", 12.4, 10, 9, {"READ": {"ok": 5, "lost": 1}, "SEND": {"ok": 2}}, 3, 0, 0.0)
-    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages in transit"
-    assert sentence(told) == counts
-    told = replace(told, lag_p99_ms=0.44, lag_max_ms=2.0, cpu_share=0.123, rss_bytes=1)
-    assert sentence(told) == f"{counts}; event loop 0.4 ms late; 12% of a core"
 
 
 # --- terminals ----------------------------------------------------------------------------------------------------
@@ -310,22 +187,6 @@ def test_a_low_terminal_shows_what_matters_most(scenario: Scenario) -> None:
     seen = shown(scenario, lines=6)
     assert "of 200 on" in seen and "..." in seen
     assert "READ" not in seen
-
-
-def test_no_color(scenario: Scenario) -> None:
-    """With NO_COLOR set there is a screen, and no colour in it."""
-    seen = shown(scenario, NO_COLOR="1")
-    assert "of 200 on" in seen
-    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|38;[25];\d+)[;m]", seen)
-
-
-def test_a_terminal_that_was_resized_is_drawn_anew(scenario: Scenario) -> None:
-    """The next screen begins on an empty terminal, and fits."""
-    seen = shown(scenario, columns=120, narrower=40)
-    before, cleared, after = seen.rpartition("\x1b[2J\x1b[H")
-    assert cleared and "of 200 on" in before
-    drawn_again = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", after)
-    assert max(len(line) for line in re.split(r"[\r\n]+", drawn_again)) <= 40
 
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": "unknown"}])

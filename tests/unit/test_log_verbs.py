@@ -6,16 +6,11 @@ import csv
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from paths import GOLDEN_FILES
 from patience import PATIENCE_S
 from timing_samples import (
@@ -24,7 +19,6 @@ from timing_samples import (
     EPOCH_NS,
     HEADER,
     LOGGED_ON,
-    START_NS,
     done,
     event,
     ms,
@@ -109,27 +103,6 @@ def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["score_ms"] == pytest.approx((10 * 30 + 90) / 11)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("READ: -1", "READ: expected a weight of at least 0, found -1"),
-        ("READ: yes", "READ: expected a weight of at least 0, found yes"),
-        ("READ: 1.0e+308", "READ: expected a weight of 0, or from 1e-9 to 1e9, found 1e+308"),
-        ("READ: .nan", "READ: expected a weight of at least 0, found '.nan'"),
-        ("Reed: 1", "Reed: expected one of the tasks BROWSE, COPY, "),
-        ("[READ]", "expected a mapping of tasks to weights, found a list"),
-        ("", "expected a mapping of tasks to weights, found nothing"),
-        ("READ: [1", "line 1: expected YAML, found"),
-    ],
-)
-def test_bad_weights_are_one_line(tmp_path: Path, content: str, says: str) -> None:
-    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
-    (tmp_path / "w.yaml").write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError) as refused:
-        run_log("answer", "--weights", tmp_path / "w.yaml", tmp_path / "a.tlog")
-    assert str(refused.value).startswith(f"{tmp_path / 'w.yaml'}: {says}") and "\n" not in str(refused.value)
-
-
 def test_weights_of_tasks_that_no_log_has_are_refused(tmp_path: Path) -> None:
     """The name may be that of a plug-in's task, so the logs decide."""
     write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
@@ -208,46 +181,6 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
     (sample,) = found["health"]
     found_of_health = [sample[name] for name in ("at_s", "lags_us", "cpu_share", "client")]
     assert found_of_health == ["1.0", "10 2000", "0.25", "c1"]
-
-
-@pytest.mark.slow
-def test_the_verdict_reaches_those_who_do_not_read_it(tmp_path: Path) -> None:
-    """With nobody at the other end of standard output, `log answer` still ends with 3 for an invalid run.
-
-    A process, as the interpreter flushes standard output at its exit.
-    """
-    write_sample(tmp_path / "a.tlog", [done(f"T{number}", 1, 1) for number in range(200)], facts={})
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    command = [sys.executable, "-m", "loadsim", "log", "answer", str(tmp_path / "a.tlog")]
-    answer = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
-    os.close(write_end)
-    assert (answer.returncode, answer.stderr) == (3, b"")
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Limit the files of this process; a longer write fails with EFBIG, as Python ignores SIGXFSZ."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_log_that_the_disk_does_not_take_is_not_left_half_written(tmp_path: Path) -> None:
-    """Where files cannot grow beyond 40 KiB, `log merge` says so and leaves nothing; what was there before stays."""
-    write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(2_000)])
-    merged = tmp_path / "merged.tlog"
-    for there in (False, True):
-        if there:
-            merged.write_text("mine")
-        with files_of_at_most(40 << 10), pytest.raises(LogError) as refusal:
-            run_log("merge", tmp_path / "a.tlog", "-o", merged)
-        assert str(refusal.value).startswith(f"{merged}: expected to write a new timing log, found: ")
-        assert merged.exists() == there
-    assert merged.read_text() == "mine"
 
 
 @pytest.mark.slow
@@ -358,41 +291,7 @@ def test_check_tells_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
 
 
-@settings(deadline=None, max_examples=30)
-@given(data=st.data())
-def test_check_finds_every_flipped_bit_and_every_cut(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """Wherever it is: status 1 behind the head, 2 in it, and the place is not behind the damage."""
-    directory = tmp_path_factory.mktemp("damage")
-    path = write_sample(directory / "a.tlog", [done("READ", at, 1) for at in range(4)], flush_every=2)
-    whole = bytearray(path.read_bytes())
-    place = data.draw(st.integers(0, len(whole) - 1))
-    if data.draw(st.booleans()):
-        whole[place] ^= 1 << data.draw(st.integers(0, 7))
-        path.write_bytes(whole)
-    else:
-        path.write_bytes(whole[:place])
-    out = io.StringIO()
-    with redirect_stdout(out), redirect_stderr(out):
-        status = run_log("check", path)
-    assert status in (1, 2)
-    if status == 2:
-        assert out.getvalue().startswith(f"loadsim: {path}: expected a timing log")
-    elif "damaged at byte" in out.getvalue():
-        assert int(out.getvalue().partition("damaged at byte ")[2].partition(";")[0]) <= place
-    else:  # cut between two blocks
-        assert f"{path}: without an end; " in out.getvalue() and f" {place} bytes" in out.getvalue()
+# --- show ---
 
 
-def write_two_engines(directory: Path) -> Path:
-    command = {
-        "command": "IMAP NOOP", "user": 3, "started_ns": START_NS, "ended_ns": START_NS + 7_000, "outcome": "ok",
-        "sent_bytes": 9, "received_bytes": 8,
-    }  # fmt: skip
-    tasks = [done("READ", 1000, 10, late_ms=0.5, user=7), skipped("MOVE", 1200, user=7)]
-    write_sample(directory / "c1.0.tlog", tasks, [event("seen", "n1.0", 2, 900)])
-    tasks = [done("SEND", 950, 20, outcome="refused", error="NO \x1b[2J")]
-    tasks += [done("READ", 1100, 0, ended_ns=None, outcome="unfinished")]
-    write_sample(directory / "c1.1.tlog", tasks, commands=[command], header={"engine": "1"})
-    return directory
+# --- export parquet ---

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from live_snapshots import WORK
@@ -15,7 +14,7 @@ from paths import ROOT
 from prometheus_client.openmetrics import parser as openmetrics
 from run_states import live_run, summary_of
 
-from loadsim.cli.live_figures import RUN_PHASES, LiveFigures, LiveRun
+from loadsim.cli.live_figures import RUN_PHASES, LiveRun
 from loadsim.cli.metrics.definitions import METRICS
 from loadsim.cli.metrics.prometheus import BUCKETS, served_metrics
 from loadsim.cli.options import listening_address
@@ -97,32 +96,6 @@ def test_the_verdict_is_shown_after_the_end(tmp_path: Path, capsys: pytest.Captu
     assert value(found, "tasks_total", task="READ", outcome="ok") == 2113
 
 
-@pytest.mark.parametrize(
-    ("stage", "engines", "at_s", "phase"),
-    [
-        ("plan", None, None, "plan"),
-        ("join", None, None, "join"),
-        ("wait", None, None, "wait"),
-        ("load", None, None, "log-on"),
-        ("load", "log-on", None, "log-on"),
-        ("load", "work", None, "warm-up"),
-        ("load", "work", -0.5, "warm-up"),
-        ("load", "work", 59.9, "warm-up"),
-        ("load", "work", 60.0, "window"),
-        ("load", "work", 239.9, "window"),
-        ("load", "work", 240.0, "after-window"),
-        ("load", "drain", 301.0, "drain"),
-        ("collect", "over", 310.0, "collect"),
-        ("analyse", "over", 310.0, "analyse"),
-    ],
-)
-def test_a_phase(tmp_path: Path, stage: Stage, engines: str | None, at_s: float | None, phase: str) -> None:
-    """The stage of the run, and of the work the part that counts."""
-    live = live_run(tmp_path, *([replace(WORK, phase=engines, at_s=at_s)] if engines else []))
-    live.stage(stage)
-    assert live.figures.phase == phase
-
-
 def test_every_phase_has_a_name() -> None:
     """Those of the stages and of the engines; the load has its phases, and the work its parts."""
     assert {*get_args(Stage), *PHASES, *PARTS} - {"load", "work"} <= set(RUN_PHASES)
@@ -185,62 +158,8 @@ def test_the_reference_names_every_phase() -> None:
 # --- where --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("where", "host", "port"),
-    [
-        ("9464", "127.0.0.1", 9464),
-        (":9464", "127.0.0.1", 9464),
-        ("0.0.0.0:80", "0.0.0.0", 80),
-        ("[::1]:0", "::1", 0),
-        ("monitor.example.org:65535", "monitor.example.org", 65535),
-    ],
-)
-def test_an_address(where: str, host: str, port: int) -> None:
-    """Without a host it is this machine's own."""
-    assert listening_address("--metrics", where) == (host, port)
-
-
 @pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "1:2:3", "::1", "65536", "-1", "a b:1", "[::1]"])
 def test_no_address(where: str) -> None:
     """One line says what is expected."""
     with pytest.raises(ConfigError, match=r"^--metrics: expected \[HOST:\]PORT such as 127\.0\.0\.1:8080, found "):
         listening_address("--metrics", where)
-
-
-def no_state() -> LiveFigures:
-    pytest.fail("it is read without a request")
-
-
-def refusal(where: str) -> str:
-    """Why metrics cannot be shown there."""
-    with pytest.raises(ConfigError) as refused, served_metrics(where, no_state):
-        pytest.fail("it was served")
-    return str(refused.value)
-
-
-def test_an_address_that_cannot_be_had() -> None:
-    """A port that is taken, a host that is elsewhere, and what cannot be a host's name."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        where = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert refusal(where) == f"--metrics: expected to listen at {where}, found: Address already in use"
-    assert refusal("192.0.2.1:0").startswith("--metrics: expected to listen at 192.0.2.1:0, found: ")
-    assert refusal(f"{'x' * 70}:0").startswith("--metrics: expected to listen at xxx")
-
-
-def test_the_port_is_free_again_afterwards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody listens any more."""
-    port = 0
-
-    def told() -> Any:
-        found = re.search(r":(\d+)/", capsys.readouterr().err)
-        assert found is not None
-        return int(found[1])
-
-    live = live_run(tmp_path)
-    with served_metrics("0", lambda: live.figures):
-        port = told()
-    with pytest.raises(ConnectionRefusedError):
-        fetched("127.0.0.1", port)
-    with served_metrics(f"{port}", lambda: live.figures, quiet=True):
-        fetched("127.0.0.1", port)
-    assert capsys.readouterr().err == ""

@@ -10,7 +10,7 @@ import pytest
 
 from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.dryrun.tally import GATHER_NS, Tally
-from loadsim.dryrun.traffic import COUNTED, peaks
+from loadsim.dryrun.traffic import COUNTED
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
@@ -20,7 +20,6 @@ from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import STORED
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.report.plan_text import plan_text
 
 SMALL = "topology=[{profile: loadsim-5.5/medium, users: 12}]"
 SERVER = "server={{imap: {{host: 127.0.0.1, port: 143}}, smtp: {{host: 127.0.0.1, port: 25, {}}}}}"
@@ -61,24 +60,6 @@ def test_a_peak_is_the_busiest_hour() -> None:
         assert peak["to_mean"] * figures["rates_per_s"][rate] == pytest.approx(peak["per_s"])
     assert figures["peaks"]["tasks"]["hour"] >= 4
     assert figures["peaks"]["tasks"]["to_mean"] > 1.25
-
-
-def test_a_short_last_hour_is_no_peak() -> None:
-    """Ten seconds with two tasks are a chance, and no busy hour."""
-    hours = [
-        {"hour": number, "seconds": seconds, **dict.fromkeys(COUNTED.values(), done), "tasks": {"READ": done}}
-        for number, seconds, done in ((0, 3600.0, 36), (1, 3600.0, 72), (2, 10.0, 2))
-    ]
-    for hour in hours:
-        hour |= {f"{rate}_per_s": 36 * (hour["hour"] + 1) / 3600 for rate in COUNTED}
-    hours[2] |= {f"{rate}_per_s": 0.2 for rate in COUNTED}
-    found = peaks(hours, 7210.0)
-    assert all(peak is not None and peak["hour"] == 1 for peak in found.values())
-
-
-def test_a_plan_without_hours_has_no_peaks() -> None:
-    """Only what is before the start."""
-    assert peaks(planned()["by_hour"][:1], 28_800.0) == dict.fromkeys(COUNTED)
 
 
 # --- commands -----------------------------------------------------------------------------------------------------
@@ -175,61 +156,4 @@ class Unobserved:
         raise AssertionError
 
 
-@pytest.mark.slow
-def test_storage_adds_up() -> None:
-    figures = planned()
-    storage = figures["storage"]
-    assert storage["growth_bytes_per_day"] == sum(storage[f"{cause}_bytes_per_day"] for cause in STORED)
-    assert storage["received_bytes_per_day"] == pytest.approx(figures["totals"]["bytes_received"])
-    assert storage["saved_bytes_per_day"] == pytest.approx(figures["totals"]["bytes_sent"])
-    two = planned("run={day_length: 4h, days: 2}")["storage"]
-    assert two["received_bytes_per_day"] == pytest.approx(storage["received_bytes_per_day"], rel=0.5)
-
-
 # --- words --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_text_fits_into_80_columns_and_a_run_of_many_hours_is_shown_by_day() -> None:
-    figures = planned("run={day_length: 4h, days: 4}", "topology.0.users=4")
-    text = plan_text(figures)
-    assert max(map(len, text.splitlines())) <= 80
-    table = text.split("On day")[1].split("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in table[1:]] == ["1", "2", "3", "4"]
-    by_day = [
-        sum(hour["messages_sent"] for hour in figures["by_hour"][1:-1][day * 8 : day * 8 + 8]) for day in range(4)
-    ]
-    assert [line.split()[2] for line in table[1:]] == [f"{sent / 14_400:,.2f}" for sent in by_day]
-
-
-@pytest.mark.slow
-def test_a_night_has_no_part_in_the_rate_of_its_day() -> None:
-    """The run ends with the third day: the mean of the days is that of the run."""
-    figures = planned(
-        "topology=[{profile: loadsim-4.0/medium, users: 4}]", "run={day_length: 30s, days: 3, ramp_up: 1s}",
-        "limits={window: 1s, hits: 1}",
-    )  # fmt: skip
-    assert figures["night_s"] == 15
-    rows = plan_text(figures).split("On day")[1].split("\n\n")[0].splitlines()[1:]
-    tasks = [float(row.split()[1]) for row in rows]
-    assert len(tasks) == 3
-    assert sum(tasks) / 3 == pytest.approx(figures["rates_per_s"]["tasks"], abs=0.01)
-
-
-def test_days_that_begin_within_an_hour_have_no_rows() -> None:
-    figures = planned("run={day_length: 4h, days: 4}", "topology.0.users=4")
-    text = plan_text({**figures, "day_s": figures["day_s"] * 0.95})
-    assert "On day" not in text
-    assert "\n\n\n" not in text
-
-
-def test_programs_that_a_plan_does_not_simulate_are_named() -> None:
-    figures = planned("topology=[{profile: loadsim-5.5/medium, users: 12, program: webmail}]")
-    (left_out,) = [each for each in figures["left_out"] if "IMAP commands of" in each["what"]]
-    assert left_out["effect"].startswith("12 users have other commands than the plan")
-    assert figures["rates_per_s"]["imap_commands"] is figures["peaks"]["imap_commands"] is None
-    assert all(hour["imap_commands_per_s"] is None for hour in figures["by_hour"])
-    assert figures["rates_per_s"]["smtp_commands"] > 0
-    assert ["IMAP", "commands", "-"] in [line.split() for line in plan_text(figures).splitlines()]
-    assert not [each for each in planned()["left_out"] if "IMAP commands of" in each["what"]]
-    assert left_out["what"].split()[-1] in plan_text(figures)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +22,7 @@ from timing_samples import done, sample_log, skipped
 from virtual_runs import live, scenario_of
 
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli import INTERRUPTED, main
-from loadsim.cli.report import document_of
-from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cli import INTERRUPTED
 from loadsim.dryrun import plan_cache
 from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
@@ -34,12 +31,10 @@ from loadsim.errors import LogError
 from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.terms import Window
-from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.answer import full_answer
 from loadsim.timinglog.merge import merge
-from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
+from loadsim.timinglog.planned_load import PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog, read_log
-from loadsim.users.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -76,20 +71,6 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
 
 
 @given(
-    bin_us=st.integers(1, 200_000_000),
-    at=st.lists(st.floats(0, 1, exclude_max=True), max_size=40),
-    edges=st.tuples(st.integers(0, BINS), st.integers(0, BINS)).map(sorted),
-)
-def test_a_window_between_parts_has_what_is_due_in_it(bin_us: int, at: list[float], edges: list[int]) -> None:
-    """Counted one by one, whatever the length of the run."""
-    due_us = [int(place * bin_us * BINS) for place in at]
-    begin_us, end_us = (edge * bin_us for edge in edges)
-    load = tallied(bin_us * BINS, {"READ": due_us})
-    expected = sum(begin_us <= each < end_us for each in due_us)
-    assert load.in_window(Window(begin_us / 1e6, end_us / 1e6)).get("READ", 0) == expected
-
-
-@given(
     counts=st.lists(st.integers(0, 1000), min_size=1, max_size=50),
     duration_s=st.floats(1, 1e6),
     window=st.tuples(st.floats(-0.5, 1.5), st.floats(-0.5, 1.5)).map(sorted),
@@ -109,16 +90,6 @@ def test_spans_and_what_is_no_task_of_a_plan_are_left_out() -> None:
     kinds = ("READ", "SYNC", "LOGON", "LOGOFF", "PROCESS INBOX", "NO SESSION")
     load = tallied(400_000_000, {**{kind: [0, 399_999_999] for kind in kinds}, "SEND": [-1, 400_000_000, 7]})
     assert load.in_window(Window(0, 400)) == {"READ": 2, "SEND": 1}
-
-
-def test_engines_count_together(tmp_path: Path) -> None:
-    """The load of two processes is that of one, and has all of the plan's tasks that are due in the run."""
-    scenario = virtual(tmp_path)
-    alone, together = (make_plan(scenario, engines).tally for engines in (1, 2))
-    assert together.load() == alone.load()
-    counts = {task: sum(hour.tasks[task] for hour in list(alone.hours.values())[1:-1]) for task in ("READ", "SEND")}
-    in_all = alone.load().in_window(Window(0, scenario.duration_s))
-    assert {task: in_all[task] for task in counts} == counts
 
 
 def virtual(place: Path, seed: int = 1, users: int = 6, **keys: Any) -> Scenario:
@@ -207,21 +178,6 @@ def test_a_damaged_file_is_planned_again(tmp_path: Path, cache: Path) -> None:
         assert cached(scenario, "loadsim 1") is None, damaged[:20]
     assert said(lines, scenario) == cached(scenario, "loadsim 1") == make_plan(scenario).tally.load()
     assert lines == []
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path) -> None:
-    """As when there is a file in its place."""
-    cache.parent.parent.write_text("")
-    scenario, lines = virtual(tmp_path), list[str]()
-    assert said(lines, scenario) == make_plan(scenario).tally.load()
-    assert lines == []
-
-
-def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So whoever has no time before a common start plans beforehand."""
-    scenario = virtual(tmp_path, users=12, weights=dict.fromkeys(TASKS, 0) | {"READ": 1})
-    assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
-    assert cached(scenario, build_fingerprint()) == make_plan(scenario).load()
 
 
 def test_a_plan_reports_its_progress(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,29 +285,6 @@ def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
 
 
-@pytest.mark.parametrize(
-    ("share", "words"), [(0.3412, ", who receive 34 % of the published mail"), (0.9, ""), (None, "")]
-)
-def test_an_equivalent_of_less_mail_says_so(tmp_path: Path, share: float | None, words: str) -> None:
-    """In the answer, and on the first screen of the report."""
-    plan = replace(PLANNED, received_share=share).document()
-    (log,) = logs_of(tmp_path, 120, {"day_s": 288, "profile_day_s": 28800, "planned_load": plan, "window_s": [0, 100]})
-    summary = summarise([log])
-    assert summary.score["received_share"] == share
-    assert f"; same task rate as 195 users with a day of 8 h{words}; mailboxes and sessions of " in full_answer(summary)
-    (first, *_) = document_of([str(tmp_path / "0.tlog")], {}).sections
-    assert "the task rate of 195 users with a day of 8 h. " in str(first.blocks[0])
-    assert ("did a day's mail, with 34 % of the published mail: " in str(first.blocks[0])) is bool(words)
-
-
-def test_more_load_than_planned_is_told_and_not_counted(tmp_path: Path) -> None:
-    """Of each task a twentieth more counts at most, and the load-equivalent is of the plan's users at most."""
-    summary = summarise(list(logs_of(tmp_path, 150)))
-    assert "Load made: 127 of 124 tasks that the plan expects (102.4 %)\n" in full_answer(summary)
-    assert summary.score["load_equivalent_users"] == 2
-    assert not any("of the plan" in reason for reason in summary.score["verdict"]["reasons"])
-
-
 @pytest.mark.parametrize("header", [{"planned_load": None}, {"slice": {"number": 1, "weights": [1, 1]}}])
 def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: dict[str, Any]) -> None:
     """A log without it, and a slice: neither is invalid for it; a run whose plan was not made is degraded."""
@@ -421,23 +354,3 @@ def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> 
     score = answered(scenario, tmp_path).score
     assert score["load"]["share"] == pytest.approx(1, abs=0.01)
     assert score["verdict"]["reasons"] == []
-
-
-def test_mail_that_is_lost_is_load_that_is_not_made(tmp_path: Path) -> None:
-    """A server that loses all mail has nothing to read but what lay there, and nothing in the log failed for it."""
-    scenario = virtual(tmp_path, users=20)
-
-    def losing(module: InMemoryDriver) -> InMemoryDriver:
-        module.post = lambda mail, users: None
-        return module
-
-    summary = answered(scenario, tmp_path, wrap=losing)
-    score = summary.score
-    assert Counter(failed=score["failed"], skipped=score["skipped"], unfinished=score["unfinished"]).total() == 0
-    assert score["load"]["tasks"]["READ"]["made"] < score["load"]["tasks"]["READ"]["planned"] / 2
-    assert score["verdict"]["validity"] == "invalid"
-    assert summary.exit_status == 3
-    assert any(
-        "tasks that the plan expects were asked of the server" in reason for reason in score["verdict"]["reasons"]
-    )
-    assert "below 95 %: DELETE" in full_answer(summary)

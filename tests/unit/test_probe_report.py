@@ -6,23 +6,21 @@ drawn as 0; a unit has the wrong factor; an average covers more than the window,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from documents import tables
 from timing_samples import DELIVERED, ENDED, START_NS, done, sample_log, write_sample
 
 from loadsim.analysis.health_series import probe_series
 from loadsim.analysis.probes import probe_statistics
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.time_series import Bins
-from loadsim.cli import main
 from loadsim.model.terms import Window
-from loadsim.report.document import Chart, Document, Table, tables
+from loadsim.report.document import Chart, Document, Table
 from loadsim.report.one_run import describe_run
-from loadsim.report.probe_panels import panels_of_probes
 
 HOST = {"cpu_busy_share": 0.25, "disk_sda_queue_requests": 1.5, "memory_available_bytes": 512 * 2**20}
 POSTFIX = {"send_queue_messages": 12.0, "deferred_messages": 2.0, "sent_per_s": 3.0}
@@ -112,43 +110,6 @@ def test_delivered_messages_are_those_that_users_saw(tmp_path: Path) -> None:
     health = [sampled("host", n / 2, **HOST) for n in range(60)]
     document = report_of(tmp_path, health, window_s=[0.0, 30.0])
     assert table_of(document, "Averages over the window").rows[-1][1] == 2
-
-
-def test_without_such_a_probe_there_is_no_table(tmp_path: Path) -> None:
-    health = [sampled("count", n, a_count=5.0, b_bytes=2.0**20, c_count=1, d_count=1, e_count=1) for n in range(50)]
-    document = report_of(tmp_path, health)
-    assert not [
-        table for section in document.sections for table in tables(section.blocks) if "Averages" in table.caption
-    ]
-    _, further = charts_of(document)
-    units = {panel.title: (panel.y_title, panel.lines[0].values[0]) for panel in further.panels}
-    assert units == {
-        "a_count (count)": ("", 5),
-        "b_bytes (count)": ("MiB", 1),
-        "c_count (count)": ("", 1),
-        "d_count (count)": ("", 1),
-    }
-
-
-def test_all_figures_are_in_a_table_that_unfolds(tmp_path: Path) -> None:
-    """A hundred rows would hide what follows; nothing is left out."""
-    report_of(tmp_path, [sampled("host", n, **HOST) for n in range(50)])
-    assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0
-    page = (tmp_path / "r.html").read_text()
-    folded = page.index("<summary>Probes: figures in the window, which are in no score</summary>")
-    assert page.rindex("<details>", 0, folded) > page.rindex("</details>", 0, folded)
-    assert "host: memory_<wbr>available_<wbr>bytes" in page[folded:]
-
-
-@pytest.mark.parametrize(("probe", "chief"), [("host", "Processor"), ("postfix", "Send queue"), ("dovecot", "IMAP s")])
-def test_labels_are_shown(probe: str, chief: str) -> None:
-    """Two probes of a name have a panel each."""
-    own: Mapping[str, Any] = {
-        name: np.array([1.0]) for name in ("cpu_busy_share", "send_queue_messages", "imap_sessions")
-    }
-    found = panels_of_probes({probe: own, f"{probe}/two": own}, chief=True)
-    assert [panel.title[-len(probe) - 5 :] for panel in found] == [found[0].title[-len(probe) - 5 :], f"{probe}/two)"]
-    assert found[0].title.startswith(chief)
 
 
 # --- the send queue -----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.monitor.probes import OpenedProbe
 from loadsim.runs.capacity import Wanted, find_capacity
-from loadsim.runs.quiet_down import QuietDown, default_pause_s, sees_send_queue
+from loadsim.runs.quiet_down import QuietDown, sees_send_queue
 from loadsim.runs.result import RunResult
 from loadsim.runs.suite import run_suite
 from loadsim.runs.watcher import Watcher
@@ -151,24 +151,6 @@ def test_before_the_first_run_deferred_messages_are_not_waited_for(
     assert queues.taken == taken
 
 
-def test_deferred_messages_of_one_queue_are_told_once_the_other_is_inactive(tmp_path: Path) -> None:
-    """Each is listed in turn: the first one has a deferred message, and the second one delivers at first."""
-    queues = Queues(DEFERRED, 5, DEFERRED, 5, DEFERRED, 0, DEFERRED, 0, DEFERRED, 0)
-    why, _ = waited(scenario(tmp_path, {"postfix": {}, "postfix/two": {}}), queues, first=True)
-    assert (why, queues.taken) == (
-        "the send queue has deferred messages (postfix: 1 message, 1 of them deferred)",
-        10,
-    )
-
-
-def test_all_probes_of_send_queues_count(tmp_path: Path) -> None:
-    """Each is listed in turn; the second one has a message at first."""
-    queues = Queues(0, 1, 0)
-    why, lines = waited(scenario(tmp_path, {"postfix": {}, "postfix/two": {}, "host": {}}), queues)
-    assert (why, queues.taken, len(lines)) == (None, 8, 1)
-    assert lines[0].endswith("(postfix/two: 1 message)")
-
-
 def test_a_probe_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loadsim.monitor.bounded_command.SBIN", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -185,19 +167,6 @@ def test_only_a_server_with_the_probe_is_looked_at(tmp_path: Path) -> None:
     assert not sees(**SERVER, probes={"host": {}})
     assert not sees(**SERVER)
     assert not sees(probes=PROBES)
-
-
-def test_an_empty_queue_here_is_no_evidence_for_a_server_on_another_machine(tmp_path: Path) -> None:
-    """192.0.2.1 is for documentation (RFC 5737). Both hosts are addresses: no name server is asked."""
-
-    def pause_s(host: str, **keys: Any) -> float:
-        places = {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": host, "port": 1}}
-        path = written(tmp_path / "one.yaml", **SERVER | {"server": places}, allow_hosts=[host], **keys)
-        return default_pause_s(load_scenario(str(path)))
-
-    assert pause_s("127.0.0.1", probes=PROBES) == 10
-    assert pause_s("192.0.2.1", probes=PROBES) == 60
-    assert pause_s("127.0.0.1", probes={"host": {}}) == 60
 
 
 # --- a search ---------------------------------------------------------------------------------------------------------
@@ -268,14 +237,6 @@ def begin(path: Path, out: Path, queues: Queues) -> None:
     )
 
 
-def test_a_search_looks_at_the_queue_before_its_first_step(tmp_path: Path) -> None:
-    """Mail of an earlier run may be in it. The pause is for mail of a step, of which there is none."""
-    queues = Queues(7, 0)
-    with pytest.raises(StepBegunError):
-        begin(scenario(tmp_path), tmp_path / "out", queues)
-    assert queues.slept == [1.0, 1.0, 1.0]
-
-
 def test_a_search_does_not_begin_with_deferred_messages(tmp_path: Path) -> None:
     """It says so at once. Delivered or held, the same directory serves."""
     path, out, queues = scenario(tmp_path), tmp_path / "out", Queues(DEFERRED)
@@ -285,16 +246,6 @@ def test_a_search_does_not_begin_with_deferred_messages(tmp_path: Path) -> None:
     assert (queues.slept, (out / "runs").exists()) == ([1.0, 1.0], False)
     with pytest.raises(StepBegunError):
         begin(path, out, Queues(0))
-
-
-def test_an_interrupted_first_step_has_left_mail_too(tmp_path: Path) -> None:
-    """Resumed, the search has no step, but waits as after one."""
-    path, out, queues = scenario(tmp_path), tmp_path / "out", Queues(DEFERRED, DEFERRED, DEFERRED, 0)
-    with pytest.raises(StepBegunError):
-        begin(path, out, Queues(0))
-    with pytest.raises(StepBegunError):
-        begin(path, out, queues)
-    assert queues.slept == [10.0, *[1.0] * 5]
 
 
 def test_a_search_stops_at_a_queue_that_stays_full_and_goes_on_once_it_is_empty(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The spread between runs: the interval by hand, and its coverage."""
+"""The spread between runs: the interval by hand, its coverage, and several runs in one answer."""
 
 from __future__ import annotations
 

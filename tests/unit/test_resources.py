@@ -21,7 +21,7 @@ from loadsim.analysis.resources import Place, Resource, probe_places, ranked_res
 from loadsim.analysis.summary import summarise
 from loadsim.monitor.host_probe import open_probe
 from loadsim.report.answer import full_answer, short_answer
-from loadsim.report.resources import FULL_WORDS, resource_lines, resource_table
+from loadsim.report.resources import FULL_WORDS, resource_facts, resource_table
 from loadsim.timinglog.merge import merge
 
 PLACES = {"host": Place("mx1", True)}
@@ -169,9 +169,9 @@ def test_the_answer_says_whose_they_are(server_here: bool | None, machine: str, 
         "share": 0.875,
         "others_share": None,
     }
-    line = f"Nearest to full on {machine}: processor 88 % (95th 88 %), disk sda 50 % (95th 50 %); evidence, no proof"
-    assert resource_lines(summary.figures.resources) == [line]
-    assert line in full_answer(summary)
+    name, words = f"Nearest to full on {machine}", "processor 88 % (95th 88 %), disk sda 50 % (95th 50 %)"
+    assert resource_facts(summary.figures.resources) == [(name, f"{words}; evidence, no proof")]
+    assert f"{name}: {words}" in full_answer(summary)
     assert "all cores busy" in full_answer(summary)
     assert "Nearest to full on" in short_answer(summary, 100)
 

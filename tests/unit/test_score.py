@@ -120,9 +120,8 @@ def test_what_failed_or_was_never_done_took_infinitely_long(tmp_path: Path) -> N
     assert (read["response_p50_ms"], read["response_p90_ms"]) == (20, 28)
     assert {read[f"response_{name}_ms"] for name in ("p95", "p99", "p99_9", "max")} == {"inf"}
     assert (read["p95_ms"], read["max_ms"], read["planned"], read["done"]) == (18, 18, 20, 19)
-    score_row, response_row = (line.split() for line in full_answer(summary).splitlines() if line.startswith("READ"))
-    assert score_row[-2:] == ["never", "1"]  # the 95th from the due time, and how many failed
-    assert response_row[-3:] == ["20.0", "never", "never"]
+    row = next(line.split() for line in full_answer(summary).splitlines() if line.startswith("READ"))
+    assert row[7:9] == ["never", "1"]  # the 95th from the due time, and how many failed
     assert "Infinity" not in json.dumps(summary.score)
 
 
@@ -279,7 +278,7 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
         "aioimaplib": 500,
     }
     assert full_answer(summary).count("Weighted Avg") == 2
-    assert "Driver aioimaplib, 1 user " in full_answer(summary)
+    assert "Service times of 1 user through the driver aioimaplib (not to be mixed" in full_answer(summary)
 
 
 @pytest.mark.parametrize(

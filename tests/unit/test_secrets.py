@@ -134,7 +134,7 @@ def test_a_report_runs_no_command(capsys: Capture) -> None:
     run = Path("run")
     write_sample(run / "logs" / "c1.0.tlog", tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
     Path(written({"user": "u{index}", "password_command": "touch ran"})).rename(run / "scenario.yaml")
-    assert main(["report", "run", "--format", "md"]) == 0
+    assert main(["report", "run"]) == 0
     assert not Path("ran").exists()
 
 
@@ -146,25 +146,6 @@ def test_a_file_that_others_can_read(mode: int) -> None:
     """The warning names the file and what ends it."""
     (warning,) = load_scenario(written({"user": "u{index}", "password_file": secret_file(mode=mode)})).exposed
     assert warning == "accounts.password_file: secret: others can read it; chmod 600 ends that"
-
-
-def test_a_table_that_others_can_read() -> None:
-    """loadsim warns of a table of accounts that others can read."""
-    Path("users.csv").write_text("user,password\na,hunter2\nb,hunter2\n", encoding="utf-8")
-    for mode, warnings in ((0o644, 1), (0o600, 0)):
-        Path("users.csv").chmod(mode)
-        assert len(load_scenario(written({"csv": "users.csv"})).exposed) == warnings
-
-
-def test_a_password_on_the_command_line() -> None:
-    """It works, and is warned of, without showing it."""
-    scenario = load_scenario(written({"user": "u{index}", "password": "x"}), [f"accounts.password={SECRET}"])
-    assert password(scenario) == "hunter2-1"
-    (warning,) = scenario.exposed
-    assert "--set accounts.password: other users can see it" in warning and "hunter2" not in warning
-    Path("users.csv").write_text("user,password\na,x\nb,x\n", encoding="utf-8")
-    Path("users.csv").chmod(0o600)
-    assert not load_scenario(written({"user": "u{index}", "password": "x"}), ["accounts={csv: users.csv}"]).exposed
 
 
 REMOTE = {
@@ -255,7 +236,7 @@ def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
     write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
     before = os.umask(0o022)
     try:
-        assert main(["report", "run", "--format", "md", "-o", "page.md"]) == 0
+        assert main(["report", "run", "-o", "page.md"]) == 0
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path("page.md").stat().st_mode) == 0o644

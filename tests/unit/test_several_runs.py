@@ -1,4 +1,4 @@
-"""One log is of one run: logs of several are rejected, as are logs that differ in load or terms."""
+"""The answer about the logs of several runs: who took part, what lies in the window, and whose health it was."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
     assert (delivery["undelivered"], delivery["undelivered_at_end"]) == (0, 0)
     log = read_logs([tmp_path / "1of3-host1"])
     assert mail_series(log, bins_of(log), Window(0, 100)).under_way.tolist()[-1] == 0
-    assert "Slice 1/3: a part of the run" in full_answer(summary)
+    assert "1/3, a part of the run" in full_answer(summary)
     assert "1 to users of other slices" in full_answer(summary)
     assert "Verdict: valid, criteria not judged by a slice" in full_answer(summary)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import written
 
@@ -22,12 +22,10 @@ from loadsim.analysis.json_values import to_json
 from loadsim.analysis.suite import CellFigures, CellTerms, SuiteFigures, Terms
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.suite import Slot, Suite, load_suite
-from loadsim.runs.suite_cells import _as_yaml, scenarios_of, terms_of
+from loadsim.model.suite import Suite, load_suite
+from loadsim.runs.suite_cells import scenarios_of, terms_of
 
 Capture = pytest.CaptureFixture[str]
-CHI_SQUARED_8 = 26.12
-"""The 99.9th percentile of chi-squared with 8 degrees of freedom."""
 
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201)
 """The two-sided critical t of 95 % for 1 to 11 degrees of freedom, from the tables of textbooks."""
@@ -79,17 +77,6 @@ def test_cells_are_all_combinations_in_the_order_of_the_file() -> None:
     assert {one.lists.population for one in scenarios.values()} == {12}
     cell = found.cells[1]
     assert [hook.program for hook in (*cell.before, *cell.after)] == ["sync", "true", "sh", "sync"]
-
-
-def test_users_keep_the_proportions_of_the_groups() -> None:
-    """As in a search for the capacity; a stated population of the lists stays."""
-    written(Path("three.yaml"), lists={"population": 9})
-    found = scenarios_of(suite(scenario="three.yaml", users=[3, 9]), passwords=False)
-    assert {name: [group.users for group in one.topology] for name, one in found.items()} == {
-        "3": [1, 1, 1],
-        "9": [3, 3, 3],
-    }
-    assert {one.lists.population for one in found.values()} == {9}
 
 
 def test_all_errors_of_the_file_come_at_once(capsys: Capture) -> None:
@@ -203,21 +190,6 @@ def test_a_pair_has_one_comparison(second: dict[str, Any], general_first: bool, 
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20))
-@example('\U0001f600 \u2028\x85\x7f \\ud83d\\ude00 "#')
-def test_a_setting_may_have_any_character(text: str) -> None:
-    """It reaches the scenario as the file has it, on one line."""
-    line = _as_yaml({"key": text})
-    assert line.isprintable()
-    assert yaml.safe_load(line) == {"key": text}
-
-
-def test_an_unknown_scenario_is_an_error_of_the_suite() -> None:
-    (error,) = problems(scenario="mediun", users=[4, 6])
-    assert error.startswith("suite.yaml: scenario: expected one of dovecot-postfix, ")
-    assert error.endswith("found 'mediun' (perhaps medium)")
-
-
 def test_a_closed_loop_criteria_on_monitors_and_several_groups_are_rejected() -> None:
     assert "expected canonical for a suite, found stress" in problems(set={"run.mode": "stress"})[0]
     monitored = {"criteria": {"probes.host@mx1.cpu_busy_share.mean": {"max": 0.8}}}
@@ -263,30 +235,6 @@ def test_the_given_order_is_reversed_in_every_second_block() -> None:
     for slot in slots:
         places[slot.cell.users] += slot.number
     assert len(set(places.values())) == 1
-
-
-def test_random_orders_favour_no_cell() -> None:
-    """Over many seeds, each cell has each place of a block about equally often (chi-squared); blocks differ."""
-    found = Counter[tuple[int | None, int]]()
-    for seed in range(600):
-        slots = suite_of_three(seed)
-        found.update((slot.cell.users, at % 3) for at, slot in enumerate(slots[:3]))
-    counts = [found[users, at] for users in (2, 3, 4) for at in range(3)]
-    assert sum((count - 200) ** 2 / 200 for count in counts) < CHI_SQUARED_8
-    assert len({tuple(slot.cell.users for slot in suite_of_three(seed)[:3]) for seed in range(50)}) == 6
-    assert any(
-        [s.cell.users for s in suite_of_three(seed)[:3]] != [s.cell.users for s in suite_of_three(seed)[3:]]
-        for seed in range(5)
-    )
-
-
-BASE: list[Suite] = []
-
-
-def suite_of_three(seed: int) -> tuple[Slot, ...]:
-    if not BASE:
-        BASE.append(suite(users=[2, 3, 4], repeats=2))
-    return replace(BASE[0], seed=seed).slots
 
 
 # --- figures ---
@@ -435,19 +383,3 @@ def test_terms_know_what_has_changed_but_no_password() -> None:
         for limit in ({}, {"max_regression": "5%"}, {"max_regression": "10%"})
     ]
     assert compared == [[["a", "b", None]], [["a", "b", 0.05]], [["a", "b", 0.1]]]
-
-
-WRONG = (
-    *({"result": "good"}, {"number": "one"}, {"users": 0}, {"score_ms": "fast"}, {"score_ms": float("nan")}),
-    *({"score_ms": 10**400}, {"began": "then"}, {"before": [{"x": 1}]}, {"tasks_per_s": []}, {"validity": None}),
-)
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_recorded_run_is_checked(wrong: dict[str, Any]) -> None:
-    """The file may be damaged: other values are no runs, and texts are harmless for a terminal."""
-    assert run(1, reasons=["\x1b[31mred"]).reasons == (r"\x1b[31mred",)
-    good = to_json(run(1))
-    assert CampaignRun.read(good) == run(1)
-    with pytest.raises(ValueError):
-        CampaignRun.read(good | wrong)

@@ -91,16 +91,6 @@ def test_charts_show_what_the_page_has_seen(chromium: Browser) -> None:
         assert chromium.complaints == []
 
 
-def test_another_token_is_told(chromium: Browser) -> None:
-    """And nothing of the run is shown."""
-    with served(page_view()) as page:
-        busy(page)
-        shown = chromium.page(page.url[:-1])
-        shown.wait_for("!document.getElementById('connection').hidden")
-        assert "lacks the token" in shown.text("#connection")
-        assert "small" not in shown.text()
-
-
 def test_the_run_is_ended_by_keyboard_after_a_question(chromium: Browser) -> None:
     """Enter opens what the button means, and a second one on the button ends the run."""
     with served(page_view()) as page:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import socket
-import ssl
 import threading
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from growing_runs import second
 from live_snapshots import WORK
 from patience import PATIENCE_S
 from run_states import summary_of
-from web_pages import TOKEN, Served, options, page_view, scenario, served
+from web_pages import TOKEN, Served, page_view, scenario, served
 
 from loadsim.cli.live_figures import LiveRun
 from loadsim.cli.web.publish import shown_page
@@ -250,23 +249,6 @@ def test_the_end_waits_until_an_open_page_has_the_result(tmp_path: Path) -> None
     assert "score" in last[0]["result"]["headline"]
 
 
-def test_nothing_is_called_valid_or_met_before_the_end(tmp_path: Path) -> None:
-    """Whatever is seen: the words of the verdict are those of the logs."""
-    with served(page_view()) as page:
-        texts = [page.ask("GET", "/")[2]]
-        for stage in ("plan", "prepare", "load"):
-            page.live.stage(stage)
-            texts.append(json.dumps(page.state()))
-        for at_s in (1, 2, 61, 62, 241, 242, 301):
-            page.live.snapshot(second(at_s, 10 * at_s), {})
-            texts.append(json.dumps(page.state()))
-        page.live.snapshot(second(310, 3010, phase="drain"), {})
-        page.live.stage("analyse")
-        texts.append(json.dumps(page.state()))
-    for text in texts:
-        assert not re.search(r"\bvalid\b|criteria (are )?met|passed", text, re.IGNORECASE), text[:200]
-
-
 def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
     """A server that fails each task in its own words, at length and with controls, fills no page."""
     view = page_view()
@@ -304,33 +286,6 @@ def test_a_run_is_stopped_once_and_not_while_its_verdict_is_computed(tmp_path: P
         assert late.stopped == []
 
 
-def test_the_next_run_of_a_sequence_can_be_ended_again(tmp_path: Path) -> None:
-    view = page_view()
-    with served(view) as page:
-        load(page.live, 61)
-        assert page.ask("POST", "/stop")[0] == 202
-        assert page.state()["ending"]
-        LiveRun(scenario(), view, title="200 users")
-        assert not page.state()["ending"]
-        assert page.ask("POST", "/stop")[0] == 202
-        assert len(page.stopped) == 2
-
-
-def test_commands_around_a_run_are_shown_and_can_be_the_end(tmp_path: Path) -> None:
-    view = page_view()
-    with served(view) as page:
-        view.commands("before")
-        assert page.state()["phase"] == "commands before the run"
-        live = LiveRun(scenario(), view, title="200 users")
-        load(live, 61)
-        live.stage("analyse")
-        assert page.state()["stoppable"] is False
-        view.commands("after")
-        found = page.state()
-        assert (found["phase"], found["stoppable"]) == ("commands after the run", True)
-        assert page.ask("POST", "/stop")[0] == 202
-
-
 def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
     """The ended ones in a list, and only the figures of the current one."""
     view = page_view()
@@ -355,114 +310,19 @@ def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
 # --- where it listens ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """A certificate for loopback, its key, and the authority."""
-    from loadsim.cluster.certs import make, station
-
-    place = tmp_path_factory.mktemp("certificates") / "cluster"
-    make(place, [station(["127.0.0.1"])], 1, 2)
-    bundle = place / "station"
-    return bundle / "cert.pem", bundle / "key.pem", bundle / "ca.pem"
-
-
-@pytest.mark.slow
-def test_with_a_certificate_it_speaks_https_only(tmp_path: Path, certificate: tuple[Path, Path, Path]) -> None:
-    """A client that checks it gets the state; one that speaks HTTP gets nothing; a silent one delays nobody."""
-    own, key, authority = certificate
-    server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server_tls.load_cert_chain(own, key)
-    client_tls = ssl.create_default_context(cafile=authority)
-    with (
-        served(page_view(), server_tls, client_tls, longest_connection_s=2.0) as page,
-        socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as silent,
-    ):
-        load(page.live, 61, 62)
-        assert page.state()["title"] == "small"
-        assert page.ask("GET", "/state", {"Origin": f"http://127.0.0.1:{page.port}"})[0] == 403
-        assert b"HTTP" not in raw(page, b"GET / HTTP/1.1\r\n\r\n")
-        assert silent.recv(1) == b""  # its time is over
-
-
-def test_the_options_of_https(certificate: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """The address is printed with https, and its certificate is the given one."""
-    own, key, authority = certificate
-    with shown_page(options(web="localhost:0", web_certificate=own, web_key=key), scenario()):
-        found = re.fullmatch(r"Watch: https://localhost:(\d+)/#\S+\n", capsys.readouterr().err)
-        assert found is not None
-        trusting = ssl.create_default_context(cafile=authority)
-        client = http.client.HTTPSConnection("localhost", int(found[1]), timeout=PATIENCE_S, context=trusting)
-        client.request("GET", "/")
-        assert client.getresponse().status == 200
-        client.close()
-
-
-def test_an_encrypted_key_asks_for_no_password(certificate: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    """OpenSSL would ask the terminal, and the run would wait."""
-    from cryptography.hazmat.primitives import serialization
-
-    own, key, _ = certificate
-    read = serialization.load_pem_private_key(key.read_bytes(), None)
-    secret = serialization.BestAvailableEncryption(b"secret")
-    encrypted = tmp_path / "key.pem"
-    encrypted.write_bytes(read.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
-    with pytest.raises(ConfigError, match="its key in PEM, not encrypted, found others"):
-        shown_page(options(web="0", web_certificate=own, web_key=encrypted), scenario()).__enter__()
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"web": "x y"}, r"--web: expected \[HOST:\]PORT such as 127.0.0.1:8080, found 'x y'"),
-        ({"web": "70000"}, r"--web: expected \[HOST:\]PORT .*, found '70000'; a port is at most 65535"),
-        (
-            {"web": "0.0.0.0:0"},
-            "--web: expected one name or address of this machine, found 0.0.0.0, which is all of them",
-        ),
-        ({"web": "[::]:0"}, "--web: expected one name or address of this machine, found ::, which is all of them"),
-        (
-            {"web": "[::ffff:0.0.0.0]:0"},
-            "--web: expected one name or address of this machine, found ::ffff:0.0.0.0, which is all of them",
-        ),
-        (
-            {"web": "192.0.2.1:0"},
-            "--web: expected --web-certificate and --web-key, too, for an address that other machines reach, found"
-            " 192.0.2.1:0 without them",
-        ),
-        ({"web": "no-such-host.invalid:0"}, "--web: expected to listen at no-such-host.invalid:0, found: .*"),
-        ({"web_key": Path("k")}, "--web-key: expected --web, too, found none"),
-        ({"web": "0", "web_key": Path("k")}, "--web-key: expected --web-certificate, too, found none"),
-        ({"web": "0", "web_certificate": Path("k")}, "--web-certificate: expected --web-key, too, found none"),
-        (
-            {"web": "0", "web_certificate": Path("/nowhere/c"), "web_key": Path("/nowhere/k")},
-            "--web-certificate /nowhere/c: expected a file to read, found: No such file or directory",
-        ),
-        (
-            {"web": "0", "web_certificate": Path(__file__), "web_key": Path(__file__)},
-            "--web-certificate .*: expected a certificate in PEM, and its key in PEM, not encrypted, found others",
-        ),
-    ],
-)
-def test_bad_options_are_one_line(tmp_path: Path, given: dict[str, Any], expected: str) -> None:
-    """Before anything is served."""
-    with pytest.raises(ConfigError) as caught, shown_page(options(**given), scenario()):
-        pytest.fail("it was served")
-    assert re.fullmatch(expected, str(caught.value)), str(caught.value)
-
-
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     """It belongs to another program."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        where = f"127.0.0.1:{other.getsockname()[1]}"
+        args = Namespace(web=other.getsockname()[1])
         with pytest.raises(ConfigError, match="found: Address already in use"):
-            shown_page(options(web=where), scenario()).__enter__()
+            shown_page(args, scenario()).__enter__()
 
 
 def test_each_run_has_a_token_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The address is printed, at loopback by default, with a token too long to guess behind the #."""
+    """The address is printed, with a token too long to guess behind the #."""
     tokens = set()
     for _ in range(2):
-        with shown_page(options(web="0"), scenario()):
+        with shown_page(Namespace(web=0), scenario()):
             found = re.fullmatch(r"Watch: http://127\.0\.0\.1:(\d+)/#([\w-]{43})\n", capsys.readouterr().err)
             assert found is not None
             tokens.add(found[2])

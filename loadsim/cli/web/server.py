@@ -11,7 +11,6 @@ import io
 import json
 import re
 import socket
-import ssl
 import sys
 import time
 from base64 import b64encode
@@ -27,6 +26,8 @@ from typing import Any
 from loadsim.cli.web.view import PageView
 from loadsim.engine.signals import awaited_signal
 from loadsim.report.style import STYLE
+
+LOOPBACK = "127.0.0.1"
 
 MOST_CONNECTIONS = 32
 """The server closes further connections at once."""
@@ -82,7 +83,7 @@ _STATE = re.compile(r"/state(?:\?page=([A-Za-z0-9-]{1,40})&version=(-?\d{1,15}))
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page at one address, in threads; `hosts` are the accepted values of `Host`."""
+    """Serves the page on loopback, in threads; `hosts` are the accepted values of `Host`."""
 
     daemon_threads = True
     block_on_close = False
@@ -91,31 +92,20 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        address: tuple[str, int],
-        family: int,
+        port: int,
         view: PageView,
         token: str,
         stop: Callable[[], None],
-        tls: ssl.SSLContext | None = None,
         longest_connection_s: float = LONGEST_CONNECTION_S,
     ) -> None:
-        self.address_family = family
         self.view = view
         self.token = token
         self.stop = stop
-        self.tls = tls
-        self.hosts: frozenset[str] = frozenset()
         self.awaited: dict[str, float] = {}  # the last request of each page that does not have the last state
         self._longest_connection_s = longest_connection_s
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__(address, PageHandler)
-
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; its thread makes the handshake, where a slow one delays no other client."""
-        connection, address = super().get_request()
-        if self.tls is not None:
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, address
+        super().__init__((LOOPBACK, port), PageHandler)
+        self.hosts = frozenset(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return self._free.acquire(blocking=False)
@@ -213,7 +203,7 @@ class PageHandler(BaseHTTPRequestHandler):
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
             return HTTPStatus.FORBIDDEN, "expected the host of the printed address"
-        own = f"{'http' if self.server.tls is None else 'https'}://{hosts[0].lower()}"
+        own = f"http://{hosts[0].lower()}"
         foreign = self.path != "/" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
         if foreign or any(origin.lower() != own for origin in origins) or (self.command == "POST" and not origins):
             return HTTPStatus.FORBIDDEN, "expected a request of this page"

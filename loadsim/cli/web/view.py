@@ -14,9 +14,7 @@ from loadsim.analysis.summary import Summary, Tone
 from loadsim.cli.live_figures import LiveFigures, Page
 from loadsim.cli.live_words import HEADINGS, lines, status, task_row
 from loadsim.errors import printable
-from loadsim.report.answer import NO_MEASUREMENT
-from loadsim.report.banner import verdict_words
-from loadsim.report.key_figures import headline
+from loadsim.report.answer import banner, headline
 from loadsim.report.probe_panels import in_order, panels_of
 from loadsim.runs.watcher import Stage
 
@@ -167,9 +165,8 @@ def _phase(figures: LiveFigures, between: str | None, has_result: bool, finished
 
 
 def _result_of(summary: Summary, directory: Path) -> dict[str, Any]:
-    words = verdict_words(summary) + (NO_MEASUREMENT if summary.figures.embedded else "")
     first = headline(summary.figures, summary.verdict.validity)
-    return _result(words, summary.tone, directory, first, summary.verdict.reasons)
+    return _result(banner(summary), summary.tone, directory, first, summary.verdict.reasons)
 
 
 def _result(verdict: str, tone: Tone, directory: Path, first: str = "", reasons: Sequence[str] = ()) -> dict[str, Any]:

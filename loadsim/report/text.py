@@ -1,0 +1,119 @@
+"""Blocks of a report as plain text: wrapped lines, lists, tables that fit, and the verdict in its colour."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from loadsim.errors import printable
+from loadsim.report.document import Block, Listing, Table
+
+if TYPE_CHECKING:
+    from loadsim.analysis.summary import Tone
+
+LEAST_WIDTH = 40
+"""Lines are never wrapped at fewer columns."""
+
+MOST_WITH_UNIT = 2
+"""With more columns of times, none has a unit: the sentence below the table of tasks states it."""
+
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|%|MiB|x)\b|%)|(?<=\(limit) (?=\d)")
+"""The space between a figure and its unit, or between a figure and the word before it in brackets."""
+
+_COLOURS = {"good": "32", "doubtful": "33", "bad": "31"}
+"""Codes of SGR (ECMA-48 section 8.3.117), by the tone of a verdict."""
+
+
+def to_text(verdict: str, tone: Tone, blocks: Iterable[Block], width: int | None, colours: bool = False) -> str:
+    """Return the verdict and the blocks below it, with a final line break. Charts are left out.
+
+    Lines have at most `width` columns; None: they are as long as they need to be. `colours`: the verdict is coloured.
+    """
+    width = None if width is None else max(width, LEAST_WIDTH)
+    first = wrapped([printable(verdict)], width)
+    if colours:
+        first = [f"\x1b[1;{_COLOURS[tone]}m{line}\x1b[0m" for line in first]
+    return "\n".join([*first, *(line for block in blocks for line in _lines(block, width))]) + "\n"
+
+
+def _lines(block: Block, width: int | None) -> list[str]:
+    if isinstance(block, str):
+        return wrapped([printable(block)], width)
+    if isinstance(block, Listing):
+        return wrapped([f"{block.caption}:", *(f"  - {printable(item)}" for item in block.items)], width)
+    return ["", *_table_lines(block, width)] if isinstance(block, Table) else []
+
+
+def _table_lines(table: Table, width: int | None) -> list[str]:
+    """Return the caption and the rows. A table of facts is a line for each: its name, and what it is.
+
+    Columns that do not fit are left out, the last one first. A table of words that does not fit is one of facts.
+    Several columns of times are without their unit.
+    """
+    of_words = all(column.digits is None for column in table.columns)
+    if of_words and len(table.columns) == 2:
+        return wrapped([f"{printable(str(name))}: {printable(str(value))}" for name, value in table.rows], width)
+    head = [column.title for column in table.columns]
+    bare = sum(column.digits == "time" for column in table.columns) > MOST_WITH_UNIT
+    rows = [
+        [
+            printable(column.shown(cell)).removesuffix(" ms" if bare and column.digits == "time" else "")
+            for column, cell in zip(table.columns, row, strict=True)
+        ]
+        for row in table.rows
+    ]
+    right = [column.digits is not None for column in table.columns]
+    caption = wrapped([printable(table.caption)], width)
+    lines = aligned([head, *rows], right)
+    if width is not None and max(map(len, lines)) > width:
+        if of_words:
+            each = ("; ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in rows)
+            facts = [f"{row[0]}: {words}" for row, words in zip(rows, each, strict=True)]
+            return [*caption, *wrapped(facts, width)]
+        for left in range(len(head) - 1, 1, -1):
+            lines = aligned([row[:left] for row in (head, *rows)], right[:left])
+            if max(map(len, lines)) <= width:
+                break
+    return [*caption, *lines]
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return a line for each row, with two spaces between cells; those of columns in `right` stand there."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the first column left, and the others right."""
+    return aligned(rows, [False, *[True] * (len(rows[0]) - 1)])
+
+
+def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
+    """Break lines at spaces, but not between a figure and its unit. The further lines of each are indented.
+
+    Without a width, lines are as long as they need to be.
+    """
+    if width is None:
+        return list(lines)
+    broken = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip(" -")) + (0 if line.startswith(" ") else 2))
+        together = _UNIT.sub(_NO_BREAK, line)
+        parts = textwrap.wrap(together, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        broken += [part.replace(_NO_BREAK, " ") for part in parts or [""]]
+    return broken
+
+
+def listed(heading: str, items: Iterable[str]) -> list[str]:
+    """Return a heading and an item per line; nothing without items."""
+    lines = [f"  - {item}" for item in items]
+    return [f"{heading}:", *lines] if lines else []
