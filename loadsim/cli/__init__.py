@@ -50,7 +50,7 @@ VERBS = {
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: check, truncate, merge, answer, export",
     "compare": "compare two sets of runs: is the second slower, and by how much?",
-    "report": "make a report of one or several runs: HTML, Markdown or JSON",
+    "report": "make a report of one or several runs: HTML or Markdown",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
     "completion": "print a script that completes commands and options in bash, zsh or fish",
