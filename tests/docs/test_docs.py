@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
 from paths import ROOT
 from timing_samples import ENDED, TWO_CLIENTS, done, write_sample, write_two_clients
 
@@ -27,25 +26,19 @@ from loadsim.model.records import OUTCOMES
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.wall_clock import clock_facts
 from loadsim.provisioning.initialise import Initialised
-from loadsim.report.answer_tables import score_table
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.early_end import ABORT_ON, EarlyEnd
+from loadsim.timinglog.exports import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.monitors import COLLECTION
 from loadsim.timinglog.reader import MONITOR
 from loadsim.users.tasks import TASKS
-
-TABLE_COLUMNS = [column.title for column in score_table("", [], (None, None), "95th").columns][:9]
-"""The columns of LsLog's table, which the README shows."""
 
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
-README_LINES = 60
-DECISION_WORDS, DEPENDENCIES_WORDS = 200, 450
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

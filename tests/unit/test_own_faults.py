@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan_engine import plan_users
-from loadsim.engine.counters import LONGEST_KIND, MOST_KINDS
+from loadsim.engine.counters import EVENTS_A_PLACE, LONGEST_KIND, MOST_KINDS
 from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
