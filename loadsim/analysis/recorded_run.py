@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,16 @@ class RecordedRun:
     @property
     def figures(self) -> Figures:
         return self.summary.figures
+
+    @property
+    def begun(self) -> str:
+        """When the first engine began; "" if unknown."""
+        engines = (source for source in self.log.sources if not source.is_monitor)
+        first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
+        with suppress(ValueError):  # a foreign value is shown unchanged
+            at = datetime.fromisoformat(first)
+            first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
+        return first
 
 
 def read_run(place: str) -> RecordedRun:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.report.document import Document
-from loadsim.report.html import to_html
-from loadsim.report.markdown import to_markdown
 
-FORMATS = {"html": to_html, "md": to_markdown}
+FORMATS = ("html", "md")
 """The formats of reports, which are also the suffixes of their files."""
 
 REPORT_NAME = "report.html"
@@ -33,13 +31,23 @@ def check_place(option: str, path: Path) -> None:
         raise ConfigError(f"{option} {path}: expected a file to write, found: {found}")
 
 
+def _in_format(suffix: str, document: Document) -> str:
+    if suffix == "html":
+        from loadsim.report.html import to_html  # not before there is a report
+
+        return to_html(document)
+    from loadsim.report.markdown import to_markdown
+
+    return to_markdown(document)
+
+
 def _suffix(path: Path) -> str:
     return path.suffix.removeprefix(".").lower()
 
 
 def write(document: Document, path: Path, option: str) -> None:
     """Write a report, or replace one. Raises `ConfigError` if it cannot be written; then an old one is as it was."""
-    report = FORMATS[_suffix(path)](document).encode()
+    report = _in_format(_suffix(path), document).encode()
     try:
         if path.exists() and not path.is_file():  # a device or a pipe
             path.write_bytes(report)

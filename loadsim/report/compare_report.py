@@ -34,7 +34,6 @@ from loadsim.report.digits import count
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 from loadsim.report.interval_chart import interval_chart
-from loadsim.report.one_run import begun
 from loadsim.report.text import to_text
 
 
@@ -173,7 +172,7 @@ def _runs(runs: Sequence[RecordedRun], names: Sequence[str], sides: Sequence[str
         ("Load made (%)", 1, lambda one: _hundredfold(_load_share(one[0]))),
         ("Tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
         ("Cores busy (%)", None, lambda one: _busy(one[0])),
-        ("Begun", None, lambda one: begun(one[0])),
+        ("Begun", None, lambda one: one[0].begun),
     )
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 
 from loadsim.analysis.failures import failures
 from loadsim.analysis.figures import Figures
@@ -72,22 +70,12 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
 
 
 def subtitle(run: RecordedRun) -> str:
-    at = begun(run)
+    at = run.begun
     part = run.figures.slice and f"slice {run.figures.slice} only"
     drivers = run.figures.by_protocol
     driver = f"driver{'s' * (len(drivers) > 1)} {', '.join(drivers)}" if drivers else None
     parts = (run.figures.run and f"Run {run.figures.run}", part, at and f"begun {at}", run.figures.server, driver)
     return "; ".join(filter(None, parts))
-
-
-def begun(run: RecordedRun) -> str:
-    """Return when the first engine began; "" if unknown."""
-    engines = (source for source in run.log.sources if not source.is_monitor)
-    first = min((source.wall_clock_start for source in engines if source.wall_clock_start), default="")
-    with suppress(ValueError):  # a foreign value is shown unchanged
-        at = datetime.fromisoformat(first)
-        first = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
-    return first
 
 
 def _summary(run: RecordedRun) -> Iterator[Block]:

@@ -73,8 +73,7 @@ def test_a_killed_search_is_resumed_and_measures_nothing_twice(
         made = yaml.safe_load((out / "runs" / f"{users:05d}-1" / "scenario.yaml").read_text())
         assert (made["mailbox"]["population"], made["lists"]["population"]) == (6, 6)
 
-    # 4. Its report: the runs differ in nothing but their users.
-    assert main(["report", str(out), "-o", str(tmp_path / "report.json")]) == 0
-    sections = {one["title"]: one for one in json.loads((tmp_path / "report.json").read_text())["sections"]}
-    assert "They differ in the number of users." in sections["What differs between the runs"]["texts"][0]
-    assert {row[0] for row in sections["Runs"]["tables"][0]["rows"]} == {step["run"] for step in after["runs"]}
+    # 4. Its report.
+    assert main(["report", str(out), "-o", str(tmp_path / "report.md")]) == 0
+    report = (tmp_path / "report.md").read_text()
+    assert all(step["run"] in report for step in after["runs"])
