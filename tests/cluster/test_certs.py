@@ -488,7 +488,7 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
 
 
 def test_the_command_makes_and_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it prints is where things are, whose, and for which hosts; no keys."""
+    """The output has places, owners and hosts, and no keys."""
     directory = tmp_path / "cluster"
     made = ["cluster", "certs", "make", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
     assert main([*made, "--days", "30"]) == 0

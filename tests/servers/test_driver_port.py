@@ -373,7 +373,7 @@ def ids(headers: Any) -> list[str]:
 
 
 def test_a_driver_has_the_name_of_its_entry_point_and_supports_all_tasks(site: Site) -> None:
-    """What `supported_tasks` promises, the other tests hold it to."""
+    """The other tests hold a driver to its `supported_tasks`."""
 
     async def scenario(stage: Stage) -> None:
         assert isinstance(stage.driver, Driver)

@@ -126,7 +126,7 @@ def assert_kept(runs: Path) -> None:
 
 
 def test_a_broken_connection_costs_one_piece(runs: Path, out: Path) -> None:
-    """What did not come is asked for once more, and nothing else is; then the client has nothing any more."""
+    """Only missing files are asked for once more; then the client has none."""
     agent = Telling(runs)
     agent.cuts = {3}
     assert_collected(out, collected_by(agent, out))

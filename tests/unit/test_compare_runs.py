@@ -566,7 +566,7 @@ def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capt
 
 
 def test_more_looks_are_corrected_for(tmp_path: Path) -> None:
-    """Who looks after each run is told of it, unless the looks were stated or nothing is claimed."""
+    """A warning of looks after each run, unless the looks were stated or nothing is claimed."""
     base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
     once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
     assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])

@@ -395,7 +395,7 @@ def securing(context: ssl.SSLContext) -> Script:
 
 @pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop])
 def test_starttls_secures_the_session(loop_factory: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
-    """What the server offers in the clear is forgotten; the password goes through TLS only."""
+    """Offers in the clear are forgotten; the password goes through TLS only."""
 
     async def run() -> None:
         client = Client()

@@ -16,7 +16,7 @@ REPEATS = 3
 
 
 def header(name: str, users: int, window_s: float) -> dict[str, Any]:
-    """What the log of a run says of it."""
+    """The facts of a run in its log."""
     return {
         "run": name,
         "users": users,

@@ -293,7 +293,7 @@ def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
 
 
 def test_a_profile_starts_from_another(tmp_path: Path) -> None:
-    """What is overridden changes, what is not stays; the published load goes."""
+    """Overridden rows change, others stay; the published load goes."""
     file = tmp_path / "busy.yaml"
     file.write_text(
         "name: busy\nfrom: loadsim-5.5/medium\nnew_mail: {per_day: 40}\nmessages: {ups4K: 9}\n"

@@ -26,7 +26,7 @@ def test_a_phase_has_a_line_at_each_tenth(total: int, tenths: int, capsys: pytes
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a terminal shows."""
+    """The text that a terminal shows."""
     shown = io.StringIO()
     monkeypatch.setattr(progress, "watched_terminal", lambda: Console(file=shown, force_terminal=True, width=80))
     return shown
