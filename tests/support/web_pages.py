@@ -6,7 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from run_states import TIMES
 from small_runs import written
 
 from loadsim.cli.live_figures import LiveRun, before
-from loadsim.cli.web.server import LONGEST_CONNECTION_S, PageServer, serving
+from loadsim.cli.web.server import PageServer, serving
 from loadsim.cli.web.view import PageView
 from loadsim.model.scenario import Scenario, load_scenario
 
@@ -38,13 +38,12 @@ def page_view() -> PageView:
 
 @dataclass
 class Served:
-    """A served page of a live run; `stopped` counts the times that the run was to end."""
+    """A served page of a live run."""
 
     view: PageView
     live: LiveRun
     port: int
     server: PageServer
-    stopped: list[bool] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -54,11 +53,7 @@ class Served:
         self, method: str, path: str, headers: Mapping[str, str | None] | None = None, body: bytes | None = None
     ) -> tuple[int, Mapping[str, str], str]:
         """The status, headers and text of an answer; by default the request is that of the page itself."""
-        own = {
-            "Host": f"127.0.0.1:{self.port}",
-            "Authorization": f"Bearer {TOKEN}",
-            "Origin": f"http://127.0.0.1:{self.port}",
-        }
+        own = {"Host": f"127.0.0.1:{self.port}", "Authorization": f"Bearer {TOKEN}"}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in {**own, **(headers or {})}.items():
@@ -80,9 +75,8 @@ class Served:
 
 
 @contextmanager
-def served(view: PageView, longest_connection_s: float = LONGEST_CONNECTION_S) -> Iterator[Served]:
+def served(view: PageView) -> Iterator[Served]:
     """Serve a page at a free port."""
-    stopped: list[bool] = []
-    server = PageServer(0, view, TOKEN, lambda: stopped.append(True), longest_connection_s)
+    server = PageServer(0, view, TOKEN)
     with serving(server):
-        yield Served(view, LiveRun(scenario(), view), server.server_port, server, stopped)
+        yield Served(view, LiveRun(scenario(), view), server.server_port, server)

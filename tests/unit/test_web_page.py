@@ -1,4 +1,4 @@
-"""The page in a browser: hostile texts, lost connections, reloads, keyboard, and access as axe-core judges it."""
+"""The page in a browser: hostile texts, lost connections, reloads, and access as axe-core judges it."""
 
 from __future__ import annotations
 
@@ -91,27 +91,9 @@ def test_charts_show_what_the_page_has_seen(chromium: Browser) -> None:
         assert chromium.complaints == []
 
 
-def test_the_run_is_ended_by_keyboard_after_a_question(chromium: Browser) -> None:
-    """Enter opens what the button means, and a second one on the button ends the run."""
-    with served(page_view()) as page:
-        busy(page)
-        shown = chromium.page(page.url)
-        shown.wait_for("!document.getElementById('stop').hidden")
-        shown.press("Tab")
-        shown.press("Enter")
-        shown.wait_for("document.getElementById('stop').open")
-        assert page.stopped == []
-        shown.press("Tab")
-        assert shown.value("document.activeElement.id") == "end"
-        shown.press("Enter")
-        shown.wait_for("document.getElementById('phase').textContent.includes('ending')")
-        assert page.stopped == [True]
-        assert shown.value("document.getElementById('stop').hidden")
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -> None:
-    """Before the load, during it, with the button, and after the end; on wide and narrow screens, without overflow."""
+    """Before the load, during it, and after the end; on wide and narrow screens, without overflow."""
     axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
     view = page_view()
     with served(view) as page:
@@ -131,8 +113,6 @@ def test_axe_finds_no_violation(chromium: Browser, tmp_path: Path, dark: bool) -
         judge("document.getElementById('phase').textContent === 'planning the load'")
         busy(page)
         judge("points.length")
-        shown.value("document.querySelector('#stop summary').click()")
-        judge("document.getElementById('stop').open")
         view.ended("100 users: criteria met", "good")
         page.live.done(summary_of(tmp_path), tmp_path / "out")
         judge("!document.getElementById('result').hidden")

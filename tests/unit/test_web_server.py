@@ -19,7 +19,7 @@ from web_pages import TOKEN, Served, page_view, scenario, served
 
 from loadsim.cli.live_figures import LiveRun
 from loadsim.cli.web.publish import shown_page
-from loadsim.cli.web.server import LONGEST_HEAD_BYTES, MOST_CONNECTIONS
+from loadsim.cli.web.server import MOST_CONNECTIONS
 from loadsim.errors import ConfigError
 
 DATA = ("quickstart", "small", "window", "users on", "READ", TOKEN)
@@ -39,7 +39,7 @@ def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
     """Anyone who reaches the server may read it: figures, names and token are not in it, and no other address is."""
     with served(page_view()) as page:
         load(page.live, 61, 62)
-        status, headers, text = page.ask("GET", "/", {"Authorization": None, "Origin": None})
+        status, headers, text = page.ask("GET", "/", {"Authorization": None})
     assert status == 200
     assert not [word for word in ("small", TOKEN, "embedded") if word in text]
     assert re.findall(r"https?://[^\"'\s]+", text) == ["http://www.w3.org/2000/svg"]  # the name of a namespace
@@ -55,57 +55,34 @@ def test_the_page_has_no_data_and_runs_nothing_else(tmp_path: Path) -> None:
     ("headers", "status"),
     [
         ({}, 200),
-        ({"Host": "localhost:{port}", "Origin": "http://localhost:{port}"}, 200),
-        ({"Origin": None}, 200),
         ({"Authorization": None}, 401),
         ({"Authorization": "Bearer "}, 401),
         ({"Authorization": f"Bearer {TOKEN}x"}, 401),
         ({"Authorization": f"Bearer {TOKEN[:-1]}"}, 401),
         ({"Authorization": TOKEN}, 401),
         ({"Authorization": "Bearer \xff\xfe"}, 401),
-        ({"Host": None}, 403),
-        ({"Host": "127.0.0.1"}, 403),
-        ({"Host": "evil.example"}, 403),
-        ({"Host": "evil.example:{port}"}, 403),
-        ({"Host": "127.0.0.1:{port}.evil.example"}, 403),
-        ({"Origin": "http://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Origin": "https://127.0.0.1:{port}"}, 403),
-        ({"Origin": "http://localhost:{port}"}, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Sec-Fetch-Site": "same-origin"}, 200),
-        ({"Content-Length": "5"}, 413),
-        ({"Transfer-Encoding": "chunked"}, 413),
     ],
 )
-def test_only_the_page_gets_the_state_and_may_stop(tmp_path: Path, headers: dict[str, str | None], status: int) -> None:
-    """By its token, host and origin. Others get a line without data, and their `stop` does nothing."""
+def test_only_the_page_gets_the_state(headers: dict[str, str | None], status: int) -> None:
+    """It has the token. Others get a line without data, and no site may read an answer."""
     with served(page_view()) as page:
         load(page.live, 61, 62)
-        sent = {name: value and value.format(port=page.port) for name, value in headers.items()}
-        found, got, text = page.ask("GET", "/state", sent)
+        found, got, text = page.ask("GET", "/state", headers)
         assert found == status
         if status != 200:
             assert not [word for word in DATA if word in text]
-        of_stop, _, _ = page.ask("POST", "/stop", sent)
-        allowed = status == 200 and headers.get("Origin", "") is not None
-        assert of_stop == (202 if allowed else 403 if status == 200 else status)
-        assert len(page.stopped) == allowed
         assert not [name for name in got if name.lower().startswith("access-control")]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/stop", 404),
-        ("POST", "/", 404),
-        ("POST", "/state", 404),
         ("GET", "/../etc/passwd", 404),
         ("GET", "/state/", 404),
         ("GET", "//[", 404),
         ("GET", "http://127.0.0.1/state", 404),
         ("GET", "/state?page=%ff%00", 404),
-        *((method, path, 405) for method in ("OPTIONS", "HEAD", "PUT", "DELETE") for path in ("/state", "/stop")),
+        *((method, "/state", 405) for method in ("POST", "OPTIONS", "HEAD", "PUT", "DELETE")),
         ("GET", "/state?version=1", 404),
         ("GET", "/state?page=a&version=1e9", 404),
         ("GET", f"/state?page=a&version={'9' * 40}", 404),
@@ -118,7 +95,6 @@ def test_there_is_nothing_else(tmp_path: Path, method: str, path: str, status: i
     with served(page_view()) as page:
         load(page.live, 61)
         assert page.ask(method, path)[0] == status
-        assert page.stopped == []
 
 
 def raw(page: Served, *pieces: bytes) -> bytes:
@@ -140,7 +116,7 @@ def test_long_and_broken_requests_are_refused(tmp_path: Path, capsys: pytest.Cap
     with served(page_view()) as page:
         good = f"GET /state HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
         assert raw(page, good, b"\r\n").startswith(b"HTTP/1.0 200 ")
-        long_line = b"X-Long: " + b"x" * LONGEST_HEAD_BYTES + b"\r\n\r\n"
+        long_line = b"X-Long: " + b"x" * 70_000 + b"\r\n\r\n"
         assert raw(page, good, long_line).startswith(b"HTTP/1.0 431 ")
         assert raw(page, b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n")[:10] in (b"HTTP/1.0 4", b"the reques", b"")
         for broken in (
@@ -153,33 +129,6 @@ def test_long_and_broken_requests_are_refused(tmp_path: Path, capsys: pytest.Cap
             answer = raw(page, broken) if broken[0] != 0x16 else raw(page, broken, b"\n\n")
             assert b"users" not in answer
     assert capsys.readouterr().err == ""
-
-
-def test_slow_clients_are_cut_off_and_block_nobody(tmp_path: Path) -> None:
-    """Each byte comes in time, but the request never ends; others are answered meanwhile."""
-    with served(page_view(), longest_connection_s=1.0) as page:
-        with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE_S) as slow:
-            slow.sendall(b"GET /state HTTP/1.1\r\nX-Slow: ")
-            assert page.ask("GET", "/")[0] == 200
-            dribbling = threading.Event()
-
-            def dribble() -> None:
-                while not dribbling.wait(0.05):
-                    try:
-                        slow.sendall(b"x")
-                    except OSError:
-                        return
-
-            dribbler = threading.Thread(target=dribble)
-            dribbler.start()
-            try:
-                while slow.recv(1 << 16):
-                    pass
-            except ConnectionResetError:
-                pass
-            dribbling.set()
-            dribbler.join()
-        assert page.ask("GET", "/")[0] == 200
 
 
 def test_connections_are_bounded() -> None:
@@ -271,21 +220,6 @@ def test_texts_are_bounded_and_printable(tmp_path: Path) -> None:
     assert (len(found["warnings"]), found["warnings"][-1]) == (20, "warning 999\\x07")
 
 
-def test_a_run_is_stopped_once_and_not_while_its_verdict_is_computed(tmp_path: Path) -> None:
-    """A second press, or one that comes late, must not cost the result."""
-    with served(page_view()) as page:
-        load(page.live, 61)
-        assert page.ask("POST", "/stop")[0] == 202
-        assert page.state()["ending"]
-        assert page.ask("POST", "/stop")[0] == 409
-        assert len(page.stopped) == 1
-    with served(page_view()) as late:
-        late.live.stage("analyse")
-        assert late.state()["stoppable"] is False
-        assert late.ask("POST", "/stop")[0] == 409
-        assert late.stopped == []
-
-
 def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
     """The ended ones in a list, and only the figures of the current one."""
     view = page_view()
@@ -300,10 +234,10 @@ def test_a_sequence_shows_its_runs(tmp_path: Path) -> None:
         load(live, 61, 62)
         view.ended("200 users: a criterion missed", "bad")
         between = page.state()
-        assert (between["phase"], between["stoppable"]) == ("between two runs", True)
+        assert between["phase"] == "between two runs"
         view.answered("Capacity: 100 users", "good", tmp_path)
         last = page.state()
-        assert (last["result"]["verdict"], last["stoppable"]) == ("Capacity: 100 users", False)
+        assert last["result"]["verdict"] == "Capacity: 100 users"
         assert [tone for _, tone in last["earlier"]] == ["good", "bad"]
 
 

@@ -104,11 +104,10 @@ function drawn(shown) {
   document.title = `${shown.phase}: ${shown.title}`;
   show("title", shown.title);
   show("now", over ? "At the end" : "Now");
-  show("phase", shown.ending ? `${shown.phase}, ending` : shown.phase);
+  show("phase", shown.phase);
   show("status", shown.status);
   byId("share").hidden = shown.share === null;
   if (shown.share !== null) byId("share").value = shown.share;
-  byId("stop").hidden = !shown.stoppable || shown.ending;
   connection(over ? "The run has ended, and loadsim with it. This page keeps its figures until you close it." : "");
   byId("result").hidden = !shown.result;
   if (shown.result) {
@@ -141,9 +140,9 @@ function drawn(shown) {
 
 // --- requests
 
-function ask(path, method) {
+function ask(path) {
   const headers = { Authorization: `Bearer ${token}` };
-  return fetch(path, { method, headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
 }
 
 function lost() {
@@ -154,7 +153,7 @@ function lost() {
 async function follow() {
   while (!over) {
     try {
-      const answer = await ask(`/state?${new URLSearchParams({ page: own, version })}`, "GET");
+      const answer = await ask(`/state?${new URLSearchParams({ page: own, version })}`);
       if (answer.status === 401) {
         connection("This address lacks the token of the run: open the one that loadsim printed.");
         return;
@@ -173,8 +172,4 @@ async function follow() {
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden && state) drawn(state); });
-byId("end").addEventListener("click", () => {
-  byId("stop").hidden = true;
-  ask("/stop", "POST").catch(lost);
-});
 follow();

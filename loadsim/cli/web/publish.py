@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_urlsafe
@@ -43,21 +41,10 @@ def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None =
 
     view, token = PageView(before(scenario, title)), token_urlsafe(TOKEN_BYTES)
     try:
-        server = PageServer(args.web, view, token, _interrupt)
+        server = PageServer(args.web, view, token)
     except OSError as failure:
         raise ConfigError(f"--web: expected to listen at {args.web}, found: {failure.strerror}") from None
     with serving(server):
         with suppress(BrokenPipeError):  # no reader
             print(f"Watch: http://127.0.0.1:{server.server_port}/#{token}", file=sys.stderr, flush=True)
         yield view
-
-
-def _interrupt() -> None:
-    """Send this process what Ctrl-C sends, or SIGTERM if it ignores that, as a background job of a shell does.
-
-    The signal goes to the main thread: elsewhere, it would not interrupt a wait of the main thread.
-    """
-    number = signal.SIGTERM if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else signal.SIGINT
-    main = threading.main_thread().ident
-    assert main is not None
-    signal.pthread_kill(main, number)

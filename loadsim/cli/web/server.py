@@ -1,26 +1,24 @@
-"""The server of the page: three paths, a token, and limits for everything that a client sends or delays.
+"""The server of the page: two paths and a token, and nothing that a request can change.
 
-A browser that watches a run also shows pages of others. So the page's data need a token, which no other page knows.
-The server checks `Host` and `Origin`, too: a foreign name may resolve to this address (DNS rebinding).
+A browser that watches a run also shows pages of others. So the page's data need a token, which no other page knows,
+even if its name resolves to this address (DNS rebinding).
 """
 
 from __future__ import annotations
 
 import hmac
-import io
 import json
 import re
-import socket
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from threading import BoundedSemaphore, Thread, Timer
+from threading import BoundedSemaphore, Thread
 from typing import Any
 
 from loadsim.cli.web.view import PageView
@@ -32,16 +30,14 @@ LOOPBACK = "127.0.0.1"
 MOST_CONNECTIONS = 32
 """The server closes further connections at once."""
 
-LONGEST_HEAD_BYTES = 8192
-
 LONGEST_WAIT_S = 10.0
 """A request for the state is answered when there is news, at the latest after this time."""
 
 LEAST_WAIT_S = 0.5
 """A page that has the state gets the next one after this time at the earliest."""
 
-LONGEST_CONNECTION_S = 20.0
-"""The server closes a connection after this time, however slowly its client reads or writes."""
+CLIENT_LIMIT_S = 20.0
+"""The server closes a connection whose client neither sends nor reads for this time."""
 
 LAST_WORD_S = 3.0
 """The longest wait at the end, until open pages have the result."""
@@ -83,47 +79,27 @@ _STATE = re.compile(r"/state(?:\?page=([A-Za-z0-9-]{1,40})&version=(-?\d{1,15}))
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page on loopback, in threads; `hosts` are the accepted values of `Host`."""
+    """Serves the page on loopback, in threads."""
 
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(
-        self,
-        port: int,
-        view: PageView,
-        token: str,
-        stop: Callable[[], None],
-        longest_connection_s: float = LONGEST_CONNECTION_S,
-    ) -> None:
+    def __init__(self, port: int, view: PageView, token: str) -> None:
         self.view = view
         self.token = token
-        self.stop = stop
         self.awaited: dict[str, float] = {}  # the last request of each page that does not have the last state
-        self._longest_connection_s = longest_connection_s
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((LOOPBACK, port), PageHandler)
-        self.hosts = frozenset(f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost"))
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return self._free.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request, and close its connection when its time is over."""
-
-        def close() -> None:
-            with suppress(OSError):
-                socket.socket.shutdown(request, socket.SHUT_RDWR)  # the thread then closes it
-
-        limit = Timer(self._longest_connection_s, close)
-        limit.daemon = True
-        limit.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
-            limit.cancel()
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -161,59 +137,21 @@ class PageHandler(BaseHTTPRequestHandler):
     """Answers one request of a connection."""
 
     server: PageServer
-
-    def setup(self) -> None:
-        """Read the head of the request, as far as it may go."""
-        super().setup()
-        head = b""
-        while (line := self.rfile.readline(LONGEST_HEAD_BYTES - len(head))) not in (b"", b"\r\n", b"\n"):
-            head += line
-        self._too_long = len(head) >= LONGEST_HEAD_BYTES
-        self.rfile = io.BytesIO(head + b"\r\n")
+    timeout = CLIENT_LIMIT_S
 
     def do_GET(self) -> None:
-        asked = _STATE.fullmatch(self.path)
-        if self._refused(known=self.path == "/" or asked is not None):
-            return
-        if asked is None:
+        if self.path == "/":
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", PAGE)
+        elif (asked := _STATE.fullmatch(self.path)) is None:
+            self.send_error(HTTPStatus.NOT_FOUND, "no such page")
+        elif not self._has_token():
+            self.send_error(HTTPStatus.UNAUTHORIZED, "expected the token of the printed address")
         else:
             self._send_state(asked[1], int(asked[2] or -1))
 
-    def do_POST(self) -> None:
-        if self._refused(known=self.path == "/stop"):
-            return
-        if not self.server.view.stop():
-            self.send_error(HTTPStatus.CONFLICT, "the run is ending already")
-            return
-        self.server.stop()
-        self._send(HTTPStatus.ACCEPTED, "application/json", b"{}")
-
-    def _refused(self, *, known: bool) -> bool:
-        """Refuse a request of a wrong size, host, origin, path or token; return whether it was refused."""
-        if refusal := self._refusal(known=known):
-            self.send_error(*refusal)
-        return refusal is not None
-
-    def _refusal(self, *, known: bool) -> tuple[HTTPStatus, str] | None:
-        if self._too_long:
-            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long"
-        if self.headers.get("Transfer-Encoding") or self.headers.get("Content-Length", "0") != "0":
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "expected a request without a body"
-        hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
-        if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
-            return HTTPStatus.FORBIDDEN, "expected the host of the printed address"
-        own = f"http://{hosts[0].lower()}"
-        foreign = self.path != "/" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
-        if foreign or any(origin.lower() != own for origin in origins) or (self.command == "POST" and not origins):
-            return HTTPStatus.FORBIDDEN, "expected a request of this page"
-        if not known:
-            return HTTPStatus.NOT_FOUND, "no such page"
-        given = [each.encode("utf-8", "surrogateescape") for each in self.headers.get_all("Authorization", [])]
-        wanted = f"Bearer {self.server.token}".encode()
-        if self.path != "/" and not (len(given) == 1 and hmac.compare_digest(given[0], wanted)):  # in constant time
-            return HTTPStatus.UNAUTHORIZED, "expected the token of the printed address"
-        return None
+    def _has_token(self) -> bool:
+        given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(given, f"Bearer {self.server.token}".encode())  # in constant time
 
     def _send_state(self, page: str | None, version: int) -> None:
         """Send the state once it is newer than a version; note which page has the last one."""
@@ -243,7 +181,7 @@ class PageHandler(BaseHTTPRequestHandler):
         """Send a line of plain text. An unknown method is 405: the base class says 501."""
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
-            status, message = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET, or POST to stop"
+            status, message = HTTPStatus.METHOD_NOT_ALLOWED, "expected GET"
         self._send(status, "text/plain; charset=utf-8", f"{message or status.phrase}\n".encode())
 
     def version_string(self) -> str:

@@ -40,9 +40,6 @@ STAGES: Mapping[Stage, str] = {
     "analyse": "computing the verdict from the logs",
 }
 
-STOPPABLE = ("plan", "join", "prepare", "wait", "load")
-"""The stages in which the page may end a run. Later, it would only lose the verdict."""
-
 NO_RESULT = "Ended without a result; the terminal tells why"
 
 Chart = tuple[str, str, Sequence[tuple[str, float | None]]]
@@ -61,7 +58,6 @@ class PageView(Page):
         self._earlier: deque[tuple[str, Tone]] = deque(maxlen=EARLIER)
         self._between: str | None = None  # two runs of a sequence
         self._result: dict[str, Any] | None = None
-        self._ending = False
         self.finished = False
 
     @contextmanager
@@ -75,7 +71,7 @@ class PageView(Page):
 
     def begin(self, figures: LiveFigures) -> None:
         with self._news():
-            self._figures, self._between, self._result, self._ending = figures, None, None, False
+            self._figures, self._between, self._result = figures, None, None
             self._number += 1
 
     def show(self, figures: LiveFigures) -> None:
@@ -108,17 +104,6 @@ class PageView(Page):
 
     # --- what the server asks ---
 
-    def stop(self) -> bool:
-        """Note that the page ends the run; False if that is too late, or has been done."""
-        with self._news():
-            stops = not self._ending and self._stoppable
-            self._ending = self._ending or stops
-            return stops
-
-    @property
-    def _stoppable(self) -> bool:
-        return not (self.finished or self._result) and (self._between is not None or self._figures.stage in STOPPABLE)
-
     def wait(self, version: int, most_s: float) -> None:
         """Wait until there is another version of the state, at most this long."""
         with self._changed:
@@ -128,15 +113,13 @@ class PageView(Page):
         """Return what to show, as JSON."""
         with self._changed:
             figures, version, number, finished = self._figures, self._version, self._number, self.finished
-            stoppable, ending, between = self._stoppable, self._ending, self._between
-            warnings, earlier, result = list(self._warnings), list(self._earlier), self._result
+            between, warnings, earlier = self._between, list(self._warnings), list(self._earlier)
+            result = self._result
         return {
             "version": version,
             "run": number,
             "title": printable(figures.title),
             "finished": finished,
-            "ending": ending and not finished,
-            "stoppable": stoppable,
             "phase": _phase(figures, between, result is not None, finished),
             "share": None if between or finished or result is not None else figures.share,
             "status": "" if between or finished else status(figures),
