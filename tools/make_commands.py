@@ -19,7 +19,7 @@ HEAD = """\
 
 Results go to standard output; progress, warnings and errors to standard error. [Exit status](exit-status.md) lists the
 exit statuses, [JSON output](json.md) the keys of `--json`. `loadsim VERB --help` and `man loadsim` have this page's
-text. `source <(loadsim completion bash)` completes it in a shell.
+text.
 
 Give all verbs the same settings (`--set`), or accounts will be missing. A `TIME` in a log counts from the common start:
 `h:mm`, `h:mm:ss` or seconds. Ctrl-C ends a run early, with the figures measured so far. Before the load and in other

@@ -53,7 +53,6 @@ VERBS = {
     "report": "make a report of one or several runs: HTML or Markdown",
     "cluster": "coordinate several client machines: controller, certificates, logs",
     "client": "make load as a client machine of a cluster, until Ctrl-C",
-    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 """The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 

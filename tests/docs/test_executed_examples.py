@@ -82,8 +82,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     (home / "tests").symlink_to(ROOT / "tests")
-    for directory in (".local/share/bash-completion/completions", ".zfunc", ".config/fish/completions"):
-        (home / directory).mkdir(parents=True)
     for name in ("scenario", "my", "own", "old", "new"):
         written(home / f"{name}.yaml")
     (home / "own.yaml").unlink()

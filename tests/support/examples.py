@@ -78,7 +78,7 @@ def _arguments(line: str) -> list[list[str]]:
 
 QUICK = (
     *("plan", "new", "topology", "show", "log", "compare"),
-    *("report", "size", "completion"),
+    *("report", "size"),
 )
 """Verbs that need no mail server and take a moment. So do `cluster certs` and `suite --list`."""
 

@@ -19,7 +19,6 @@ SCENARIO, SUMMARY = "loadsim.model.scenario", "loadsim.analysis.summary"
 
 NOT_IMPORTED = {
     "--help": HEAVY | {SCENARIO},
-    "completion": HEAVY,
     "client": HEAVY - NETWORK | {SCENARIO},
     "clean": HEAVY - NETWORK | {SUMMARY},
     "log": HEAVY - {"numpy"} | {SCENARIO, SUMMARY},
