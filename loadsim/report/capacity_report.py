@@ -13,9 +13,8 @@ from loadsim.report.answer import facts_table
 from loadsim.report.campaign_runs import Place, runs_blocks, scores_table
 from loadsim.report.capacity_averages import averages_by_number
 from loadsim.report.capacity_curves import curves_of
-from loadsim.report.differences import differing, differing_table, facts_of, same_table
+from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.document import Block, Document, Listing, Section
-from loadsim.report.many_runs import SAME
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.text import to_text
 from loadsim.timinglog.header_words import length
@@ -72,10 +71,7 @@ def _summary(capacity: Capacity) -> Iterable[Block]:
 
 
 def _what_differs(runs: Sequence[RecordedRun], all_runs: int) -> Iterable[Block]:
-    facts = facts_of(runs, {})
-    different = differing({name: values for name, values in facts.items() if not BY_NUMBER.fullmatch(name)})
-    names = ["/".join(run.place.split("/")[-2:]) for run in runs]
-    if runs:
-        yield differing_table(different, names) if different else f"{SAME} They differ in the number of users."
+    facts = {name: values for name, values in facts_of(runs, {}).items() if not BY_NUMBER.fullmatch(name)}
+    yield what_differs(facts, ["/".join(run.place.split("/")[-2:]) for run in runs])
     if len(runs) < all_runs:
         yield f"The logs of {all_runs - len(runs)} of {all_runs} runs cannot be read."

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loadsim.analysis.compare import Decision
 from loadsim.analysis.compare_runs import Comparison
-from loadsim.report.compare_words import decided_words
+from loadsim.report.compare_words import change_words
 from loadsim.report.junit import Case, Outcome, junit
 
 _OUTCOMES: Mapping[Decision, Outcome] = {"passed": "passed", "failed": "failure", "undecided": "error"}
@@ -27,6 +27,6 @@ def compare_junit(comparison: Comparison) -> str:
         cases[found.name] = Case("loadsim.compare", found.name, output=text)
     for one in figures.decisions:
         case = cases.get(one.name, Case("loadsim.compare", one.name))
-        message = "" if one.decision == "passed" else decided_words(one, figures)
+        message = "" if one.decision == "passed" else f"{one.decision}: {change_words(one) or 'no interval'}"
         cases[one.name] = replace(case, outcome=_OUTCOMES[one.decision], message=message)
     return junit("loadsim compare", [*cases.values()])

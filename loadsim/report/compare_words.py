@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, level
 from loadsim.analysis.compare_decision import Decided
@@ -15,10 +14,8 @@ from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Tone
 from loadsim.report.answer import YOUR_OWN
 from loadsim.report.criterion_words import missed_in_words
-from loadsim.report.digits import count
+from loadsim.report.document import Cell, Table, table_of
 from loadsim.report.figure_words import named
-
-T = TypeVar("T")
 
 FORCED = "Warning (--force): these runs should not be compared"
 """The heading of the reasons that `--force` overruled."""
@@ -28,18 +25,8 @@ INCONCLUSIVE = "inconclusive: "
 RESERVATION = "but read the warnings: more than the server may differ"
 """Ends the verdict if the machines were busier in the runs of a side, or the runs did not take turns."""
 
-SEVERAL_TIMES = 2.0
-"""From this ratio on, the verdict states a multiple instead of per cent."""
-
 MOST_CRITERIA = 3
 """The most criteria that the verdict names; the list of missed criteria has all."""
-
-MOST_REASONS = 4
-"""The most figures that the sentence on the limit names."""
-
-MOST_DECIMALS = 2
-"""The most decimals of per cent in the verdict."""
-
 
 def verdict_line(figures: ComparisonFigures) -> str:
     """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision.
@@ -55,7 +42,7 @@ def verdict_line(figures: ComparisonFigures) -> str:
         changes = [change.removeprefix(INCONCLUSIVE) for change in changes]
     sentence = "; ".join([*before, *changes])
     if figures.decision is not None:
-        sentence = f"{figures.decision}: {sentence}; at most {(figures.max_regression or 0) * 100:g} % allowed"
+        sentence = f"{figures.decision}: {sentence}; at most {1 + (figures.max_regression or 0):g} allowed"
     if figures.unequal_conditions:
         sentence += f"; {RESERVATION}"
     return f"not comparable; {sentence}" if figures.ignored else sentence
@@ -146,68 +133,11 @@ def _score_change(one: ComparedFigure, figures: ComparisonFigures) -> str:
 
 def _change(one: ComparedFigure, new: str, sure: str) -> str:
     found = one.difference
-    if found.low is None or found.high is None:
+    if found.low is None:
         return f"{INCONCLUSIVE}{new} took {ratio_words(found.ratio)} times as long, with a single run on a side"
-    if one.change is None and _is_multiple(found.low, found.high):
-        return f"{INCONCLUSIVE}{new} takes {_two_digits(found.low)} to {_two_digits(found.high)} times as long ({sure})"
     if one.change is None:
-        return f"{INCONCLUSIVE}{new} is {_between(found.low, found.high)} ({sure})"
-    if _is_multiple(found.low, found.high):
-        return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
-    by, low, high = _percents(abs(found.ratio - 1), *sorted(abs(end - 1) for end in (found.low, found.high)))
-    return f"{new} is {one.change} by {by} % ({sure} {low} to {high} %)"
-
-
-def _percents(by: float, low: float, high: float) -> tuple[str, str, str]:
-    """Return shares in per cent, with the decimals that the interval supports; none becomes 0 by rounding."""
-    half = 100 * (high - low) / 2
-    decimals = 0 if half >= 1 or half <= 0 else min(MOST_DECIMALS, -math.floor(math.log10(half)))
-    while decimals < MOST_DECIMALS and low and not float(f"{100 * low:.{decimals}f}"):
-        decimals += 1
-    first, second, third = (f"{100 * share:.{decimals}f}" for share in (by, low, high))
-    return first, second, third
-
-
-def _between(low: float, high: float) -> str:
-    """Return an interval in words: between 4.4 % faster and 12 % slower."""
-    ends = ((100 * abs(ratio - 1), "slower" if ratio > 1 else "faster") for ratio in (low, high))
-    return "between " + " and ".join(f"{by:.{0 if by >= 10 else 1}f} % {how}" for by, how in ends)
-
-
-def _is_multiple(low: float, high: float) -> bool:
-    return high >= SEVERAL_TIMES or low <= 1 / SEVERAL_TIMES
-
-
-def _two_digits(ratio: float) -> str:
-    """Return a ratio with two digits, and a hundredfold or more as `ratio_words` does."""
-    return f"{ratio:.2g}" if 1 / MOST_DETECTABLE <= ratio < MOST_DETECTABLE - 0.5 else ratio_words(ratio)
-
-
-def users_words(comparison: Comparison) -> str:
-    """Return the number of users of the runs; each number, if runs that differ were compared by force."""
-    found = _each(comparison, lambda run: run.figures.users)
-    return _either([*(f"{users:,}" for users in found[:-1]), count(found[-1], "user")])
-
-
-def window_words(comparison: Comparison) -> str:
-    """Return the length of the window of the runs; each length, if runs that differ were compared by force."""
-    found = _each(comparison, lambda run: run.figures.window_s.length_s)
-    return f"window of {_either([f'{length_s:g} s' for length_s in found])}"
-
-
-def name_words(comparison: Comparison) -> str | None:
-    """Return the names of the scenarios; None if they have none."""
-    names = list(dict.fromkeys(run.figures.name for _, run in _runs(comparison) if run.figures.name))
-    return _either(names) if names else None
-
-
-def _each(comparison: Comparison, of: Callable[[RecordedRun], T]) -> list[T]:
-    """Return the different values of the runs in their order."""
-    return list(dict.fromkeys(of(run) for _, run in _runs(comparison)))
-
-
-def _either(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+        return f"{INCONCLUSIVE}{new} takes {interval_words(one)} times as long ({sure})"
+    return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
 
 
 def criteria_missed(comparison: Comparison) -> list[str]:
@@ -254,31 +184,32 @@ def next_step(comparison: Comparison) -> str:
     return ""
 
 
-def limit_text(figures: ComparisonFigures) -> str:
-    """Return a sentence on the result of `--max-regression`: the figures that have it, or the scores if all passed."""
+def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
+    """Return the decisions of `--max-regression` on the scores, and all others that are not passed."""
     scores = {one.difference.name for one in figures.scores}
-    found = [one for one in figures.decisions if one.decision == figures.decision]
-    if figures.decision == "passed" or min(len(figures.base), len(figures.new)) < 2:
-        found = [one for one in found if one.name in scores or (one.kind == "criteria" and one.decision != "passed")]
-    reasons = [decided_words(one, figures) for one in found]
-    more = len(reasons) - MOST_REASONS
-    return f"{figures.decision}: {'; '.join(reasons[:MOST_REASONS])}{f'; and {more} more' if more > 0 else ''}"
+    return table_of(
+        f"What decides: at most {100 * max_regression:g} % more time is allowed",
+        [one for one in figures.decisions if one.decision != "passed" or one.name in scores],
+        ("Figure", None, lambda one: named(one.name)),
+        ("New against base", None, change_words),
+        ("At most", None, _limit),
+        ("Decision", None, lambda one: one.decision),
+    )
 
 
-def decided_words(one: Decided, figures: ComparisonFigures) -> str:
-    """Return a clause on the reason of a decision."""
-    if one.kind == "criteria":
-        return "; ".join(missed_more(figures)) or "more runs of new than of base miss criteria"
-    name, driver = (named(one.name), "") if one.kind == "share" else _time(one.name)
+def change_words(one: Decided) -> str | None:
+    """Return the interval of a ratio, or of a difference of shares; None if it is unknown."""
     if one.low is None or one.high is None:
-        return f"the {name}{driver} has too few figures"
+        return None
+    if one.kind == "time":
+        return f"{ratio_words(one.low)} to {ratio_words(one.high)} times"
+    return f"{100 * one.low:+.2g} to {100 * one.high:+.2g} %"
+
+
+def _limit(one: Decided) -> Cell:
     if one.limit is None:
-        return f"base has a higher failure rate than new: its {name}{driver} is that of the other tasks"
-    if one.kind == "share":
-        ends = f"worse by {100 * one.low:.2g} to {100 * one.high:.2g} %, at most {_percent(one.limit)}"
-    else:
-        ends = f"{ratio_words(one.low)} to {ratio_words(one.high)} times that of base, at most {one.limit:g}"
-    return f"the {name}{driver} is {ends} allowed"
+        return "-" if one.kind == "criteria" else "not judged: base has a higher failure rate"
+    return f"{one.limit:g}" if one.kind == "time" else f"{one.limit * 100:.3g} %"
 
 
 def delivery_words(figures: ComparisonFigures) -> list[str]:
@@ -293,10 +224,6 @@ def interval_words(one: ComparedFigure) -> str:
     if one.difference.low is None:
         return "-"
     return f"{ratio_words(one.difference.low)} to {ratio_words(one.difference.high)}"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
 
 
 def ratio_words(ratio: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.report.document import Column, Table
+from loadsim.report.document import Block, Column, Table
 from loadsim.report.test_environment import UNKNOWN, comparable_facts, scenario_keys
 
 SCENARIO_KEY = "Scenario key "
@@ -17,11 +17,7 @@ NOT_SET = "not set"
 NO_MORE = "nothing more"
 """The value of a list that has only what all lists have."""
 
-OF_LISTS = "; of lists, the items that differ"
-"""Ends the caption of a table of differences."""
-
-MOST_VALUES = 3
-"""The most different values of a set of runs in one cell."""
+SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
 
 Facts = Mapping[str, Sequence[str]]
 """The values of each fact in all runs, in the order of the runs."""
@@ -37,11 +33,6 @@ def facts_of(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Facts:
     return found
 
 
-def differing(facts: Facts) -> Facts:
-    """Return the facts that are not the same in all runs."""
-    return {name: values for name, values in facts.items() if len(set(values)) > 1}
-
-
 def same_table(facts: Facts) -> Table:
     """Return the facts that are the same in all runs, without keys of scenarios."""
     rows = tuple(
@@ -52,25 +43,21 @@ def same_table(facts: Facts) -> Table:
     return Table("The same in all runs", (Column("Fact"), Column("Value")), rows)
 
 
-def differing_table(facts: Facts, names: Sequence[str]) -> Table:
-    """Return a row for each value of each differing fact, with the names of its runs, which several may share."""
+def what_differs(facts: Facts, groups: Sequence[str], each: str = "Run") -> Block:
+    """Return the facts with a value that not all groups of runs have, and the groups of each value; `SAME` without any.
+
+    `groups` has the group of each run, `each` is the word for a group.
+    """
     rows = []
     for name, values in facts.items():
-        for value, items in zip(dict.fromkeys(values), _differing_items(list(dict.fromkeys(values))), strict=True):
-            of_value = dict.fromkeys(run for run, of_run in zip(names, values, strict=True) if of_run == value)
-            rows.append((name, items, ", ".join(of_value)))
-    return Table(f"Not the same in all runs{OF_LISTS}", (Column("Fact"), Column("Value"), Column("Runs")), tuple(rows))
-
-
-def between(facts: Facts, base: int) -> list[tuple[str, str, str]]:
-    """Return the facts that differ between the first `base` runs and the others, with their values on both sides."""
-    found = []
-    for name, values in facts.items():
-        first, second = (list(dict.fromkeys(side)) for side in (values[:base], values[base:]))
-        if set(first) != set(second):
-            items = _differing_items([*first, *second])
-            found.append((name, _cell(items[: len(first)]), _cell(items[len(first) :])))
-    return found
+        of_values: dict[str, dict[str, None]] = {}
+        for value, group in zip(values, groups, strict=True):
+            of_values.setdefault(value, {})[group] = None
+        if any(len(of_value) < len(set(groups)) for of_value in of_values.values()):
+            for items, of_value in zip(_differing_items([*of_values]), of_values.values(), strict=True):
+                rows.append((name, ", ".join(of_value), items))
+    columns = (Column("Fact"), Column(each), Column("Value; of lists, the items that differ"))
+    return Table("What differs, as far as loadsim knows", columns, tuple(rows)) if rows else SAME
 
 
 def _differing_items(values: Sequence[str]) -> list[str]:
@@ -82,8 +69,3 @@ def _differing_items(values: Sequence[str]) -> list[str]:
     of_all = set[str].intersection(*map(set, lists))
     shown = [between_items.join(item for item in items if item not in of_all) or NO_MORE for items in lists]
     return shown if len(set(shown)) == len(set(values)) else list(values)  # lists may differ in their order only
-
-
-def _cell(values: Sequence[str]) -> str:
-    shown = " / ".join(values[:MOST_VALUES])
-    return shown + (f" / {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else "")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from math import isfinite
 
 from loadsim.analysis.comparability import separate_loads
 from loadsim.analysis.figures import DriverFigures
@@ -13,9 +12,9 @@ from loadsim.analysis.run_warnings import number_range, shared_warnings
 from loadsim.analysis.verdict import server_failed
 from loadsim.report.answer import NO_MEASUREMENT, verdict_words
 from loadsim.report.answer_facts import AS_USUAL, load_of_a_user
-from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
-from loadsim.report.digits import count, duration
-from loadsim.report.document import Cell, Document, Listing, Section, Table, table_of
+from loadsim.report.differences import facts_of, same_table, what_differs
+from loadsim.report.digits import count
+from loadsim.report.document import Cell, ColumnOf, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
 
 
@@ -37,42 +36,40 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
             Section(
                 "Runs",
                 (
-                    _table(runs, names),
+                    runs_table(runs, names, ("Users", 0, lambda one: one[0].figures.users)),
                     *filter(None, (different_loads,)),
                     *_capacity(runs, loads),
-                    *_spreads(runs, loads),
                     *filter(None, (_equivalent(runs),)),
                     *_reasons(runs, names),
-                    *(() if differing(facts) else (SAME,)),
                 ),
             ),
-            *_what_differs(facts, names),
+            Section("What differs between the runs", (what_differs(facts, names),)),
             Section("Disclosure", (same_table(facts),)),
             GLOSSARY,
         ),
     )
 
 
-def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
+def runs_table(runs: Sequence[RecordedRun], names: Sequence[str], second: ColumnOf[tuple[RecordedRun, str]]) -> Table:
+    """Return the table of runs with these names, which a report of its own describes; `second` is its second column."""
     return table_of(
-        "The runs, by their users",
+        "The runs",
         list(zip(runs, names, strict=True)),
         ("Run", None, lambda one: one[1]),
-        ("Users", 0, lambda one: one[0].figures.users),
-        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
+        second,
         ("Score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.score_ms)),
+        ("Failed (%)", 2, lambda one: _percent(one[0].figures.failed_share)),
+        ("Verdict", None, lambda one: verdict_words(one[0].summary)),
+        ("Response score (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.response_score_ms)),
         ("READ, 95th (ms)", 1, lambda one: _of_drivers(one[0], lambda module: module.read_p95_ms)),
+        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
+        ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
+        ("Load made (%)", 1, lambda one: _percent(load.share) if (load := one[0].figures.load) else None),
         ("Came due (tasks/s)", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved (tasks/s)", 1, lambda one: one[0].figures.achieved_per_s),
-        (
-            "Failed (%)",
-            2,
-            lambda one: 100 * tasks.failed / tasks.done if (tasks := one[0].figures.totals).done else None,
-        ),
-        ("Undelivered", 0, lambda one: one[0].figures.delivery.undelivered_at_end),
-        ("Delivery, 95th (ms)", 1, lambda one: _time(one[0], one[0].figures.delivery.took.p95_ms)),
         ("Engine CPU (%)", 0, lambda one: _percent(one[0].figures.generator.cpu_share)),
+        ("Cores busy (%)", None, lambda one: _busy(one[0])),
+        ("Begun", None, lambda one: one[0].begun),
     )
 
 
@@ -111,16 +108,14 @@ def _time(run: RecordedRun, found: Cell) -> Cell:
     return "not shown" if run.summary.verdict.validity == "invalid" else found
 
 
-SAME = "The runs have the same server, settings, machines and versions, as far as loadsim knows."
-
-
-def _what_differs(facts: Facts, names: Sequence[str]) -> Iterator[Section]:
-    if different := differing(facts):
-        yield Section("What differs between the runs", (differing_table(different, names),))
-
-
 def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+    return None if share is None or not isfinite(share) else 100 * share
+
+
+def _busy(run: RecordedRun) -> Cell:
+    """Return the busy share of the cores of each machine, by all programs."""
+    shares = [machine.cpu_share for machine in run.figures.machines if machine.cpu_share is not None]
+    return ", ".join(f"{100 * share:.0f}" for share in shares) or None
 
 
 def _only(each: Iterable[float | None]) -> Cell:
@@ -144,27 +139,6 @@ def _capacity(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str
         words += [f"The fewest users with whom a run missed its criteria: {min(missed):,}."] if missed else []
         words += [f"{count(unknown, 'run')} decided nothing: invalid or degraded."] if unknown else []
         yield " ".join(words)
-
-
-def _spreads(runs: Sequence[RecordedRun], loads: Sequence[str]) -> Iterator[str]:
-    """Yield how far the scores of runs differ, by load, number of users and driver. Invalid runs have no score."""
-    alike: defaultdict[tuple[str, float, str], list[tuple[float, bool]]] = defaultdict(list)
-    for run, load in zip(runs, loads, strict=True):
-        validity = run.summary.verdict.validity
-        for name, module in run.figures.by_protocol.items():
-            if validity != "invalid" and module.score_ms is not None:
-                alike[load, run.figures.users, name].append((module.score_ms, validity == "degraded"))
-    several = len({name for _, _, name in alike}) > 1
-    for (load, users, name), found in alike.items():
-        if len(found) > 1:
-            scores = [score_ms for score_ms, _ in found]
-            which = "".join([f"{load[:1].upper()}{load[1:]}: " if load else "", f"{name}: " if several else ""])
-            degraded = sum(is_degraded for _, is_degraded in found)
-            among = f" ({degraded} of them degraded)" if degraded else ""
-            yield (
-                f"{which}{len(scores)} runs with {users:,} users{among} have scores from {duration(min(scores))} to"
-                f" {duration(max(scores))}, with a median of {duration(median(scores))}."
-            )
 
 
 def misses(run: RecordedRun) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from loadsim.analysis.compared_run import read_run
 from loadsim.analysis.suite import CellFigures, ComparedCells, Outcome, SuiteFigures
@@ -12,12 +11,11 @@ from loadsim.report import compare_words
 from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
 from loadsim.report.campaign_runs import Place, runs_blocks
 from loadsim.report.compare_report import task_blocks
-from loadsim.report.compare_words import limit_text, other_warnings, verdict_line
-from loadsim.report.differences import Facts, differing, differing_table, facts_of, same_table
+from loadsim.report.compare_words import other_warnings, verdict_line
+from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.digits import count, duration
-from loadsim.report.document import Block, Column, Document, Listing, Section, Table, table_of
+from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
 from loadsim.report.glossary import GLOSSARY
-from loadsim.report.many_runs import SAME
 from loadsim.report.text import to_text
 
 CELL_VERDICTS = {"met": "criteria met", "missed": "criteria missed", "incomplete": "incomplete"}
@@ -61,7 +59,7 @@ def describe_suite(figures: SuiteFigures, place: Place = str) -> Document:
             Section("Summary", tuple(_summary(figures))),
             *(_comparison(one) for one in figures.comparisons or ()),
             Section("Runs", tuple(runs_blocks("The runs, in their order", figures.runs, place))),
-            Section("What differs between the cells", tuple(_differences(facts, cells))),
+            Section("What differs between the cells", (what_differs(facts, cells, "Cell"),)),
             *([Section("Disclosure", (same_table(facts),))] if facts else []),
             GLOSSARY,
         ),
@@ -97,22 +95,9 @@ def _comparison(one: ComparedCells) -> Section:
     figures = one.comparison.figures
     words = verdict_line(figures)
     blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
-    if figures.max_regression is not None:
-        blocks.append(
-            f"At most {figures.max_regression * 100:g} % more time is allowed. The result: {limit_text(figures)}."
-        )
     if warnings := tuple(other_warnings(one.comparison)):
         blocks.append(Listing("Warnings", warnings))
     return Section(title, (*blocks, *task_blocks(figures)))
-
-
-def _differences(facts: Facts, cells: Sequence[str]) -> Iterable[Block]:
-    """Yield what differs between runs, which have the names of their cells."""
-    if different := differing(facts):
-        table = differing_table(different, cells)
-        yield replace(table, columns=(*table.columns[:2], Column("Cells")))
-    else:
-        yield SAME
 
 
 # --- words and tables -------------------------------------------------------------------------------------------------
