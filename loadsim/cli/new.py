@@ -5,23 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from loadsim.analysis.score import FEW_HITS
-from loadsim.cli.options import duration, whole
-from loadsim.cli.progress import shown_share
-from loadsim.cli.show import EDITOR_LINE, EXISTS, schema_file, write_new, write_schema
-from loadsim.cli.stderr_lines import print_line
-from loadsim.dryrun.forecast import few_planned, not_valid
+from loadsim.cli.options import whole
+from loadsim.cli.show import EDITOR_LINE, schema_file, write_new, write_schema
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
-from loadsim.model.run_times import in_words
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_server import IMAP_PORTS, SMTP_PORTS
 from loadsim.model.terms import MOST_USERS
-from loadsim.runs.quick_forecast import quick_forecast, quick_load
 
 TLS = ("none", "starttls", "implicit")
 
@@ -29,14 +22,8 @@ DOMAIN = "loadsim.test"
 
 PASSWORD_VARIABLE = "LOADSIM_PASSWORD"  # noqa: S105 - the name of a variable
 
-DAYS = 4
-"""The days of a run. With the defaults, a run of 2 h has 413 REPLY ALL in its scored hour, and more of the other
-scored tasks: 300 are enough for a score that is not provisional."""
-
-FIRST_TRY = ("run.days=1", "run.day_length=5m")
-"""The settings of a first try: with the defaults, its score is provisional."""
-
-TRY_OPTIONS = " ".join(f"--set {setting}" for setting in FIRST_TRY)
+TRY_OPTIONS = "--set run.days=1 --set run.day_length=5m"
+"""The options of a first try, whose score is provisional."""
 
 _port = whole(1, 65535)
 
@@ -70,16 +57,16 @@ accounts: {{user: {user}, password_env: {variable}}}
 
 {probes}
 topology:
-  - {{profile: {profile}, users: {users}}}
+  - {{profile: loadsim-5.5/medium, users: {users}}}
 
 # Distribution lists must exist on the server: loadsim topology export writes them. Without lists, users receive less
 # mail than published, about a third of it with the Medium profile.
 lists: {{count: 0}}
 
 run:
-  day_length: {day_length}        # 8 hours, compressed; without it, a day takes 8 hours
-  days: {days}
-  # {days} days of {day} take {run}. The first quarter of the run is discarded, and the next half is scored.
+  day_length: 30m        # 8 hours, compressed; without it, a day takes 8 hours
+  days: 4
+  # 4 days of 30 min take 2 h. The first quarter of the run is discarded, and the next half is scored.
   # The score is provisional if a scored task is due fewer than {few_hits} times in it: loadsim plan {file} says so.
 """
 
@@ -96,11 +83,6 @@ SAMPLED_THERE = """\
 #   server: {{command: "ssh {host} loadsim monitor --probe host --imap-port {imap_port} --smtp-port {smtp_port} \
 --name server --out -"}}
 """
-
-
-def _day_length(text: str) -> str:
-    duration(text)
-    return text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,23 +105,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--users", type=whole(2, MOST_USERS), default=200, metavar="N", help="number of users; default: %(default)s"
     )
-    parser.add_argument(
-        "--profile",
-        type=_plain,
-        default="loadsim-5.5/medium",
-        metavar="PROFILE",
-        help="a profile; default: %(default)s",
-    )
-    parser.add_argument(
-        "--day-length",
-        type=_day_length,
-        default="30m",
-        metavar="DURATION",
-        help="length of the day in the run; default: %(default)s",
-    )
-    parser.add_argument(
-        "--no-schema", action="store_true", help="do not write the JSON Schema next to it, which editors use"
-    )
     parser.set_defaults(run=run_new)
 
 
@@ -149,9 +114,6 @@ def run_new(args: argparse.Namespace) -> int:
         ending = ", without .yaml, which is added" if args.name.endswith((".yaml", ".yml")) else ""
         raise ConfigError(f"NAME: expected letters, digits, - and _{ending}, found {args.name!r}")
     file = Path(f"{args.name}.yaml")
-    if file.exists():
-        raise ConfigError(f"{file}: {EXISTS}")
-    day_s = duration(args.day_length)
     steps = [f"loadsim check {file}", f"loadsim run {file}"]
     answers = {
         "host": args.host,
@@ -159,15 +121,12 @@ def run_new(args: argparse.Namespace) -> int:
         "smtp_port": args.smtp_port or SMTP_PORTS[args.tls],
     }
     text = TEMPLATE.format(
-        editor="" if args.no_schema else f"{EDITOR_LINE}{schema_file('scenarios').name}\n",
+        editor=f"{EDITOR_LINE}{schema_file('scenarios').name}\n",
         name=args.name,
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
         allow=_allow(args.host),
         probes=SAMPLED_HERE if is_loopback(args.host) else SAMPLED_THERE.format(**answers),
-        days=DAYS,
-        day=in_words(day_s),
-        run=in_words(DAYS * day_s),
         few_hits=FEW_HITS,
         file=file,
         tls=args.tls,
@@ -175,46 +134,22 @@ def run_new(args: argparse.Namespace) -> int:
         domain=args.domain or args.user.partition("@")[2] or DOMAIN,
         user=json.dumps(args.user),  # quoted, which YAML reads, too
         users=args.users,
-        profile=args.profile,
-        day_length=args.day_length,
         **answers,
     )
-    scenario = _write_checked(file, text)
-    print(f"Wrote {file}{'' if args.no_schema else _schema_beside(file)}. Next:")
+    write_new(file, text)
+    try:
+        load_scenario(str(file), passwords=False)
+    except ConfigError:
+        file.unlink()
+        raise
+    print(f"Wrote {file}, and {write_schema('scenarios', file)} for editors. Next:")
     print(f"  export {PASSWORD_VARIABLE}='...'    # each {{index}} in it becomes the user's number: 'secret-{{index}}'")
     print("  # If the accounts do not exist yet:")
     print(f"  loadsim topology export {file} --format csv --out accounts")
     for step in steps:
         print(f"  {step}")
-    with shown_share("Planning a run, to warn beforehand") as planning:
-        reasons, notes = quick_forecast(scenario, planning)
-    for line in _duration(scenario, file):
-        print(line)
-    sys.stdout.flush()
-    for reason in reasons:
-        print_line(f"loadsim: warning: {reason}")
-    for note in notes:
-        print_line(f"loadsim: note: {note}")
+    print(f"A first try of 5 min, with a provisional score:\n  loadsim run {file} {TRY_OPTIONS}")
     return 0
-
-
-def _duration(scenario: Scenario, file: Path) -> Iterator[str]:
-    """Yield how long a run takes, and the command of a shorter first try, if it can become valid."""
-    yield f"The run takes about {in_words(scenario.duration_s)}."
-    shorter = load_scenario(str(file), FIRST_TRY, passwords=False)
-    if shorter.duration_s < scenario.duration_s:
-        load = quick_load(shorter)
-        if not not_valid(shorter, load):
-            provisional = ", with a provisional score" if load and few_planned(shorter, load) else ""
-            yield f"A first try of {in_words(shorter.duration_s)}{provisional}:"
-            yield f"  loadsim run {file} {TRY_OPTIONS}"
-
-
-def _schema_beside(file: Path) -> str:
-    """Write the schema next to the scenario, unless there is one. Return what was done, for the first line."""
-    existed = (file.parent / schema_file("scenarios").name).exists()
-    schema = write_schema("scenarios", file)
-    return f"; {schema} for editors was there already" if existed else f", and {schema} for editors"
 
 
 def _allow(host: str) -> str:
@@ -222,13 +157,3 @@ def _allow(host: str) -> str:
     if is_loopback(host):
         return ""
     return f"# loadsim puts load on this host because you say so here.\nallow_hosts: [{host}]\n"
-
-
-def _write_checked(file: Path, text: str) -> Scenario:
-    """Write a scenario that can be read, and return it. Raises `ConfigError` and removes it otherwise."""
-    write_new(file, text)
-    try:
-        return load_scenario(str(file), passwords=False)
-    except ConfigError:
-        file.unlink()
-        raise

@@ -116,16 +116,15 @@ def write_schema(kind: str, file: Path) -> Path:
     return beside
 
 
-EXISTS = "expected a new file, found one that exists; choose another name, or delete it"
-
-
 def write_new(file: Path, text: str) -> None:
     """Write a file that does not exist yet. Raises `ConfigError` if it does."""
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        raise ConfigError(f"{file}: {EXISTS}") from None
+        raise ConfigError(
+            f"{file}: expected a new file, found one that exists; choose another name, or delete it"
+        ) from None
 
 
 def _text(kind: str, name: str) -> str:

@@ -113,7 +113,6 @@ COMPARE = ("compare", "--base", "a", "--new", "b")
         (("new", "own.yaml"), "NAME: expected letters, digits, - and _, without .yaml, which is added, found 'own."),
         (("new", "own", "--host", "a b"), "--host: expected letters, digits and the signs - . : _ / @, found 'a b'"),
         (("new", "own", "--host", "mail.example.com:143"), "--host: expected a host without a port, found"),
-        (("new", "own", "--profile", "./none.yaml"), "none.yaml: expected a file that can be read"),
     ],
 )
 def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
