@@ -24,7 +24,7 @@ def run_size(args: argparse.Namespace) -> int:
     with shown_work("Computing the demands"):
         sizing = size(read_run(args.run_directory))
     document = {"first": sizing.first and sizing.first.name, **to_json(sizing)}
-    text = json.dumps(document, indent=2) if args.json else size_text(sizing, width_and_colours()[0])
+    text = json.dumps(document, indent=2) if args.json else size_text(sizing, *width_and_colours()).rstrip()
     with suppress(BrokenPipeError):
         print(text, flush=True)
     return sizing.exit_status
