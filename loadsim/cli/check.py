@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.progress import shown_share
+from loadsim.cli.shown_answer import width_and_colours
 from loadsim.dryrun.forecast import NOT_VALID
-from loadsim.errors import printable
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
 from loadsim.provisioning.server_check import WAIT_S
+from loadsim.report.document import Listing
+from loadsim.report.text import to_text
 from loadsim.runs.check import check_scenario
 from loadsim.runs.quick_forecast import quick_forecast
 
@@ -24,7 +25,8 @@ LACKS = 1
 
 READY = "The server is ready for this scenario, but a run of it cannot become valid"
 
-WIDTH = 80
+LONGEST_GREETING = 120
+"""Longer ones are cut: some servers list their libraries."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,59 +61,38 @@ def run_check(args: argparse.Namespace) -> int:
         ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid, "notes": notes}
         print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
-        print("\n".join(map(printable, described(name, greetings, report, verdict, notes))))
+        tone = "bad" if not report.can_run else "doubtful" if not_valid else "good"
+        print(to_text(verdict, tone, described(name, greetings, report, notes), *width_and_colours()), end="")
     return 0 if report.can_run else LACKS
 
 
 def described(
-    name: str, greetings: Mapping[str, Any], report: ServerReport, verdict: str, notes: Sequence[str]
-) -> Iterator[str]:
-    """Yield the verdict, what to change, what was found, and notes, as lines of at most `WIDTH` columns."""
-    yield from textwrap.wrap(verdict, WIDTH, break_on_hyphens=False)
-    yield ""
+    name: str, greetings: Mapping[str, Any], report: ServerReport, notes: Sequence[str]
+) -> Iterator[Listing | str]:
+    """Yield what to change, what was found, and notes."""
     advice = dict.fromkeys(each.advice for each in report.lacks)
-    if len(advice) > 1:
-        yield "Also to change"
-        for each in [*advice][1:]:  # the verdict has the first
-            yield from textwrap.wrap(each, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
-        yield ""
-    yield from _row("server", name)
-    yield from _row("accounts", ", ".join(report.accounts))
-    for fact, label in (
-        ("imap_greeting", "IMAP banner"),
-        ("imap_identity", "IMAP ID"),
-        ("smtp_greeting", "SMTP banner"),
-    ):
-        if greetings.get(fact):
-            yield from _row(label, _shortened(str(greetings[fact])))
-    yield from _findings(report.server)
-    yield ""
-    for driver in dict.fromkeys(task.driver for task in report.tasks):
-        yield f"Tasks, driver {driver}"
-        for task in report.tasks:
-            if task.driver == driver:
-                yield from _task(task)
-        yield ""
-    yield "Mail"
-    yield from _findings(report.mail)
-    yield ""
-    if report.monitors:
-        yield "Monitors"
-        yield from _findings(report.monitors)
-        yield ""
-    if report.leftovers:
-        yield "May remain (loadsim clean removes it)"
-        for line in report.leftovers:
-            yield from _row("", line)
-        yield ""
-    for note in notes if report.can_run else ():
-        yield from textwrap.wrap(f"Note: {note}.", WIDTH)
+    labels = {"imap_greeting": "IMAP banner", "imap_identity": "IMAP ID", "smtp_greeting": "SMTP banner"}
+    greeted = (f"{labels[fact]}: {_shortened(str(greetings[fact]))}" for fact in labels if greetings.get(fact))
+    server = [f"name: {name}", f"accounts: {', '.join(report.accounts)}", *greeted, *_findings(report.server)]
+    tasks: dict[str, list[str]] = {}
+    for task in report.tasks:
+        tasks.setdefault(f"Tasks, driver {task.driver}", []).append(_task(task))
+    for caption, lines in {
+        "Also to change": [*advice][1:],  # the verdict has the first
+        "Server": server,
+        **tasks,
+        "Mail": _findings(report.mail),
+        "Monitors": _findings(report.monitors),
+        "May remain (loadsim clean removes it)": report.leftovers,
+        "Notes": notes if report.can_run else (),
+    }.items():
+        if lines:
+            yield Listing(caption, tuple(lines))
     yield f"Checked in {report.seconds:.1f} s."
 
 
-def _findings(findings: Iterable[Finding]) -> Iterator[str]:
-    for each in findings:
-        yield from _row(each.subject, _marked(each))
+def _findings(findings: Iterable[Finding]) -> list[str]:
+    return [f"{each.subject}: {_marked(each)}" for each in findings]
 
 
 def _marked(finding: Finding) -> str:
@@ -120,21 +101,11 @@ def _marked(finding: Finding) -> str:
     return f"{finding.found}; {finding.advice}" if finding.advice else finding.found
 
 
-def _task(task: TaskFinding) -> Iterator[str]:
+def _task(task: TaskFinding) -> str:
     if task.failure is not None:
-        yield from _row(task.task, f"LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.found}")
-    else:
-        yield from _row(task.task, f"{task.seconds:6.3f} s  {', '.join(task.commands) or 'nothing to send'}")
+        return f"{task.task}: LACKS: {task.failure.subject.partition(', ')[2]}: {task.failure.found}"
+    return f"{task.task}: {task.seconds:.3f} s, {', '.join(task.commands) or 'nothing to send'}"
 
 
 def _shortened(text: str) -> str:
-    """Return a text that takes at most two rows: some servers list their libraries."""
-    most = 2 * (WIDTH - 22)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-def _row(label: str, text: str) -> Iterator[str]:
-    """Yield a row of a label and a text, which may take several lines."""
-    wrapped = textwrap.wrap(text, WIDTH - 18, break_on_hyphens=False) or [""]
-    for at, line in enumerate(wrapped):
-        yield f"  {'' if at else label:15} {line}".rstrip()
+    return text if len(text) <= LONGEST_GREETING else f"{text[: LONGEST_GREETING - 3]}..."

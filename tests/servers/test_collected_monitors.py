@@ -152,15 +152,15 @@ def test_a_check_tries_monitors(tmp_path: Path) -> None:
     """A line for each monitor: the figures that it samples, or the reason why not."""
     good = loadsim("check", monitored(tmp_path))
     assert good.returncode == 0, good.stderr
-    rows = good.stdout.partition("\nMonitors\n")[2].splitlines()
-    assert rows[0].split()[:2] == ["mx1", "host@mx1:"]
+    rows = good.stdout.partition("\nMonitors:\n")[2].splitlines()
+    assert rows[0].startswith("  - mx1: host@mx1: ")
     assert rows[0].endswith(" figures")
     monitors = declared(tmp_path) | {"mx2": {"command": MONITOR}}
     bad = loadsim("check", monitored(tmp_path, monitors=monitors))
     assert bad.returncode == 1
     assert bad.stdout.startswith("This scenario cannot run on this server: ")
-    row = " ".join(bad.stdout.partition("\nMonitors\n")[2].split())
-    assert "mx2 LACKS: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
+    row = " ".join(bad.stdout.partition("\nMonitors:\n")[2].split())
+    assert "mx2: LACKS: expected the log of the monitor mx2 (--name mx2), found that of the monitor mx1" in row
 
 
 CONNECT = "coproc SSH {{ exec ssh mx1 {command}; }}; head -c 100 <&${{SSH[0]}} > /dev/null; kill -9 $SSH_PID"

@@ -20,6 +20,7 @@ from loadsim.provisioning.findings import (
     lacking,
 )
 from loadsim.provisioning.sessions import about_limit
+from loadsim.report.document import Listing
 
 FORBIDDEN = "the server forbids it: let accounts send as their own addresses, and to the domain x"
 
@@ -115,12 +116,11 @@ def test_each_remedy_is_printed_once() -> None:
     """The verdict has the first one, and counts the others."""
     lacks = tuple(Finding(f"row {at}", "refused", Severity.LACKS, f"mend it {at % 3}") for at in range(9))
     report = ServerReport((), lacks, (), ())
-    lines = [*described("there", {}, report, report.verdict, ())]
-    assert lines[:5] == [
-        "This scenario cannot run on this server: mend it 0 (2 more to change, below).",
-        *("", "Also to change", "- mend it 1", "- mend it 2"),
-    ]
-    assert ["\n".join(lines).count(f"mend it {at}") for at in range(3)] == [1, 1, 1]
+    first, *others = described("there", {}, report, ())
+    assert isinstance(first, Listing)
+    assert (first.caption, first.items) == ("Also to change", ("mend it 1", "mend it 2"))
+    assert report.verdict.endswith("mend it 0 (2 more to change, below).")
+    assert "mend it" not in str(others)
 
 
 @pytest.mark.parametrize(
