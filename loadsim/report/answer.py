@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loadsim.analysis.criteria import Result
+from loadsim.analysis.criteria import Result, missed_texts
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary
 from loadsim.report.answer_facts import Fact, facts, head
@@ -21,9 +21,9 @@ from loadsim.report.answer_tables import (
     scores_of,
     stress_table,
 )
-from loadsim.report.criterion_words import criteria_in_words, judged, missed_in_words
+from loadsim.report.criteria import criteria_table, judged
 from loadsim.report.digits import count
-from loadsim.report.document import MET, MISSED, UNJUDGED, Block, Column, Listing, Table, table_of
+from loadsim.report.document import Block, Column, Listing, Table
 from loadsim.report.resources import NO_PROOF, resource_table
 from loadsim.report.text import to_text
 
@@ -71,7 +71,7 @@ def _answer(summary: Summary, *, wide: bool = False) -> Iterator[Block]:
         yield resource_table(figures.resources)
         yield NO_PROOF
     if wide and summary.criteria:
-        yield criteria_table(summary)
+        yield criteria_of(summary)
 
 
 def facts_table(caption: str, found: list[Fact]) -> Table:
@@ -139,8 +139,8 @@ def reasons(summary: Summary) -> Iterator[Block]:
     for caption, items in (
         (f"Why it is {'not valid' if verdict.validity == 'invalid' else verdict.validity}", verdict.defects),
         ("What may help", verdict.advice),
-        ("Criteria missed", missed_in_words(missed)),
-        (NOT_JUDGED, missed_in_words(unjudged)),
+        ("Criteria missed", missed_texts(missed)),
+        (NOT_JUDGED, missed_texts(unjudged)),
         ("Warnings", verdict.warnings),
     ):
         if items:
@@ -198,13 +198,5 @@ def missed_and_unjudged(summary: Summary) -> tuple[list[Result], list[Result]]:
     return missed, unjudged
 
 
-def criteria_table(summary: Summary) -> Table:
-    """Return each criterion, met or missed. What an invalid run does not miss is not judged."""
-    return table_of(
-        "Criteria",
-        criteria_in_words(summary.criteria, summary.verdict.ended_early, valid=not is_invalid(summary)),
-        ("Criterion", None, lambda one: f"{one.words[:1].upper()}{one.words[1:]}"),
-        ("Found", None, lambda one: one.found),
-        ("Wanted", None, lambda one: one.wanted),
-        ("Result", None, lambda one: MET if one.passed else MISSED if one.judged else UNJUDGED),
-    )
+def criteria_of(summary: Summary) -> Table:
+    return criteria_table(summary.criteria, summary.verdict.ended_early, valid=not is_invalid(summary))

@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from loadsim.analysis.campaign import FAILED, GENERATOR, PASSED, UNDECIDED, VOID, CampaignRun, Result, Time
-from loadsim.analysis.criteria import missed_texts
 from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.model.run_times import in_words
-from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.digits import duration
 from loadsim.report.document import FAILED as FAILED_CELL
 from loadsim.report.document import PASSED as PASSED_CELL
 from loadsim.report.document import Block, Column, Link, Listing, Table, table_of
-from loadsim.report.figure_words import reason_in_words
 from loadsim.report.text import LEAST_WIDTH, wrapped
 
 RESULTS: Mapping[Result, str] = {
@@ -52,8 +49,8 @@ def run_text(run: CampaignRun, width: int) -> str:
         *([] if run.took_s is None else [length_words(run.took_s)]),
         run.run,
     ]
-    reasons = reasons_in_words(run)
-    shown = [*reasons[:MOST_REASONS], *([f"{len(reasons) - MOST_REASONS} more"] if reasons[MOST_REASONS:] else [])]
+    shown = [*map(printable, run.reasons[:MOST_REASONS])]
+    shown += [f"{len(run.reasons) - MOST_REASONS} more"] if run.reasons[MOST_REASONS:] else []
     shown += [f"after it, {printable(failure)}" for failure in run.failed_after]
     lines = [f"{run_name(run)}: {', '.join(facts)}", *(f"  - {reason}" for reason in shown)]
     return "\n".join(wrapped(lines, max(width, LEAST_WIDTH)))
@@ -74,13 +71,6 @@ def length_words(time_s: float) -> str:
     return f"{minutes} min {seconds} s" if minutes else in_words(seconds)
 
 
-def reasons_in_words(run: CampaignRun) -> list[str]:
-    """Return the reasons of a run, with words for the figures that criteria and other reasons name."""
-    criteria = [each.result for each in run.criteria]
-    words: Mapping[str, str] = dict(zip(missed_texts(criteria), missed_in_words(criteria), strict=True))
-    return [printable(words.get(reason) or reason_in_words(reason)) for reason in run.reasons]
-
-
 def time_of(run: CampaignRun, time_ms: Time | None) -> float | str | None:
     """Return a time of a run for a table; that of an invalid run is not to be quoted."""
     return NOT_SHOWN if time_ms is not None and run.validity == "invalid" else in_ms(time_ms)
@@ -93,7 +83,7 @@ def in_ms(time: Time | None) -> float | None:
 def runs_blocks(caption: str, runs: Sequence[CampaignRun], place: Place) -> Iterator[Block]:
     """Yield the table of the runs, the reasons of those that did not pass, and the commands that failed after one."""
     yield _table(caption, runs, place)
-    reasons = [f"{run_name(run)} ({run.run}): {'; '.join(reasons_in_words(run))}" for run in runs if run.reasons]
+    reasons = [f"{run_name(run)} ({run.run}): {'; '.join(run.reasons)}" for run in runs if run.reasons]
     if reasons:
         yield Listing("Why runs did not pass", tuple(reasons))
     if failures := tuple(f"{run_name(run)}: {failure}" for run in runs for failure in run.failed_after):

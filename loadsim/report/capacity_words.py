@@ -12,7 +12,7 @@ from loadsim.analysis.summary import Tone
 from loadsim.errors import printable
 from loadsim.report.answer import EMBEDDED, YOUR_OWN
 from loadsim.report.answer_facts import AS_USUAL
-from loadsim.report.campaign_runs import MOST_REASONS, RESULTS, reasons_in_words
+from loadsim.report.campaign_runs import MOST_REASONS, RESULTS
 from loadsim.report.resources import resource_facts
 from loadsim.timinglog.header_words import length
 from loadsim.timinglog.planned_load import received_of_published
@@ -160,7 +160,7 @@ def missed(capacity: Capacity) -> str:
     failed = [run for run in capacity.runs if found and run.users == found.high and run.result == FAILED]
     if not failed:
         return ""
-    reasons = reasons_in_words(failed[-1])
+    reasons = failed[-1].reasons
     more = [f"{len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     which = f", the last of {len(failed)} that failed" if len(failed) > 1 else ""
     return f"{'; '.join([*reasons[:MOST_REASONS], *more])}; by {failed[-1].run}{which}"

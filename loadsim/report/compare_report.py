@@ -11,20 +11,18 @@ from loadsim.analysis.recorded_run import RecordedRun, names_of
 from loadsim.report.answer import EMBEDDED
 from loadsim.report.compare_words import (
     FORCED,
-    criteria_missed,
     decisions_table,
     delivery_words,
     has_infinite,
     interval_words,
     is_embedded,
     next_step,
-    other_warnings,
     p_words,
     ratio_words,
     tone,
     verdict_line,
 )
-from loadsim.report.criterion_words import NOT_SHOWN
+from loadsim.report.criteria import NOT_SHOWN
 from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.digits import count
 from loadsim.report.document import Block, Cell, Document, Listing, Section, table_of
@@ -81,11 +79,7 @@ def _summary(comparison: Comparison) -> Iterable[Block]:
     yield f"{count(len(base), 'run')} of the base and {len(new)} of the new: {load}."
     if is_embedded(comparison):
         yield EMBEDDED
-    for caption, items in (
-        (FORCED, figures.ignored),
-        ("Criteria missed", criteria_missed(comparison)),
-        ("Warnings", other_warnings(comparison)),
-    ):
+    for caption, items in ((FORCED, figures.ignored), ("Warnings", figures.warnings)):
         if items:
             yield Listing(caption, tuple(items))
     if step := next_step(comparison):
@@ -142,4 +136,3 @@ def _rate(one: ComparedFigure, side: str) -> Cell:
 
 def _detectable(one: ComparedFigure) -> Cell:
     return None if one.difference.low is None else ratio_words(one.difference.detectable)
-

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from loadsim.analysis.compare import FIRST_LOOK, LOOKS_WITH_REPEATS, MOST_DETECTABLE, level
 from loadsim.analysis.compare_decision import Decided
 from loadsim.analysis.compare_runs import ComparedFigure, Comparison, ComparisonFigures
-from loadsim.analysis.compared_run import BASE, DELIVERY, LEAST_DELIVERY_MS, NEW, RESPONSE_SCORE, SCORE, RunFigures
-from loadsim.analysis.comparison_obstacles import missed_warning
-from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.compared_run import DELIVERY, LEAST_DELIVERY_MS, RESPONSE_SCORE, SCORE
 from loadsim.analysis.summary import Tone
 from loadsim.report.answer import YOUR_OWN
-from loadsim.report.criterion_words import missed_in_words
 from loadsim.report.document import Cell, Table, table_of
-from loadsim.report.figure_words import named
 
 FORCED = "Warning (--force): these runs should not be compared"
 """The heading of the reasons that `--force` overruled."""
@@ -27,6 +22,7 @@ RESERVATION = "but read the warnings: more than the server may differ"
 
 MOST_CRITERIA = 3
 """The most criteria that the verdict names; the list of missed criteria has all."""
+
 
 def verdict_line(figures: ComparisonFigures) -> str:
     """Return the verdict in a sentence: what users would notice first, the change of each score, and the decision.
@@ -54,7 +50,7 @@ def missed_more(figures: ComparisonFigures) -> list[str]:
     if not names:
         return []
     more = len(names) - MOST_CRITERIA
-    words = ", ".join(map(named, names[:MOST_CRITERIA])) + (f" and {more} more" if more > 0 else "")
+    words = ", ".join(names[:MOST_CRITERIA]) + (f" and {more} more" if more > 0 else "")
     return [f"new missed criteria more often than base: {words}"]
 
 
@@ -89,7 +85,7 @@ def has_infinite(one: ComparedFigure) -> bool:
 def _time(name: str) -> tuple[str, str]:
     """Return the words for a time that decides, and its driver in brackets if there are several."""
     driver, _, own = name.rpartition(": ")
-    return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else named(own), f" ({driver})" if driver else ""
+    return own.lower() if own in (SCORE, RESPONSE_SCORE, DELIVERY) else own, f" ({driver})" if driver else ""
 
 
 def invalid_runs(figures: ComparisonFigures) -> str:
@@ -140,29 +136,9 @@ def _change(one: ComparedFigure, new: str, sure: str) -> str:
     return f"{new} is {one.change}: {ratio_words(found.ratio)} times as long ({sure} {interval_words(one)})"
 
 
-def criteria_missed(comparison: Comparison) -> list[str]:
-    """Return a line for each criterion that a run misses, in words; see `missed_in_words`."""
-    return [
-        f"{entry.path}: {missed}"
-        for entry, run in _runs(comparison)
-        for missed in missed_in_words(run.summary.criteria)
-    ]
-
-
-def other_warnings(comparison: Comparison) -> list[str]:
-    """Return the warnings of a comparison without those of missed criteria."""
-    missed = {line for entry, run in _runs(comparison) for line in missed_warning(entry.path, run.summary.verdict)}
-    return [warning for warning in comparison.figures.warnings if warning not in missed]
-
-
-def _runs(comparison: Comparison) -> Iterator[tuple[RunFigures, RecordedRun]]:
-    figures, runs = comparison.figures, comparison.runs
-    return zip((*figures.base, *figures.new), (*runs[BASE], *runs[NEW]), strict=True)
-
-
 def is_embedded(comparison: Comparison) -> bool:
     """Return True if a run was made on the embedded server: then nothing is measured."""
-    return any(run.figures.embedded for _, run in _runs(comparison))
+    return any(run.figures.embedded for side in comparison.runs.values() for run in side)
 
 
 def next_step(comparison: Comparison) -> str:
@@ -190,7 +166,7 @@ def decisions_table(figures: ComparisonFigures, max_regression: float) -> Table:
     return table_of(
         f"What decides: at most {100 * max_regression:g} % more time is allowed",
         [one for one in figures.decisions if one.decision != "passed" or one.name in scores],
-        ("Figure", None, lambda one: named(one.name)),
+        ("Figure", None, lambda one: one.name),
         ("New against base", None, change_words),
         ("At most", None, _limit),
         ("Decision", None, lambda one: one.decision),

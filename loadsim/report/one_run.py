@@ -11,7 +11,7 @@ from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.report import run_charts
 from loadsim.report.answer import (
     banner,
-    criteria_table,
+    criteria_of,
     facts_table,
     headline,
     next_step,
@@ -87,7 +87,7 @@ def _summary(run: RecordedRun) -> Iterator[Block]:
     yield facts_table("What was run", head(run.figures))
     yield facts_table("What happened", facts(run.figures, summary.verdict.ended_early))
     if summary.criteria:
-        yield criteria_table(summary)
+        yield criteria_of(summary)
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:

@@ -11,7 +11,7 @@ from loadsim.report import compare_words
 from loadsim.report.answer import EMBEDDED, NO_MEASUREMENT
 from loadsim.report.campaign_runs import Place, runs_blocks
 from loadsim.report.compare_report import task_blocks
-from loadsim.report.compare_words import other_warnings, verdict_line
+from loadsim.report.compare_words import verdict_line
 from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.digits import count, duration
 from loadsim.report.document import Block, Document, Listing, Section, Table, table_of
@@ -95,8 +95,8 @@ def _comparison(one: ComparedCells) -> Section:
     figures = one.comparison.figures
     words = verdict_line(figures)
     blocks: list[Block] = [f"{words[:1].upper()}{words[1:]}."]
-    if warnings := tuple(other_warnings(one.comparison)):
-        blocks.append(Listing("Warnings", warnings))
+    if figures.warnings:
+        blocks.append(Listing("Warnings", tuple(figures.warnings)))
     return Section(title, (*blocks, *task_blocks(figures)))
 
 

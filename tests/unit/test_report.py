@@ -64,7 +64,7 @@ from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = GOLDEN_FILES / "report.md"
-VOID = ("meta", "br", "hr", "img", "link", "input")
+VOID = ("meta", "br", "wbr", "hr", "img", "link", "input")
 
 HOSTILE = """<b>&"'</b> a|b `c` $x$ </title><script>alert(1)</script>"""
 """A name that means something in HTML, Markdown and mathematics."""

@@ -1,0 +1,60 @@
+"""The table of criteria, and the misses that an early end of the run explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from loadsim.analysis.criteria import Result
+from loadsim.report.document import MET, MISSED, UNJUDGED, Cell, Column, Table
+
+LEFT = ("undelivered", "under_way_at_end", "unfinished", "skipped")
+"""The beginnings of names of figures that count what was left at the end of a run."""
+
+NOT_SHOWN = "not shown: the run is invalid"
+"""Stands for a time of an invalid run."""
+
+
+def judged(result: Result, ended_early: bool) -> bool:
+    """Return False if an early end alone may be the reason of a miss.
+
+    Such a figure was not measured, is infinite, or counts what was left or was not reached at the end.
+    """
+    figure = result.figure
+    if not ended_early or result.passed:
+        return True
+    if figure is None or math.isinf(figure) or figure < result.limits.get("min", -math.inf):
+        return False
+    return not result.name.rpartition(".")[2].startswith(LEFT)
+
+
+def criteria_table(results: Sequence[Result], ended_early: bool = False, valid: bool = True) -> Table:
+    """Return a row for each criterion, and one for all tasks that have the same criterion of each task, by the worst.
+
+    A run that is not `valid` meets no criterion; one that it misses is a reason. A time that it does not miss is not to
+    be quoted.
+    """
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for one in results:
+        name = f"{one.name.rpartition('.')[2]} of each task" if one.each else one.name
+        groups.setdefault((name, one.wanted), []).append(one)
+    rows: list[tuple[Cell, ...]] = []
+    for (name, wanted), group in groups.items():
+        worst, misses = max(group, key=_distance), [one for one in group if not one.passed]
+        shown = valid or bool(misses) or not worst.name.endswith("_ms")
+        found = worst.found if shown else NOT_SHOWN
+        if worst.each and shown:
+            found += f" ({worst.name.rpartition('.')[0].removeprefix('tasks.')}, the worst)"
+            found += f"; {len(misses)} missed" if len(misses) > 1 else ""
+        known = any(judged(one, ended_early) for one in misses) if misses else valid
+        rows.append((name, found, wanted, (MISSED if misses else MET) if known else UNJUDGED))
+    columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
+    return Table("Criteria", columns, tuple(rows))
+
+
+def _distance(result: Result) -> tuple[bool, bool, float]:
+    """Return a key that is larger for a figure that is worse: first those that miss, and unmeasured ones first."""
+    figure = result.figure
+    if figure is None:
+        return (not result.passed, True, 0.0)
+    return (not result.passed, False, -figure if "min" in result.limits else figure)
