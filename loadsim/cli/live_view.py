@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,19 +24,11 @@ from loadsim.report.digits import duration
 WIDEST = 110
 """The largest width of the screen, in columns."""
 
-FITTING = (HEADINGS, ("Task", "done", "failed", "95th, about"), ("Task", "done", "95th, about"), ("Task", "done"))
-"""Columns of the table of tasks, for ever narrower terminals."""
+CLIENT_HEADINGS = ("Client", "on", "phase", "done", "failed", "late 99th", "core")
+"""The columns of the table of client machines."""
 
-CLIENT_FITTING = (
-    ("Client", "on", "done", "failed", "late 99th", "core", "phase"),
-    ("Client", "on", "done", "failed", "phase"),
-    ("Client", "on", "phase"),
-    ("Client",),
-)
-"""Columns of the table of client machines, for ever narrower terminals."""
-
-LEAST_LINES = 3
-"""The fewest lines of the table of clients: a heading, the worst client, the sum of the others."""
+MOST_CLIENTS = 8
+"""Of more clients, the table has this number, those that need attention, and the sum of the others."""
 
 GAP = 2
 """Blanks between columns."""
@@ -82,10 +74,9 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class Screenful:
-    """The content of the screen.
+    """The content of the screen: what matters most is on top, and a low terminal hides the last lines.
 
-    The most important facts are on top: with too few lines, the last tasks are hidden, and of many clients only the
-    worst have a row. A narrow terminal gets fewer columns, but never a truncated figure.
+    A narrow terminal gets fewer columns, but never a truncated figure.
     """
 
     figures: LiveFigures
@@ -97,15 +88,13 @@ class Screenful:
         table.add_column(overflow="fold")
         for name, words in lines(self.figures):
             table.add_row(name, _coloured(words))
-        top = Constrain(Group(_head(self.figures), table), WIDEST)
-        tasks, clients = len(self.figures.tasks), len(self.figures.clients)
-        if clients:
-            left = options.max_height - len(console.render_lines(top, options))
-            tasks, clients = _fitting_rows(left, tasks, clients)
-        rows = [task_row(task) for task in self.figures.tasks[:tasks]]
-        tables = [_fitting_table([HEADINGS, *rows], FITTING, columns)] if rows else []
-        tables += _by_client(self.figures, columns, clients)
-        yield Group(top, *(Constrain(table, WIDEST) for table in tables))
+        rows = [task_row(task) for task in self.figures.tasks]
+        tables = [
+            _fitting_table(headings, cells, columns)
+            for headings, cells in ((CLIENT_HEADINGS, _client_rows(self.figures.clients)), (HEADINGS, rows))
+            if cells
+        ]
+        yield Group(*(Constrain(each, WIDEST) for each in (_head(self.figures), table, *tables)))
 
 
 def _head(figures: LiveFigures) -> Table:
@@ -122,35 +111,21 @@ def _coloured(words: Words) -> Text:
     return Text.assemble(*((part, "red" if look else "") for part, look in words))
 
 
-def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
-    """Divide lines between the tables of tasks and of clients, and return the rows of each, without headings.
-
-    Clients get half of the lines, and those that the tasks do not need.
-    """
-    of_clients = min(clients + 1, max(lines // 2, lines - tasks - 1, LEAST_LINES))
-    return max(0, min(tasks, lines - of_clients - 1)), of_clients - 1
-
-
-def _by_client(figures: LiveFigures, columns: int, rows: int) -> list[Table]:
-    """Return the table of clients with the columns that fit. The last row sums up those without a row."""
-    clients = figures.clients
-    if not clients:
-        return []
-    shown, others = sorted(clients, key=by_number), []
-    if len(shown) > rows:
-        by_need = sorted(shown, key=lambda name: _need(clients[name]), reverse=True)
-        shown, others = sorted(by_need[: rows - 1], key=by_number), by_need[rows - 1 :]
-    cells = [_client_row(name, clients[name]) for name in shown]
-    if others:
-        cells.append(_client_row(f"{len(others)} more", total([clients[name] for name in others])))
-    return [_fitting_table([CLIENT_FITTING[0], *cells], CLIENT_FITTING, columns)]
+def _client_rows(clients: Mapping[str, LiveSnapshot]) -> list[tuple[str, ...]]:
+    """Return the rows of the clients, by name if there is a row for each. The last row sums up those without one."""
+    if len(clients) <= MOST_CLIENTS:
+        return [_client_row(name, clients[name]) for name in sorted(clients, key=by_number)]
+    by_need = sorted(clients, key=lambda name: _need(clients[name]), reverse=True)
+    others = [clients[name] for name in by_need[MOST_CLIENTS:]]
+    rows = [_client_row(name, clients[name]) for name in by_need[:MOST_CLIENTS]]
+    return [*rows, _client_row(f"{len(others)} more", total(others))]
 
 
 def _client_row(name: str, client: LiveSnapshot) -> tuple[str, ...]:
     late = "" if client.lag_p99_ms is None else duration(client.lag_p99_ms)
     core = "" if client.cpu_share is None else f"{client.cpu_share:.0%}"
     on = f"{client.users_on:,} of {client.users:,}"
-    return name, on, f"{client.done:,}", f"{client.failed:,}", late, core, client.phase
+    return name, on, client.phase, f"{client.done:,}", f"{client.failed:,}", late, core
 
 
 def _need(client: LiveSnapshot) -> tuple[float, ...]:
@@ -158,17 +133,16 @@ def _need(client: LiveSnapshot) -> tuple[float, ...]:
     return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
 
 
-def _fitting_table(lines: Sequence[Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
-    """Return a table of the first choice of headings that fits. The first of the lines has all headings."""
-    cells = dict(zip(lines[0], zip(*lines, strict=True), strict=True))
-    widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
-    kept = next(
-        (each for each in fitting if sum(widths[heading] + GAP for heading in each) - GAP <= columns), fitting[-1]
-    )
+def _fitting_table(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> Table:
+    """Return a table without the last columns that do not fit."""
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-    for heading in kept:
-        justify: JustifyMethod = "left" if heading == kept[0] else "right"
-        table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=widths[heading])
-    for row in range(1, len(lines)):
-        table.add_row(*(Text(cells[heading][row]) for heading in kept))
+    left = columns + GAP
+    for heading, *cells in zip(headings, *rows, strict=True):
+        left -= (width := max(map(len, (heading, *cells)))) + GAP
+        if table.columns and left < 0:
+            break
+        justify: JustifyMethod = "right" if table.columns else "left"
+        table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=width)
+    for row in rows:
+        table.add_row(*map(Text, row[: len(table.columns)]))
     return table
