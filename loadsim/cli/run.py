@@ -26,7 +26,6 @@ from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario
-from loadsim.model.scenario_document import TRUST
 from loadsim.report.answer import next_step
 from loadsim.report.junit import verdict_junit
 from loadsim.runs.directory import hand_over
@@ -63,11 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the load and a server on this machine on separate cores; without root, the load only",
     )
     parser.add_argument(
-        "--trust-start-state",
-        action="store_true",
-        help="inspect only five mailboxes before the run (initialise: trust)",
-    )
-    parser.add_argument(
         "--even-invalid", action="store_true", help="also make a run that cannot become valid, by its plan and limits"
     )
     parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
@@ -80,8 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_scenario(args: argparse.Namespace) -> int:
     with junit_file(args.junit, "run") as write_junit:
-        if args.trust_start_state:
-            args.overrides = [*args.overrides, f"initialise={TRUST}"]
         scenario = given_scenario(args)
         if args.cluster is None:
             make = _local_run(args, scenario)

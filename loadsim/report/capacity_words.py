@@ -225,23 +225,12 @@ def _of_all(number: int, runs: Sequence[CampaignRun]) -> str:
 
 
 def what_next(capacity: Capacity) -> str:
-    """Return what to do with the answer; "" if its words say so."""
-    found, settings = capacity.found, capacity.terms.settings
+    """Return what to do with the answer; "" if its verdict says so, which the page on searches explains."""
+    found = capacity.found
     assert found is not None
     if capacity.terms.embedded:
         return YOUR_OWN
-    if capacity.contended:
-        return "end other programs on the server's machine, keep the load apart (--pin), and search in a new directory."
-    by_end = {
-        "generator": "take --pin, more cores, or another machine for the load: the server may take more.",
-        "limit": f"create more accounts, and search again beyond {settings.most:,} users.",
-        "noise": "search again with longer windows, or accept the wider interval.",
-        "broken": "find out why, by the reports of the runs in the doubts, and search again.",
-        "order": "find out what changes from run to run, such as a leak or other guests, and search again.",
-    }
-    if found.stopped_by in by_end:
-        return by_end[found.stopped_by]
-    if found.low is None or found.stopped_by == "refused":
+    if found.low is None or found.stopped_by != "criteria" or capacity.contended:
         return ""
     if not capacity.certain:
         return "resume this search without --quick before you quote this number."

@@ -34,7 +34,7 @@ UNITS = ((10_800.0, 3600.0, "hours", "h"), (180.0, 60.0, "minutes", "min"), (0.0
 """Units of time: the least length of a run (s), the seconds of the unit, its name, and its sign."""
 
 MOST_LINES = 6
-"""With more engines, charts show the maximum and the median."""
+"""With more machines, charts show the maximum."""
 
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
@@ -169,22 +169,14 @@ def _late_limit(run: RecordedRun) -> tuple[Limit, ...]:
 
 
 def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:
-    """Return a line for each series; for many, the maximum and the median at each time."""
-    if len(series) <= MOST_LINES:
-        return tuple(Line(name, figures(values)) for name, values in series.items())
-    each = list(series.values())
-    return (Line("most of any", figures(_most(each))), Line("median", figures(_middle(each))))
+    """Return a line for each series; for many, the maximum at each time."""
+    if len(series) > MOST_LINES:
+        return (Line("most of any", figures(_most([*series.values()]))),)
+    return tuple(Line(name, figures(values)) for name, values in series.items())
 
 
 def _most(each: Sequence[Floats]) -> Floats:
     return np.asarray(np.fmax.reduce(np.stack(each)))
-
-
-def _middle(each: Sequence[Floats]) -> Floats:
-    """Return the lower median of the known figures at each time."""
-    ordered = np.sort(np.stack(each), axis=0)  # NaN stands last
-    counts = np.count_nonzero(~np.isnan(ordered), axis=0)
-    return np.asarray(ordered[np.maximum(counts - 1, 0) // 2, np.arange(ordered.shape[1])])
 
 
 def mail(run: RecordedRun, bins: Bins, found: MailSeries, planned: PlannedMail | None) -> list[Chart]:
