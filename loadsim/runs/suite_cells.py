@@ -55,19 +55,16 @@ def _digest(cell: Cell, scenario: Scenario) -> str:
 
 
 def scenarios_of(suite: Suite, *, passwords: bool) -> dict[str, Scenario]:
-    """Return the scenarios by the names of cells. Raises `ConfigError` with all errors, each with its first cell."""
+    """Return the scenarios by the names of cells. Raises `ConfigError` with all errors of the first cell with any."""
     scenarios: dict[str, Scenario] = {}
-    found: dict[str, tuple[ConfigError, list[str]]] = {}
     for cell in suite.cells:
         problems = Problems()
         with problems:
             _check_hooks(cell, suite)
         with problems:
             scenarios[cell.name] = _scenario(cell, suite, passwords=passwords)
-        for problem in (each for one in problems.found for each in one.problems):
-            found.setdefault(str(problem), (problem, []))[1].append(cell.name)
-    if found:
-        raise together([_of_cells(problem, cells, suite) for problem, cells in found.values()])
+        if problems.found:
+            raise together([_of_cell(each, cell, suite) for one in problems.found for each in one.problems])
     _check_pairs(suite, scenarios)
     return scenarios
 
@@ -96,14 +93,13 @@ def _terms_of_score(scenario: Scenario) -> tuple[object, ...]:
     return scenario.digest(), run.warm_up_s, run.window_s, scenario.weights, scenario.limits.in_header()
 
 
-def _of_cells(problem: ConfigError, cells: list[str], suite: Suite) -> ConfigError:
+def _of_cell(problem: ConfigError, cell: Cell, suite: Suite) -> ConfigError:
     """Return the error of a setting, or of the name of a scenario, with the file of the suite; any other as it is."""
     if str(problem).startswith(NO_SCENARIO):
         return ConfigError(f"{suite.origin.file}: {problem}", suite.origin.file, suite.origin.lines.of(("scenario",)))
     if not str(problem).startswith(SETTING):
         return problem
-    others = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-    where = f"{suite.origin.file}: cell {cells[0]}{others}" if suite.cells[1:] else suite.origin.file
+    where = f"{suite.origin.file}: cell {cell.name}" if suite.cells[1:] else suite.origin.file
     return ConfigError(f"{where}: {str(problem).removeprefix(SETTING)}", suite.origin.file)
 
 
