@@ -8,9 +8,9 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 from loadsim.analysis.campaign import Campaign
 from loadsim.analysis.summary import Tone
@@ -26,7 +26,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.report.campaign_runs import TONES, Place, length_words, run_text
 from loadsim.report.digits import count
 from loadsim.report.document import Document
-from loadsim.runs.campaign import CampaignWatcher, Interrupted, Planned, When
+from loadsim.runs.campaign import CampaignWatcher, Interrupted, Planned
 from loadsim.runs.watcher import Watcher
 
 C = TypeVar("C", bound=Campaign)
@@ -87,14 +87,10 @@ class CampaignView(CampaignWatcher):
         left = "" if planned.left_s is None else f"; about {length_words(planned.left_s)} left"
         self.message(f"{planned.words}{left}")
 
-    def commands(self, when: When) -> None:
-        self._page.commands(when)
-
     def ended(self, campaign: Campaign) -> None:
         self.campaign, self._words = campaign, ""
         self._show_ended(campaign)
-        stream = sys.stderr if self._args.json else sys.stdout
-        shown(run_text(campaign.runs[-1], width_and_colours()[0]), stream)
+        print_line(run_text(campaign.runs[-1], width_and_colours()[0]), sys.stderr if self._args.json else sys.stdout)
 
     def _show_ended(self, campaign: Campaign) -> None:
         run = campaign.runs[-1]
@@ -132,7 +128,7 @@ class CampaignView(CampaignWatcher):
     def answer(self, campaign: Campaign, verdict: str, tone: Tone, text: str) -> None:
         self._page.answered(verdict, tone, campaign.directory)
         text = f"\n{text}\nRuns: {campaign.directory}"
-        shown(json.dumps(campaign.document, indent=2) if self._args.json else text)
+        print_line(json.dumps(campaign.document, indent=2) if self._args.json else text, sys.stdout)
 
     def report(self, describe: Callable[[Place], Document]) -> None:
         """Write the report, if there is to be one."""
@@ -142,15 +138,10 @@ class CampaignView(CampaignWatcher):
         with shown_work("Drawing the report"):
             write(describe(relative_to(path, self.campaign.directory)), path, REPORT)
         if not self._args.json:
-            shown(f"Report: {path}")
+            print_line(f"Report: {path}", sys.stdout)
 
 
 def relative_to(out: Path | None, directory: Path) -> Place:
     """Return the function of the places of runs from the report `out`, or else from the campaign's directory."""
     here = (directory if out is None else out.parent).resolve()
     return lambda run: os.path.relpath((directory / run).resolve(), here)
-
-
-def shown(text: str, stream: TextIO | None = None) -> None:
-    with suppress(BrokenPipeError):  # the reader closed the pipe; go on measuring
-        print(text, file=stream or sys.stdout, flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from contextlib import suppress
+import sys
 from pathlib import Path
 
 from loadsim.analysis.compare import MOST_LOOKS
@@ -15,6 +15,7 @@ from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
 from loadsim.report.compare_junit import compare_junit
 from loadsim.report.compare_report import compare_text, describe_comparison
 
@@ -70,18 +71,16 @@ def run_compare(args: argparse.Namespace) -> int:
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
         write_junit(compare_junit(comparison))
-    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(_shown(comparison, args), end="", flush=True)  # before the report
+    print_line(_shown(comparison, args), sys.stdout)  # before the report
     if args.report:
         with shown_work("Drawing the report"):
             write(describe_comparison(comparison), args.report, REPORT)
         if not args.json:
-            with suppress(BrokenPipeError):
-                print(f"Report: {args.report}")
+            print_line(f"Report: {args.report}", sys.stdout)
     return comparison.exit_status
 
 
 def _shown(comparison: Comparison, args: argparse.Namespace) -> str:
     if args.json:
-        return json.dumps(comparison.document, indent=2) + "\n"
-    return compare_text(comparison) if args.wide else compare_text(comparison, *width_and_colours())
+        return json.dumps(comparison.document, indent=2)
+    return compare_text(comparison, *(() if args.wide else width_and_colours())).rstrip()

@@ -114,9 +114,6 @@ class Page(View):
     def ended(self, words: str, tone: Tone) -> None:
         """Add the current run to the list of those that have ended."""
 
-    def commands(self, when: str) -> None:
-        """Show that the commands before or after a run are at work."""
-
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
         """Show the answer of a sequence of runs."""
 

@@ -7,13 +7,13 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from loadsim.analysis.breakdown import BY
 from loadsim.cli import BAD_INPUT
 from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import LogError, printable
 from loadsim.files import read_text
 from loadsim.model.terms import Window
@@ -164,8 +164,8 @@ def run_answer(args: argparse.Namespace) -> int:
             from loadsim.report.junit import verdict_junit
 
             write_junit(verdict_junit(summary))
-    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(json.dumps(summary.score, indent=2) if args.json else shown_answer(summary, wide=args.wide).rstrip())
+    text = json.dumps(summary.score, indent=2) if args.json else shown_answer(summary, wide=args.wide).rstrip()
+    print_line(text, sys.stdout)
     return summary.exit_status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from loadsim.analysis.suite import SuiteFigures
 from loadsim.cli.campaign import relative_to
 from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.campaign_runs import Place
 from loadsim.report.capacity_report import describe_capacity
@@ -69,8 +71,7 @@ def run_report(args: argparse.Namespace) -> int:
         document = document_of(args.runs, dict(args.notes), out)
     with shown_work("Drawing the report"):
         write(document, out, OPTION)
-    with suppress(BrokenPipeError):
-        print(out)
+    print_line(str(out), sys.stdout)
     return 0
 
 

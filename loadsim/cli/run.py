@@ -22,6 +22,7 @@ from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import add_wide, shown_answer
+from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web, shown_page
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
@@ -137,19 +138,15 @@ def _parse_instant(text: str, now: datetime) -> datetime:
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
     text = f"{shown_answer(result.summary, wide=args.wide).rstrip()}\n\nRun directory: {result.directory}"
-    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        print(json.dumps(result.summary.score, indent=2) if args.json else text)
-        sys.stdout.flush()  # making the report takes a moment
+    print_line(json.dumps(result.summary.score, indent=2) if args.json else text, sys.stdout)
     if not args.no_report:
         with nullcontext() if args.quiet else shown_work("Drawing the report"):
             line = report_on(result.directory)
         made = line.startswith(REPORT_MADE)
-        with suppress(BrokenPipeError):
-            if not (made and args.quiet):
-                print(line, file=sys.stdout if made and not args.json else sys.stderr)
+        if not (made and args.quiet):
+            print_line(line, sys.stdout if made and not args.json else sys.stderr)
     if not (args.quiet or args.json):
-        with suppress(BrokenPipeError):
-            print("\n".join(next_steps(result)))
+        print_line("\n".join(next_steps(result)), sys.stdout)
 
 
 def next_steps(result: RunResult) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 
 from loadsim.cli.live_figures import LiveFigures, View
 from loadsim.cli.live_words import sentence
@@ -86,5 +85,4 @@ class Lines:
         at_s = figures.load.at_s or 0.0
         if figures.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
             self._phase, self._last_s = figures.phase, at_s
-            with suppress(BrokenPipeError):  # the reader has gone: the run goes on
-                print(f"{figures.phase}: {sentence(figures.load)}", file=sys.stderr, flush=True)
+            print_line(f"{figures.phase}: {sentence(figures.load)}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import suppress
+import sys
 
 from loadsim.analysis.json_values import to_json
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.sizing import size
 from loadsim.cli.progress import shown_work
 from loadsim.cli.shown_answer import width_and_colours
+from loadsim.cli.stderr_lines import print_line
 from loadsim.report.size_text import size_text
 
 
@@ -25,6 +26,5 @@ def run_size(args: argparse.Namespace) -> int:
         sizing = size(read_run(args.run_directory))
     document = {"first": sizing.first and sizing.first.name, **to_json(sizing)}
     text = json.dumps(document, indent=2) if args.json else size_text(sizing, *width_and_colours()).rstrip()
-    with suppress(BrokenPipeError):
-        print(text, flush=True)
+    print_line(text, sys.stdout)
     return sizing.exit_status

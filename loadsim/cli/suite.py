@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
-from loadsim.cli.campaign import ENDED_EARLY, REPORT, CampaignView, add_campaign, check_report, shown
+from loadsim.cli.campaign import ENDED_EARLY, REPORT, CampaignView, add_campaign, check_report
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
@@ -74,5 +75,5 @@ def _list(suite: Suite, args: argparse.Namespace) -> int:
         "",
         *table([("Run", "Repeat", "Time", "State"), *rows]),
     ]
-    shown("\n".join(lines))
+    print_line("\n".join(lines), sys.stdout)
     return 0

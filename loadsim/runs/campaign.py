@@ -24,9 +24,6 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 C = TypeVar("C", bound=Campaign)
 
-When = Literal["before", "after"]
-"""The times of commands around a run."""
-
 Runner = Callable[[Scenario, Path, Watcher], RunResult]
 """Makes a run in a new directory. Raises `ConfigError` and `RunInvalid`."""
 
@@ -57,9 +54,6 @@ class CampaignWatcher:
 
     def began(self, planned: Planned) -> None:
         """Report that a run is next."""
-
-    def commands(self, when: When) -> None:
-        """Report that the commands before or after a run are at work."""
 
     def ended(self, campaign: Campaign) -> None:
         """Report that the last run of the campaign has ended."""
@@ -211,7 +205,9 @@ class Making:
                     return None, str(error)
                 raise
 
-    def _hooks(self, when: When, out: Path, planned: Planned) -> tuple[tuple[HookResult, ...], str | None]:
+    def _hooks(
+        self, when: Literal["before", "after"], out: Path, planned: Planned
+    ) -> tuple[tuple[HookResult, ...], str | None]:
         """Execute the commands before a run up to the first that fails, or all after it.
 
         Return their ends, and the first failure. Their outputs are files in the directory `HOOKS`, which keeps those of
@@ -219,8 +215,6 @@ class Making:
         """
         hooks = planned.before if when == "before" else planned.after
         found: list[HookResult] = []
-        if hooks:
-            self.watcher.commands(when)
         for number, hook in enumerate(hooks, 1):
             output = out / HOOKS / f"{Path(planned.run.run).name}.{when}-{number}.txt"
             output.parent.mkdir(exist_ok=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 from loadsim.cli.live_figures import LiveFigures, View, before
 from loadsim.cli.options import duration
+from loadsim.cli.stderr_lines import print_line
 from loadsim.engine.signals import awaited_signal
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
@@ -70,7 +70,5 @@ def linger(args: argparse.Namespace) -> None:
         return
     with awaited_signal() as wait:
         if not args.quiet:
-            with suppress(BrokenPipeError):  # no reader
-                stay = f"Metrics stay for {args.metrics_linger:g} s; Ctrl-C ends this at once."
-                print(stay, file=sys.stderr, flush=True)
+            print_line(f"Metrics stay for {args.metrics_linger:g} s; Ctrl-C ends this at once.")
         wait(args.metrics_linger)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from secrets import token_urlsafe
 
 from loadsim.cli.live_figures import Page, before
 from loadsim.cli.options import whole
+from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import Scenario
 
@@ -45,6 +45,5 @@ def shown_page(args: argparse.Namespace, scenario: Scenario, title: str | None =
     except OSError as failure:
         raise ConfigError(f"--web: expected to listen at {args.web}, found: {failure.strerror}") from None
     with serving(server):
-        with suppress(BrokenPipeError):  # no reader
-            print(f"Watch: http://127.0.0.1:{server.server_port}/#{token}", file=sys.stderr, flush=True)
+        print_line(f"Watch: http://127.0.0.1:{server.server_port}/#{token}")
         yield view

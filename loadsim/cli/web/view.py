@@ -56,7 +56,7 @@ class PageView(Page):
         self._figures = figures
         self._warnings: deque[str] = deque(maxlen=WARNINGS)
         self._earlier: deque[tuple[str, Tone]] = deque(maxlen=EARLIER)
-        self._between: str | None = None  # two runs of a sequence
+        self._between = False  # two runs of a sequence
         self._result: dict[str, Any] | None = None
         self.finished = False
 
@@ -71,7 +71,7 @@ class PageView(Page):
 
     def begin(self, figures: LiveFigures) -> None:
         with self._news():
-            self._figures, self._between, self._result = figures, None, None
+            self._figures, self._between, self._result = figures, False, None
             self._number += 1
 
     def show(self, figures: LiveFigures) -> None:
@@ -86,12 +86,8 @@ class PageView(Page):
 
     def ended(self, words: str, tone: Tone) -> None:
         with self._news():
-            self._between = "between two runs"
+            self._between = True
             self._earlier.append((_cut(words), tone))
-
-    def commands(self, when: str) -> None:
-        with self._news():
-            self._between = f"commands {when} the run"
 
     def answered(self, verdict: str, tone: Tone, directory: Path) -> None:
         with self._news():
@@ -137,13 +133,13 @@ class PageView(Page):
         }
 
 
-def _phase(figures: LiveFigures, between: str | None, has_result: bool, finished: bool) -> str:
+def _phase(figures: LiveFigures, between: bool, has_result: bool, finished: bool) -> str:
     if has_result:
         return "ended"
     if finished:
         return NO_RESULT
     if between:
-        return between
+        return "between two runs"
     return figures.phase if figures.stage == "load" and figures.load is not None else STAGES[figures.stage]
 
 
