@@ -123,7 +123,7 @@ def cluster(
     The monotonic clock of a client in `ahead_s` is so many seconds ahead of the machine's, in a time namespace.
     """
     members = [word for name in clients for word in ("--client", name)]
-    certs = loadsim("cluster", "certs", "make", place / "certs", "--station", station.address, *members)
+    certs = loadsim("cluster", "certs", place / "certs", "--station", station.address, *members)
     subprocess.run(certs, stdout=subprocess.DEVNULL, check=True, timeout=LONGEST_S)
     with ExitStack() as stack:
         listen = ("--listen", f"{station.address}:0", "--certs", place / "certs/station")

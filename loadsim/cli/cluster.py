@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,6 @@ from loadsim.model.host_port import is_loopback
 from loadsim.report.text import table
 
 if TYPE_CHECKING:
-    from loadsim.cluster.certs import Member
     from loadsim.cluster.security import Access
 
 DAYS = 365
@@ -33,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
     _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
     _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
-    _add_certs(verbs.add_parser("certs", help="make or add the certificates of the machines"))
+    _add_certs(
+        verbs.add_parser(
+            "certs", help="make certificate bundles of the machines; in a new directory, an authority first"
+        )
+    )
 
 
 def _add_up(up: argparse.ArgumentParser) -> None:
@@ -124,25 +127,12 @@ def _client_command(address: ControlAddress, secured: bool) -> str:
     return f"loadsim client --cluster {address} {'--certs BUNDLE' if secured else '--name NAME'}"
 
 
-def _add_certs(certs: argparse.ArgumentParser) -> None:
-    verbs = certs.add_subparsers(dest="certs_verb", required=True, metavar="VERB")
-
-    making = verbs.add_parser("make", help="make an authority, and a bundle for the controller and for each client")
-    _add_members(making, station_required=True)
-    making.set_defaults(run=run_make)
-
-    adding = verbs.add_parser("add", help="add bundles signed by an existing authority")
-    _add_members(adding, station_required=False)
-    adding.set_defaults(run=run_add)
-
-
-def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> None:
+def _add_certs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the certificates")
     parser.add_argument(
         "--station",
         action="append",
         default=[],
-        required=station_required,
         metavar="HOST",
         help="name or address at which clients reach the controller; localhost is added; repeatable",
     )
@@ -160,32 +150,24 @@ def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> 
         metavar="N",
         help="validity of the certificates in days; default: %(default)s",
     )
+    parser.set_defaults(run=run_certs)
 
 
-def run_make(args: argparse.Namespace) -> int:
-    """Make authority and bundles, and print where they are and where they belong."""
+def run_certs(args: argparse.Namespace) -> int:
+    """Make bundles, and the authority in a new directory; print where they are and where they belong."""
     from loadsim.cluster import certs
     from loadsim.cluster.bundle import AUTHORITY
 
-    members = [certs.station(args.station), *map(certs.client, args.client)]
-    certs.make(args.directory, members, args.days)
-    print(f"{args.directory / AUTHORITY}: the authority; keep it here, and secret")
-    _print_bundles(args.directory, members)
-    return 0
-
-
-def run_add(args: argparse.Namespace) -> int:
-    from loadsim.cluster import certs
-
     members = [*([certs.station(args.station)] if args.station else []), *map(certs.client, args.client)]
+    is_new = not args.directory.exists()
+    if is_new and not args.station:
+        raise ConfigError(f"--station: expected a host for the controller of the new {args.directory}, found none")
     if not members:
         raise ConfigError("--client: expected a client, or --station, to make a bundle for, found none")
-    certs.add(args.directory, members, args.days)
-    _print_bundles(args.directory, members)
-    return 0
-
-
-def _print_bundles(directory: Path, members: Sequence[Member]) -> None:
+    (certs.make if is_new else certs.add)(args.directory, members, args.days)
+    if is_new:
+        print(f"{args.directory / AUTHORITY}: the authority; keep it here, and secret")
     for member in members:
         use = "for the controller" if member.role == "station" else f"copy to {member.name} only"
-        print(f"{directory / member.directory}: {use}; hosts: {', '.join(member.hosts)}")
+        print(f"{args.directory / member.directory}: {use}; hosts: {', '.join(member.hosts)}")
+    return 0

@@ -490,12 +490,12 @@ def test_plain_tcp_is_for_loopback(place: Path, host: str) -> None:
 def test_the_command_makes_and_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The output has places, owners and hosts, and no keys."""
     directory = tmp_path / "cluster"
-    made = ["cluster", "certs", "make", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
+    made = ["cluster", "certs", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
     assert main([*made, "--days", "30"]) == 0
     assert f"{directory}/clients/first: copy to first only; hosts: first, 10.9.8.2" in capsys.readouterr().out
     assert main(made) == BAD_INPUT
-    assert main(["cluster", "certs", "add", str(directory)]) == BAD_INPUT
-    assert main(["cluster", "certs", "add", str(directory), "--client", "late", "--days", "60"]) == 0
+    assert main(["cluster", "certs", str(directory)]) == BAD_INPUT
+    assert main(["cluster", "certs", str(directory), "--client", "late", "--days", "60"]) == 0
     assert load_bundle(directory / "clients/late").name == "late"
 
 
@@ -504,7 +504,7 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['cryptography'] = None; from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    arguments = ["cluster", "certs", "make", str(tmp_path / "cluster"), "--station", "10.9.8.1"]
+    arguments = ["cluster", "certs", str(tmp_path / "cluster"), "--station", "10.9.8.1"]
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
