@@ -27,7 +27,6 @@ from loadsim.report.differences import facts_of, same_table, what_differs
 from loadsim.report.digits import count
 from loadsim.report.document import Block, Cell, Document, Listing, Section, table_of
 from loadsim.report.glossary import GLOSSARY
-from loadsim.report.interval_chart import interval_chart
 from loadsim.report.many_runs import runs_table
 from loadsim.report.text import to_text
 
@@ -88,12 +87,10 @@ def _summary(comparison: Comparison) -> Iterable[Block]:
 
 
 def task_blocks(figures: ComparisonFigures) -> Iterable[Block]:
-    """Yield the chart of the ratios, the table of the tasks, and the decisions if a regression is limited."""
+    """Yield the table of the tasks, and the decisions if a regression is limited."""
     base_invalid, new_invalid = (
         any(run.validity == "invalid" for run in of_side) for of_side in (figures.base, figures.new)
     )
-    if figures.tasks:
-        yield interval_chart(figures)
     yield table_of(
         "95th percentiles of the tasks, and the scores: geometric means of the runs",
         figures.all_figures,

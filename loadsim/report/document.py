@@ -176,15 +176,7 @@ class Chart:
         return Table(self.caption, tuple(columns), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Elements of HTML for the page alone. A table of the same section has their figures, for all formats."""
-
-    caption: str
-    html: str
-
-
-Block = str | Listing | Table | Chart | Drawing
+Block = str | Listing | Table | Chart
 """A paragraph, or one of the others."""
 
 

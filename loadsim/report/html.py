@@ -16,7 +16,6 @@ from loadsim.report.document import (
     Cell,
     Column,
     Document,
-    Drawing,
     Link,
     Listing,
     Section,
@@ -69,8 +68,6 @@ def _section(section: Section) -> str:
 
 
 def _block(block: Block) -> str:
-    if isinstance(block, Drawing):
-        return f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{block.html}</figure>"
     if isinstance(block, str):
         return f"<p>{escape(block)}</p>"
     if isinstance(block, Listing):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from loadsim.report.document import Block, Cell, Chart, Column, Document, Drawing, Link, Listing, Table
+from loadsim.report.document import Block, Cell, Chart, Column, Document, Link, Listing, Table
 
 _SIGNIFICANT = re.compile(r"([\\`*_\[\]|~#])")
 _SPACE = re.compile(r"\s+")
@@ -23,8 +23,6 @@ def _block(block: Block) -> str:
         return _text(block)
     if isinstance(block, Listing):
         return "\n".join([f"{_text(block.caption)}:", "", *(f"- {_text(item)}" for item in block.items)])
-    if isinstance(block, Drawing):
-        return ""
     return _table(block.table() if isinstance(block, Chart) else block)
 
 

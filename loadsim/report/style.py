@@ -45,20 +45,6 @@ figure { margin: 1.4rem 0; }
 figcaption { margin-bottom: .3rem; font-weight: 600; font-size: .9rem; }
 details { margin: .3rem 0; font-size: .9rem; }
 summary { cursor: pointer; color: var(--soft); }
-.intervals div { display: grid; grid-template-columns: 8rem minmax(0, 1fr); gap: .5rem; align-items: center;
-  font-size: .875rem; }
-.intervals span { overflow-wrap: anywhere; }
-.intervals .score { font-weight: 600; }
-.intervals svg { display: block; width: 100%; height: auto; min-height: 1.5rem; align-self: stretch; contain: size;
-  background: none; overflow: visible; }
-.intervals line { stroke: var(--soft); stroke-width: 3; }
-.intervals circle, .intervals path, .intervals text { fill: var(--soft); }
-.intervals .slower line { stroke: var(--bad); }
-.intervals .slower circle, .intervals .slower path { fill: var(--bad); }
-.intervals .faster line { stroke: var(--good); }
-.intervals .faster circle, .intervals .faster path { fill: var(--good); }
-.intervals line.same { stroke: var(--line); stroke-width: 1; }
-.intervals line.most { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 4 3; }
 .panels { display: grid; gap: .6rem 1rem; grid-template-columns: minmax(0, 1fr); }
 .across-2 { grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .across-3 { grid-template-columns: repeat(3, minmax(0, 1fr)); }

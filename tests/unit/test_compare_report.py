@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -18,7 +16,7 @@ from timing_samples import ENDED, done
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import main
 from loadsim.report.compare_report import describe_comparison
-from loadsim.report.document import Document, Drawing
+from loadsim.report.document import Document
 from loadsim.report.html import policy, to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.report.style import STYLE
@@ -158,38 +156,6 @@ def test_each_run_has_its_verdict_and_load(tmp_path: Path) -> None:
         "b2": ("Base", "Valid, criteria missed", "2026-01-05 08:00:00 UTC"),
         "n1": ("New", "Invalid, criteria not judged", "2026-01-05 09:00:00 UTC"),
     }
-
-
-# --- the chart --------------------------------------------------------------------------------------------------
-
-
-def drawn(document: Document) -> dict[str, list[float]]:
-    """By task, the places of the lines' ends and the point in the chart, in per cent."""
-    (chart,) = (one for one in section(document, "Tasks") if isinstance(one, Drawing))
-    rows = re.findall(r'aria-label="(.*?): .*?>(<line.*?)</svg>', chart.html)
-    return {name: [float(at) for at in re.findall(r'[xc]+[12]?="([\d.]+)%"', marks)] for name, marks in rows}
-
-
-def test_the_chart_has_each_interval_at_its_place(tmp_path: Path) -> None:
-    """On a logarithmic axis: equal ratios are equal distances; the limit is where a ratio of 1.05 would be."""
-    found = described(three(tmp_path, "base", 102), three(tmp_path, "new", 122.4, (52.02, 51, 50)), max_regression=0.05)
-    rows = drawn(found)
-    assert list(rows) == ["READ", "SEND", "Score", "Response score"]
-    one, _, limit, _, low, high, ratio = rows["READ"]
-    scale = (ratio - one) / math.log(1.2)
-    for at, of in ((limit, 1.05), (low, 1.147), (high, 1.255)):
-        assert at - one == pytest.approx(scale * math.log(of), abs=scale * 0.001)
-    assert rows["SEND"][6] == pytest.approx(one, abs=0.1)
-    assert all(0 < at < 100 for each in rows.values() for at in each)
-    (chart,) = (each for each in section(found, "Tasks") if isinstance(each, Drawing))
-    assert 'aria-label="READ: 1.200 (1.147 to 1.255)"' in chart.html
-    assert chart.caption == (
-        "New / Base with its 95 % confidence interval; right of 1, new is slower; dashed: the limit of 1.05"
-    )
-    assert re.findall(r'<svg class="(\w+)" role="img" aria-label="(\w+):', chart.html) == [
-        ("slower", "READ"),
-        ("slower", "Score"),
-    ]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------
