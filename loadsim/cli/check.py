@@ -9,16 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from loadsim.analysis.summary import Tone
 from loadsim.cli.options import add_scenario, given_scenario, whole
 from loadsim.cli.progress import shown_share
 from loadsim.cli.shown_answer import width_and_colours
-from loadsim.dryrun.forecast import NOT_VALID
+from loadsim.dryrun.forecast import NOT_VALID, little_mail, not_valid, notes
 from loadsim.provisioning.findings import Finding, ServerReport, Severity, TaskFinding
 from loadsim.provisioning.server_check import WAIT_S
 from loadsim.report.document import Listing
 from loadsim.report.text import to_text
 from loadsim.runs.check import check_scenario
-from loadsim.runs.quick_forecast import quick_forecast
+from loadsim.runs.quick_load import quick_load
 
 LACKS = 1
 """The exit status if the scenario cannot run on the server."""
@@ -52,17 +53,16 @@ def run_check(args: argparse.Namespace) -> int:
 
     name, greetings, report = check_scenario(scenario, progress, float(args.wait))
     with shown_share("Planning a run, to warn beforehand") as planning:
-        reasons, notes = quick_forecast(scenario, planning)
-    not_valid = [reason.removeprefix(NOT_VALID) for reason in reasons]
-    verdict = report.verdict
-    if report.can_run and not_valid:
-        verdict = f"{READY}: {'; '.join(not_valid)}."
+        load = quick_load(scenario, planning)
+    why = (not_valid(scenario, load) or "").removeprefix(NOT_VALID)
+    noted = [*notes(scenario, load), *little_mail(scenario, load)]
+    verdict = f"{READY}: {why}." if report.can_run and why else report.verdict
     if args.json:
-        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": not_valid, "notes": notes}
+        ends = {"can_run": report.can_run, "verdict": verdict, "not_valid": [why] if why else [], "notes": noted}
         print(json.dumps({"server": name, **greetings, **asdict(report), **ends}, indent=2))
     else:
-        tone = "bad" if not report.can_run else "doubtful" if not_valid else "good"
-        print(to_text(verdict, tone, described(name, greetings, report, notes), *width_and_colours()), end="")
+        tone: Tone = "bad" if not report.can_run else "doubtful" if why else "good"
+        print(to_text(verdict, tone, described(name, greetings, report, noted), *width_and_colours()), end="")
     return 0 if report.can_run else LACKS
 
 

@@ -18,7 +18,7 @@ from loadsim.protocols.registry import check_protocols
 from loadsim.report.plan_text import plan_text
 from loadsim.runs.library import plan
 from loadsim.runs.needs import compared_needs
-from loadsim.runs.quick_forecast import MOST_PLANNED_USER_DAYS
+from loadsim.runs.quick_load import MOST_PLANNED_USER_DAYS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

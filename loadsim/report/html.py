@@ -24,14 +24,13 @@ from loadsim.report.document import (
 from loadsim.report.style import STYLE
 
 
-def policy(style: str) -> str:
-    """Return the content security policy of a page: it loads and runs nothing, and has no style but this one.
+def hashed(text: str) -> str:
+    """Return the source of a style or script in a page's policy (Content Security Policy Level 3, section 6.7.3.3)."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
-    Source: Content Security Policy Level 3, section 6.7.3.3.
-    """
-    style_hash = b64encode(sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'"
 
+POLICY = f"default-src 'none'; style-src {hashed(STYLE)}; base-uri 'none'; form-action 'none'"
+"""The content security policy of a page: it loads and runs nothing, and has no style but this one."""
 
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
 """Signs before the verdict, which do not depend on its colour."""
@@ -50,7 +49,7 @@ def to_html(document: Document) -> str:
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy(STYLE)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>",
             f'<p class="subtitle">{escape(document.subtitle)}</p>',

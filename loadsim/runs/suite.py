@@ -21,7 +21,7 @@ from loadsim.runs.campaign import UNWATCHED, CampaignWatcher, Making, Planned
 from loadsim.runs.campaign_file import RUNS, own_directory, resumed, write
 from loadsim.runs.directory import dated, hand_over, path_component
 from loadsim.runs.local import run_locally
-from loadsim.runs.quick_forecast import quick_load
+from loadsim.runs.quick_load import quick_load
 from loadsim.runs.quiet_down import QUIET_DOWN, QuietDown
 from loadsim.runs.result import RunResult
 from loadsim.runs.suite_cells import scenarios_of, terms_of

@@ -17,9 +17,8 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import main
 from loadsim.report.compare_report import describe_comparison
 from loadsim.report.document import Document
-from loadsim.report.html import policy, to_html
+from loadsim.report.html import POLICY, to_html
 from loadsim.report.markdown import to_markdown
-from loadsim.report.style import STYLE
 
 Capture = pytest.CaptureFixture[str]
 
@@ -185,5 +184,5 @@ def test_names_of_others_are_text(tmp_path: Path) -> None:
     page, text = to_html(found), to_markdown(found)
     assert "<script" not in page and "<b>" not in page
     assert page.count("&lt;script&gt;") > 5
-    assert policy(STYLE) in page
+    assert POLICY in page
     assert "<script" not in text and "<b>" not in text

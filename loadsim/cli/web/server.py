@@ -11,10 +11,8 @@ import json
 import re
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -23,6 +21,7 @@ from typing import Any
 
 from loadsim.cli.web.view import PageView
 from loadsim.engine.signals import awaited_signal
+from loadsim.report.html import hashed
 from loadsim.report.style import STYLE
 
 LOOPBACK = "127.0.0.1"
@@ -47,10 +46,6 @@ def _read(name: str) -> str:
     return (resources.files(__package__) / name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
 _STYLE, _SCRIPT = STYLE + _read("page.css"), _read("page.js")
 
 PAGE = (
@@ -62,9 +57,8 @@ PAGE = (
 """The page as one document: its style and its script are in it, and it loads and runs nothing else."""
 
 HEADERS = {
-    # Content Security Policy Level 3, sections 6.1 and 6.7.3.3
     "Content-Security-Policy": (
-        f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; connect-src 'self';"
+        f"default-src 'none'; script-src {hashed(_SCRIPT)}; style-src {hashed(_STYLE)}; connect-src 'self';"
         " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cache-Control": "no-store",
