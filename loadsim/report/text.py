@@ -111,9 +111,3 @@ def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
         parts = textwrap.wrap(together, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         broken += [part.replace(_NO_BREAK, " ") for part in parts or [""]]
     return broken
-
-
-def listed(heading: str, items: Iterable[str]) -> list[str]:
-    """Return a heading and an item per line; nothing without items."""
-    lines = [f"  - {item}" for item in items]
-    return [f"{heading}:", *lines] if lines else []

@@ -177,13 +177,8 @@ def find_capacity(
 
     _check_no_event_loop("find_capacity")
     for name, value, least, greatest in (("width", width, 0.01, 1), ("pause_s", pause_s or 0, 0, math.inf)):
-        if not isinstance(value, int | float) or not least <= value <= greatest:
+        if not least <= value <= greatest:
             raise ConfigError(f"{name}: expected a number from {least:g} to {greatest:g}, found {value!r}")
-    for name, users in (("first", first), ("most", most), ("engines", engines)):
-        if users is not None and type(users) is not int:
-            raise ConfigError(f"{name}: expected a whole number, found {users!r}")
-    if not isinstance(steps, Sequence) or any(type(users) is not int for users in steps):
-        raise ConfigError(f"steps: expected whole numbers, found {steps!r}")
     shown = watcher or SILENT
     scenario = load_scenario(source, overrides)
     for warning in (*scenario.exposed, *scenario.warnings):
