@@ -16,7 +16,7 @@ from loadsim.analysis.campaign import Campaign
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live_figures import LiveRun, Page
 from loadsim.cli.progress import shown_share, shown_work
-from loadsim.cli.report_file import check_place, write
+from loadsim.cli.report_file import REPORT, add_report, write
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
@@ -31,8 +31,6 @@ from loadsim.runs.watcher import Watcher
 
 C = TypeVar("C", bound=Campaign)
 
-REPORT = "--report"
-
 ENDED_EARLY = 3
 """The exit status of a campaign that was interrupted in a run."""
 
@@ -44,21 +42,10 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the runs, new, or of others to resume; default: in runs"
     )
-    parser.add_argument(
-        REPORT,
-        type=Path,
-        metavar="FILE",
-        help="also write a report; its suffix is the format: .html or .md",
-    )
+    add_report(parser)
     parser.add_argument("--json", action="store_true", help="print campaign.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
     add_web(parser)
-
-
-def check_report(args: argparse.Namespace) -> None:
-    """Raise `ConfigError` if the report cannot be written."""
-    if args.report is not None:
-        check_place(REPORT, args.report)
 
 
 class CampaignView(CampaignWatcher):

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign, check_report
+from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
-from loadsim.cli.options import add_scenario, duration, given_scenario, whole
+from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
 from loadsim.cli.report import capacity_document
+from loadsim.cli.report_file import check_report
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
@@ -66,17 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pause before each run but the first; with the probe postfix here, until the send queue is empty;"
         f" default: {SETTLING_S:g}s with it, else {PAUSE_S:g}s, none on the embedded server",
     )
-    parser.add_argument(
-        "--engines",
-        type=int,
-        metavar="N",
-        help="number of processes that make the load; default: one per core, or per 15,000 users",
-    )
-    parser.add_argument(
-        "--pin",
-        action="store_true",
-        help="run the load and a server on this machine on separate cores; without root, the load only",
-    )
+    add_engines(parser)
     add_cluster_runs(parser)
     add_campaign(parser)
     parser.set_defaults(run=run_capacity)

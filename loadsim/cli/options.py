@@ -60,6 +60,20 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_engines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engines",
+        type=int,
+        metavar="N",
+        help="number of processes that make the load; default: one per core, or per 15,000 users",
+    )
+    parser.add_argument(
+        "--pin",
+        action="store_true",
+        help="run the load and a server on this machine on separate cores; without root, the load only",
+    )
+
+
 def given_scenario(args: argparse.Namespace) -> Scenario:
     """Read the scenario that the arguments name; warn of risks on standard error. Raises `ConfigError`.
 

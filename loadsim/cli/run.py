@@ -17,7 +17,7 @@ from loadsim.cli.junit import junit_file
 from loadsim.cli.live_figures import LiveRun
 from loadsim.cli.metrics.publish import add_metrics, linger, published_metrics
 from loadsim.cli.new import TRY_OPTIONS
-from loadsim.cli.options import add_scenario, given_scenario
+from loadsim.cli.options import add_engines, add_scenario, given_scenario
 from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import REPORT_NAME
 from loadsim.cli.run_view import RunView
@@ -38,12 +38,7 @@ from loadsim.servers.program_name import program_name
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
-    parser.add_argument(
-        "--engines",
-        type=int,
-        metavar="N",
-        help="number of processes that make the load; default: one per core, or per 15,000 users",
-    )
+    add_engines(parser)
     parser.add_argument(
         "--slice",
         metavar="K/N",
@@ -57,11 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_wide(parser)
     parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
-    parser.add_argument(
-        "--pin",
-        action="store_true",
-        help="run the load and a server on this machine on separate cores; without root, the load only",
-    )
     parser.add_argument(
         "--even-invalid", action="store_true", help="also make a run that cannot become valid, by its plan and limits"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from loadsim.cli.campaign import ENDED_EARLY, REPORT, CampaignView, add_campaign, check_report
+from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
+from loadsim.cli.report_file import REPORT, check_report
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
