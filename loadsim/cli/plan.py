@@ -10,15 +10,10 @@ from loadsim.cli.progress import shown_share
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.dryrun.plan_engine import uncollected
-from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.terms import STRESS
-from loadsim.model.workload import Workload
+from loadsim.model.scenario import load_scenario
 from loadsim.monitor.machine_needs import describe, shortages
-from loadsim.protocols.registry import check_protocols
 from loadsim.report.plan_text import plan_text
 from loadsim.runs.library import plan
-from loadsim.runs.needs import compared_needs
-from loadsim.runs.quick_load import MOST_PLANNED_USER_DAYS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
-        show_needs(scenario)
         with shown_share("Planning") as progress:
             found = plan(scenario, engines=args.engines, progress=progress)
         needs = describe(found.needs, found.resources)
@@ -45,12 +39,3 @@ def run_plan(args: argparse.Namespace) -> int:
         for note in found.notes:
             print_line(f"loadsim: note: {note}")
     return 0
-
-
-def show_needs(scenario: Scenario) -> None:
-    """Show on standard error what a run needs by its users alone, before a plan that takes long."""
-    if scenario.run.mode == STRESS or scenario.users * scenario.run.days <= MOST_PLANNED_USER_DAYS:
-        return
-    check_protocols(scenario)
-    for line in describe(*compared_needs(Workload(scenario), None)):
-        print_line(line)
