@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -15,17 +13,15 @@ from typing import Any, TypeVar
 from loadsim.analysis.campaign import Campaign
 from loadsim.analysis.summary import Tone
 from loadsim.cli.live_figures import LiveRun, Page
-from loadsim.cli.progress import shown_share, shown_work
-from loadsim.cli.report_file import REPORT, add_report, write
+from loadsim.cli.progress import shown_share
 from loadsim.cli.run_view import RunView
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import add_web
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.scenario import Scenario
-from loadsim.report.campaign_runs import TONES, Place, length_words, run_text
+from loadsim.report.campaign_runs import TONES, length_words, run_text
 from loadsim.report.digits import count
-from loadsim.report.document import Document
 from loadsim.runs.campaign import CampaignWatcher, Interrupted, Planned
 from loadsim.runs.watcher import Watcher
 
@@ -42,14 +38,12 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the runs, new, or of others to resume; default: in runs"
     )
-    add_report(parser)
-    parser.add_argument("--json", action="store_true", help="print campaign.json instead of the text")
     parser.add_argument("--quiet", action="store_true", help="print only ended runs, answer, warnings and errors")
     add_web(parser)
 
 
 class CampaignView(CampaignWatcher):
-    """Shows a campaign: its ended runs on standard output, or standard error with --json, and the progress there."""
+    """Shows a campaign: its ended runs on standard output, and the progress on standard error."""
 
     def __init__(self, args: argparse.Namespace, page: Page, name: str) -> None:
         self._args = args
@@ -77,7 +71,7 @@ class CampaignView(CampaignWatcher):
     def ended(self, campaign: Campaign) -> None:
         self.campaign, self._words = campaign, ""
         self._show_ended(campaign)
-        print_line(run_text(campaign.runs[-1], width_and_colours()[0]), sys.stderr if self._args.json else sys.stdout)
+        print_line(run_text(campaign.runs[-1], width_and_colours()[0]), sys.stdout)
 
     def _show_ended(self, campaign: Campaign) -> None:
         run = campaign.runs[-1]
@@ -114,21 +108,4 @@ class CampaignView(CampaignWatcher):
 
     def answer(self, campaign: Campaign, verdict: str, tone: Tone, text: str) -> None:
         self._page.answered(verdict, tone, campaign.directory)
-        text = f"\n{text}\nRuns: {campaign.directory}"
-        print_line(json.dumps(campaign.document, indent=2) if self._args.json else text, sys.stdout)
-
-    def report(self, describe: Callable[[Place], Document]) -> None:
-        """Write the report, if there is to be one."""
-        path = self._args.report
-        if path is None:
-            return
-        with shown_work("Drawing the report"):
-            write(describe(relative_to(path, self.campaign.directory)), path, REPORT)
-        if not self._args.json:
-            print_line(f"Report: {path}", sys.stdout)
-
-
-def relative_to(out: Path | None, directory: Path) -> Place:
-    """Return the function of the places of runs from the report `out`, or else from the campaign's directory."""
-    here = (directory if out is None else out.parent).resolve()
-    return lambda run: os.path.relpath((directory / run).resolve(), here)
+        print_line(f"\n{text}\nRuns: {campaign.directory}", sys.stdout)

@@ -10,8 +10,6 @@ from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
 from loadsim.cli.cluster_runs import add_cluster_runs, cluster_runner, refuse_cluster_options
 from loadsim.cli.compare import share
 from loadsim.cli.options import add_engines, add_scenario, duration, given_scenario, whole
-from loadsim.cli.report import capacity_document
-from loadsim.cli.report_file import check_report
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.web.publish import shown_page
 from loadsim.errors import ConfigError
@@ -90,7 +88,6 @@ def _pause(text: str) -> float:
 
 def run_capacity(args: argparse.Namespace) -> int:
     """Search, with a line for each run, and print the answer. Return 0, 1, 3 or 4."""
-    check_report(args)
     scenario = given_scenario(args)  # warns of exposed passwords once, not for each run
     runner = _runner(args, scenario)
     wanted = Wanted(
@@ -115,7 +112,6 @@ def run_capacity(args: argparse.Namespace) -> int:
             return ENDED_EARLY
         text = capacity_text(capacity, *width_and_colours())
         view.answer(capacity, f"Capacity: {verdict(capacity)}", tone(capacity), text)
-        view.report(lambda place: capacity_document(capacity, {}, place))
         return capacity.exit_status
 
 

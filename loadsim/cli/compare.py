@@ -13,11 +13,13 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.cli.progress import shown_work
-from loadsim.cli.report_file import REPORT, add_report, check_report, write
+from loadsim.cli.report_file import check_place, write
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.report.compare_junit import compare_junit
 from loadsim.report.compare_report import compare_text, describe_comparison
+
+REPORT = "--report"
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?", re.ASCII)
 
@@ -39,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
     )
     parser.add_argument("--force", action="store_true", help="compare runs that should not be compared, with a warning")
-    add_report(parser)
+    parser.add_argument(
+        REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
+    )
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines of any length")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
@@ -57,7 +61,8 @@ def share(text: str) -> float:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison, and write its report. Return the exit status of `--max-regression`, or 0."""
-    check_report(args)
+    if args.report:
+        check_place(REPORT, args.report)
     with junit_file(args.junit, "compare") as write_junit, shown_work("Comparing the runs"):
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force

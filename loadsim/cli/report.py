@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,12 +13,10 @@ from pathlib import Path
 from loadsim.analysis.capacity import Capacity
 from loadsim.analysis.recorded_run import RecordedRun, read_run, without_records
 from loadsim.analysis.suite import SuiteFigures
-from loadsim.cli.campaign import relative_to
 from loadsim.cli.progress import shown_work
 from loadsim.cli.report_file import REPORT_NAME, check_place, write
 from loadsim.cli.stderr_lines import print_line
 from loadsim.errors import ConfigError, LogError
-from loadsim.report.campaign_runs import Place
 from loadsim.report.capacity_report import describe_capacity
 from loadsim.report.digits import count
 from loadsim.report.document import Document
@@ -86,7 +85,11 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
     """
     if _is_campaign(paths):
         campaign = read_campaign(Path(paths[0]))
-        place = relative_to(out, campaign.directory)
+        here = (out.parent if out else campaign.directory).resolve()
+
+        def place(run: str) -> str:
+            return os.path.relpath((campaign.directory / run).resolve(), here)
+
         if isinstance(campaign, SuiteFigures):
             return describe_suite(replace(campaign, comparisons=compared(campaign)), place)
         if campaign.found is None:
@@ -94,17 +97,12 @@ def document_of(paths: list[str], notes: Mapping[str, str], out: Path | None = N
                 f"{campaign.directory}: expected a finished search, found one with {count(len(campaign.runs), 'run')}"
             )
             raise ConfigError(f"{made} so far; loadsim capacity, typed as before, resumes it")
-        return capacity_document(campaign, notes, place)
+        return describe_capacity(campaign, tuple(_readable(campaign)), notes, place)
     runs = [read_run(path) for path in paths]
     for run in runs if len(runs) > 1 else ():
         if part := run.figures.slice:
             raise ConfigError(f"report: {run.place}: expected whole runs, found slice {part} of one: merge all slices")
     return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
-
-
-def capacity_document(capacity: Capacity, notes: Mapping[str, str], place: Place) -> Document:
-    """Return the report on a search."""
-    return describe_capacity(capacity, tuple(_readable(capacity)), notes, place)
 
 
 def _readable(capacity: Capacity) -> Iterator[RecordedRun]:

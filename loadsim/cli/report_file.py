@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -18,21 +17,6 @@ REPORT_NAME = "report.html"
 
 INCOMPLETE = ".incomplete"
 """The suffix of a report while it is written."""
-
-
-REPORT = "--report"
-
-
-def add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        REPORT, type=Path, metavar="FILE", help="also write a report; its suffix is the format: .html or .md"
-    )
-
-
-def check_report(args: argparse.Namespace) -> None:
-    """Raise `ConfigError` if the report cannot be written."""
-    if args.report is not None:
-        check_place(REPORT, args.report)
 
 
 def check_place(option: str, path: Path) -> None:

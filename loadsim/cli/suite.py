@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from loadsim.cli.campaign import ENDED_EARLY, CampaignView, add_campaign
-from loadsim.cli.report_file import REPORT, check_report
 from loadsim.cli.shown_answer import width_and_colours
 from loadsim.cli.stderr_lines import print_line
 from loadsim.cli.web.publish import shown_page
@@ -14,7 +13,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.suite import GIVEN, Suite, load_suite
 from loadsim.report.campaign_runs import RESULTS, length_words
 from loadsim.report.digits import count
-from loadsim.report.suite_report import describe_suite, headline, suite_text, tone
+from loadsim.report.suite_report import headline, suite_text, tone
 from loadsim.report.text import table
 from loadsim.runs.suite import planned_s, run_suite, status_of, time_left_s
 from loadsim.runs.suite_cells import scenarios_of
@@ -35,11 +34,9 @@ def run_command(args: argparse.Namespace) -> int:
     """List the runs of a suite, or make them with a line for each, and print the answer. Return 0, 1, 3 or 4."""
     suite = load_suite(args.suite)
     if args.list:
-        for option, given in ((REPORT, args.report), ("--web", args.web), ("--json", args.json)):
-            if given:
-                raise ConfigError(f"{option}: expected runs, found --list")
+        if args.web is not None:
+            raise ConfigError("--web: expected runs, found --list")
         return _list(suite, args)
-    check_report(args)
     scenarios = scenarios_of(suite, passwords=False)
     for warning in dict.fromkeys(one for each in scenarios.values() for one in (*each.exposed, *each.warnings)):
         print_line(f"loadsim: warning: {warning}")
@@ -50,7 +47,6 @@ def run_command(args: argparse.Namespace) -> int:
             return ENDED_EARLY
         text = suite_text(figures, *width_and_colours())
         view.answer(figures, f"Suite {figures.name}: {headline(figures)}", tone(figures), text)
-        view.report(lambda place: describe_suite(figures, place))
         return figures.exit_status
 
 

@@ -554,5 +554,5 @@ def test_the_command_reads_a_finished_search(tmp_path: Path, printed: Printed) -
     assert "\nInterval: 20 to 24 users (+-9.1% of the middle)" in shown
     assert "4 users, repeat 1: passed, score 40.0 ms, runs/00004-1\n" in shown
     assert ": 32 users, a failure is retried before it counts" in progress
-    status, shown, progress = printed(*command, "--json", "--quiet")
-    assert (status, json.loads(shown)["users"], progress) == (0, 20, "")
+    status, shown, progress = printed(*command, "--quiet")
+    assert (status, json.loads((out / "campaign.json").read_text())["users"], progress) == (0, 20, "")

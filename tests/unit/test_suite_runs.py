@@ -317,7 +317,8 @@ def test_no_password_is_in_the_state_or_the_report(capsys: Capture) -> None:
         retries=0,
         repeats=1,
     )
-    assert main(["suite", "suite.yaml", "--out", "out", "--report", "r.html"]) == 3
+    assert main(["suite", "suite.yaml", "--out", "out"]) == 3
+    assert main(["report", "out", "-o", "r.html"]) == 0
     said = capsys.readouterr()
     texts = [*said, Path("r.html").read_text(), *(path.read_text() for path in OUT.rglob("*") if path.is_file())]
     assert found.cells[0].set[0]["accounts.password"] == "hunter2-{index}"
@@ -449,7 +450,7 @@ def test_missed_criteria_and_a_missing_side_have_their_status() -> None:
 def test_the_report_has_cells_comparisons_runs_and_differences(capsys: Capture) -> None:
     """In all formats; the page loads nothing."""
     compared_suite(130.0)
-    assert main(["suite", "suite.yaml", "--out", "out", "--quiet", "--report", "r.md"]) == 0
+    assert main(["suite", "suite.yaml", "--out", "out", "--quiet"]) == main(["report", "out", "-o", "r.md"]) == 0
     out = capsys.readouterr().out
     assert out.count(", repeat ") == 10
     assert "new against old: new is slower: 1.2" in " ".join(out.split())
