@@ -38,7 +38,6 @@ from loadsim.model.schema import (
     _keys,
     reference,
 )
-from loadsim.model.send_queue import EMPTIES
 from loadsim.model.suite import _SUITE
 
 ROOT = Path(__file__).parent.parent
@@ -233,7 +232,7 @@ def _common(path: tuple[str, ...]) -> str:
     """Return the description of a key that has no field of its own."""
     *above, key = path
     if above == ["criteria"]:
-        return "The send queue empties: yes, no, or the probes." if key == EMPTIES else f"Limits of {key}."
+        return f"Limits of {key}."
     if above[:1] == ["criteria"]:
         return f"Met if the figure is {LIMITS[key]}."
     if above[:1] in (["weights"], ["messages"]):

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.compare import one_critical_t
-from loadsim.model.send_queue import BUILD_UP_S, GROWTH_S
 from loadsim.model.terms import Window
 
 QUEUED, SENT, QUEUED_S = "send_queue_recipients", "sent_per_s", "send_queue_s"
 """Figures of a probe of a send queue: the recipients in it, deliveries per second, and the queue in seconds of them."""
+
+BUILD_UP_S, GROWTH_S = "send_queue_build_up_s", "send_queue_growth_s"
 
 STANDING_S = 5.0
 """A queue of at most these seconds of throughput is no build-up: by Little's law, its mail waits for 5 s on average.

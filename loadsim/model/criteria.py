@@ -7,18 +7,16 @@ mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.problems import Key, Problems
-from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of
-from loadsim.model.send_queue import EMPTIES, EMPTIES_JSON, expanded
+from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of, nearest
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
-from loadsim.model.yaml_reader import Origin, parse, show
+from loadsim.model.yaml_reader import Origin, merge, parse, show
 
 if TYPE_CHECKING:
     from loadsim.model.profile import Profile
@@ -90,7 +88,7 @@ _LIMIT_JSON = any_of({"type": ["number", "null"], "minimum": 0}, {"type": "strin
 _BOUND_JSON = any_of(mapping_of(_LIMIT_JSON, LIMITS), NULL)
 CRITERIA_JSON: Json = {
     "type": "object",
-    "properties": {**{name: dict(_BOUND_JSON) for name in DEFAULT}, EMPTIES: dict(EMPTIES_JSON)},
+    "properties": {name: dict(_BOUND_JSON) for name in DEFAULT},
     "additionalProperties": {"type": ["object", "null"]},
 }
 """Criteria in a JSON Schema: the names of other figures depend on the profiles."""
@@ -154,22 +152,15 @@ def refuse_monitors(criteria: Criteria, declared: Collection[str], where: str) -
         raise ConfigError(f"{where}criteria: expected figures that are known at the end of each run, found {found}")
 
 
-class _ProbeFigures(Mapping[str, Tree]):
-    """The figures of a probe: any that could be one. Which there are is known when it is sampled."""
+ANY_FIGURE: Tree = {}
+"""The figures of a probe. Which there are is known when it is sampled."""
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and FIGURE_NAME.fullmatch(name) is not None
 
-    def __getitem__(self, name: str) -> Tree:
-        if name not in self:
-            raise KeyError(name)
-        return _STATISTICS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+def _below(within: Tree, name: object) -> Any:
+    """Return the names below a name, or the type of its limits; None for an unknown name."""
+    if within is ANY_FIGURE:
+        return _STATISTICS if isinstance(name, str) and FIGURE_NAME.fullmatch(name) else None
+    return within.get(str(name))
 
 
 def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable[str] = ()) -> Tree:
@@ -214,7 +205,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool, probes: Iterable
         **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
         **({"throughput": throughput} if stress else {}),
         "generator": _GENERATOR,
-        **({"probes": dict.fromkeys(sorted(probes), _ProbeFigures())} if probes else {}),
+        **({"probes": dict.fromkeys(sorted(probes), ANY_FIGURE)} if probes else {}),
     }
 
 
@@ -246,49 +237,17 @@ def planned_tasks(profile: Profile) -> set[str]:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def unfolded(criteria: object, origin: Origin) -> Any:
-    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged.
-
-    Raises `ConfigError` with one line for a repeated criterion.
-    """
+def unfolded(criteria: object) -> Any:
+    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged."""
     if not isinstance(criteria, dict):
         return criteria
-    found: dict[Any, Any] = {}
-    _put(found, criteria, (), origin)
-    return found
-
-
-def _put(target: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin: Origin) -> None:
-    """Put criteria into the mapping at the path `above`, each under the last part of its name."""
+    found: Any = {}
     for name, value in criteria.items():
-        within, path = target, above
-        *groups, last = str(name).split(".")
-        for group in groups:
-            path = (*path, group)
-            within = _group(within, group, path, origin)
-        path = (*path, last)
-        if isinstance(value, dict) and not _has_limits(value):
-            _put(_group(within, last, path, origin), value, path, origin)
-        elif last in within:
-            raise _twice(path, origin)
-        else:
-            within[last] = value
-
-
-def _group(target: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict[Any, Any]:
-    group: Any = target.setdefault(name, {})
-    if not isinstance(group, dict) or _has_limits(group):
-        raise _twice(path, origin)
-    return group
-
-
-def _has_limits(document: Mapping[Any, Any]) -> bool:
-    """Return True for the limits of one figure. `min` and `max` are statistics of a probe's figure, too: mappings."""
-    return any(name in LIMITS and not isinstance(value, dict) for name, value in document.items())
-
-
-def _twice(path: Key, origin: Origin) -> ConfigError:
-    return origin.error_saying(("criteria", *path), "each criterion once", "it twice")
+        nested = unfolded(value)
+        for part in reversed(str(name).split(".")):
+            nested = {part: nested}
+        found = merge(found, nested)
+    return found
 
 
 def read_criteria(
@@ -301,15 +260,13 @@ def read_criteria(
     """Return the criteria of a scenario, including the defaults, for the figures of `figures`; None is off.
 
     A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
-    its own. `probes` has the names of those that may be sampled, or their settings by name. Raises `ConfigError` for
+    its own. `probes` has the names of those that may be sampled. Raises `ConfigError` for
     unknown figures, and for invalid limits.
     """
-    criteria_document = unfolded(document, origin)
-    if isinstance(criteria_document, dict):
-        criteria_document = expanded(criteria_document, probes, origin)
+    criteria_document = unfolded(document)
     stated = criteria_document.get("probes") if isinstance(criteria_document, dict) else None
     monitored = filter(MONITORED.fullmatch, map(str, stated if isinstance(stated, dict) else ()))
-    tree = {**figures(planned, stress, {*probes, *monitored}), EMPTIES: _MS}
+    tree = figures(planned, stress, {*probes, *monitored})
     problems = Problems()
     given = dict(_bounds(criteria_document, tree, (), tree, origin, problems))
     problems.check()
@@ -350,42 +307,31 @@ def _bounds(
         problems.found.append(origin.error(("criteria", *path), expected, document))
         return
     for key, value in document.items():
-        here = (*path, key)
-        if key not in within and len(problems.found) < MOST_SHOWN:
+        here, below = (*path, key), _below(within, key)
+        if below is None and len(problems.found) < MOST_SHOWN:
             problems.found.append(_unknown(here, value, within, tree, origin))
-        elif key not in within:  # it is not shown, and the search for a similar name is slow
+        elif below is None:  # it is not shown, and the search for a similar name is slow
             problems.found.append(origin.error_saying(("criteria", *here), "a figure", show(key)))
-        elif isinstance(within[key], Mapping):
-            yield from _bounds(value, within[key], here, tree, origin, problems)
+        elif isinstance(below, Mapping):
+            yield from _bounds(value, below, here, tree, origin, problems)
         else:
             with problems:
-                yield ".".join(map(str, here)), _bound(value, within[key], ("criteria", *here), origin)
+                yield ".".join(map(str, here)), _bound(value, below, ("criteria", *here), origin)
 
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
     """Return the error for an unknown name, with the known names and the most similar of them."""
     what = "the tasks that are planned: " if path[-2:-1] == ("tasks",) else ""
-    written = list(path)
+    written = [*map(str, path)]
     while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
         name, value = next(iter(value.items()))
-        written.append(name)
-    near = _nearest(path[-1:], within) if len(path) > 1 else _nearest(written, _names(tree))
-    meant = f" (perhaps {'.'.join(map(str, (*path[:-1], near)))})" if near else ""
-    found = show(".".join(map(str, written[len(path) - 1 :])))
+        written.append(str(name))
+    whole, names = ".".join(written), [*_names(tree)]
+    near = next((name for name in names if name.endswith(f".{whole}")), None) or nearest(whole, names)
+    found = show(".".join(written[len(path) - 1 :])) + (f" (perhaps {near})" if near else "")
     key: Key = ("criteria", *path)
     key = next((setting for setting in origin.overridden if setting[: len(key)] == key), key)
-    return origin.error_saying(
-        key, f"one of {what}{', '.join(within) or 'the figures of the probe'}", f"{found}{meant}"
-    )
-
-
-def _nearest(path: Sequence[object], names: Iterable[str]) -> str | None:
-    """Return the name that ends with this path or is similar to it, or None."""
-    written = ".".join(map(str, path)).casefold()
-    folded = {name.casefold(): name for name in names}
-    ending = [name for name in folded if name.endswith(f".{written}")]
-    near = ending or get_close_matches(written, folded, n=1)
-    return folded[near[0]] if near else None
+    return origin.error_saying(key, f"one of {what}{', '.join(within) or 'the figures of the probe'}", found)
 
 
 def _names(tree: Tree, above: str = "") -> Iterator[str]:

@@ -51,15 +51,9 @@ from loadsim.model.problems import Problems
 from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
 from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, TRUST, Document
-from loadsim.model.scenario_sections import (
-    AbortOn,
-    Client,
-    Losses,
-)
+from loadsim.model.scenario_sections import AbortOn, Client, Losses
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
-from loadsim.model.schema import (
-    with_nearest,
-)
+from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
@@ -340,7 +334,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     path, name = found
     document, origin = read_document(path, name)
     if "criteria" in document:  # so that a setting matches both notations
-        document["criteria"] = unfolded(document["criteria"], origin)
+        document["criteria"] = unfolded(document["criteria"])
     origin = replace(origin, overridden=override(document, overrides))
     prefer_set_password(document, origin)
     return _resolve(parse(DOCUMENT, document, origin), origin, path, passwords)

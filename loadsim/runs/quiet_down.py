@@ -13,7 +13,6 @@ from loadsim.engine.event_loop import run
 from loadsim.errors import printable
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
-from loadsim.model.send_queue import is_send_queue
 from loadsim.monitor.probes import EACH_S, OpenedProbe, checked, open_each
 from loadsim.monitor.server_discovery import addresses_of, is_own
 from loadsim.provisioning.sessions import services_of
@@ -39,6 +38,11 @@ TO_SEND, DEFERRED = "send_queue_messages", "deferred_messages"
 def sees_send_queue(scenario: Scenario) -> bool:
     """Return True if a probe on the machine that simulates user 1 samples the send queue of the server."""
     return isinstance(scenario.server, Server) and any(map(is_send_queue, scenario.probes))
+
+
+def is_send_queue(probe: str) -> bool:
+    """Return True for the name of a probe of a send queue, such as postfix or postfix/in."""
+    return probe.partition("/")[0] == "postfix"
 
 
 def default_pause_s(scenario: Scenario) -> float:

@@ -1,20 +1,18 @@
-"""The criterion `send_queue_empties`, from samples of a queue to answer, JUnit and exit status.
+"""Criteria on a send queue, from samples of a queue to answer, JUnit and exit status.
 
 Seen from outside, it could be wrong so: a queue that only grows is met, because it is short at the end or grows slowly;
 mail that is stuck is met, because it is little; a build-up at the end of the window is met, though
 nothing shows that it empties; a busy server, which always has messages under way, misses it, as does a momentary
-build-up; a probe without samples, or without deliveries, is met; a second probe or a monitor's is forgotten; limits of
-its own are replaced by the defaults.
+build-up; a probe without samples, or without deliveries, is met.
 
 Verdicts are derived by hand: each case states why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +22,6 @@ from timing_samples import ENDED, START_NS, done, sample_log
 
 from loadsim.analysis.send_queue import build_ups_s, growth_s
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.errors import ConfigError
-from loadsim.model.criteria import documents
-from loadsim.model.scenario import load_scenario
 from loadsim.model.terms import Window
 
 LENGTH_S = 600
@@ -224,71 +219,3 @@ def test_a_queue_of_an_overloaded_server_is_missed(load: float, tmp_path: Path) 
     walk = np.cumsum(rng.poisson(PER_S * load, LENGTH_S) - rng.poisson(PER_S, LENGTH_S))
     waiting = walk - np.minimum.accumulate(np.minimum(walk, 0))
     assert missed(judged(tmp_path, lambda at: waiting[at])) == QUIET
-
-
-# --- in words -------------------------------------------------------------------------------------------------------
-
-
-# --- in a scenario --------------------------------------------------------------------------------------------------
-
-
-def scenario(place: Path, text: str, *settings: str) -> Mapping[str, Any]:
-    """The criteria on probes of a scenario with these sections."""
-    path = place / "own.yaml"
-    path.write_text(f"server: embedded\ntopology: [{{users: 4, profile: loadsim-5.5/light}}]\n{text}")
-    criteria = documents(load_scenario(str(path), settings).criteria)
-    return {name: limits for name, limits in criteria.items() if name.startswith("probes.")}
-
-
-def of(probe: str, **others: float) -> dict[str, Any]:
-    return {f"probes.{probe}.{figure}.max": {"max": most} for figure, most in (LIMITS | others).items()}
-
-
-PROBES = "probes: {postfix: {log: /var/log/mail.log}, postfix/two: {log: /x}, host: {}}\n"
-
-
-def test_one_name_stands_for_the_limits_of_each_probe(tmp_path: Path) -> None:
-    assert scenario(tmp_path, PROBES + "criteria: {send_queue_empties: yes}") == of("postfix") | of("postfix/two")
-    assert scenario(tmp_path, PROBES, "criteria.send_queue_empties=yes") == of("postfix") | of("postfix/two")
-    for off in ("no", "null"):
-        assert scenario(tmp_path, PROBES + f"criteria: {{send_queue_empties: {off}}}") == {}
-
-
-def test_a_list_names_the_probes_and_monitors(tmp_path: Path) -> None:
-    text = "criteria: {send_queue_empties: [postfix/two, postfix@mx1, postfix/in@mx2]}"
-    expected = of("postfix/two") | of("postfix@mx1") | of("postfix/in@mx2")
-    assert scenario(tmp_path, PROBES + text) == expected
-    assert scenario(tmp_path, text.replace("postfix/two, ", "")) == of("postfix@mx1") | of("postfix/in@mx2")
-
-
-def test_limits_of_its_own_stay(tmp_path: Path) -> None:
-    text = """criteria:
-  send_queue_empties: yes
-  probes.postfix.oldest_message_s.max: {max: 300}
-  probes.postfix/two.send_queue_growth_s: {max: null}
-"""
-    expected = (
-        of("postfix", oldest_message_s=300) | of("postfix/two") | {"probes.postfix/two.send_queue_growth_s.max": None}
-    )
-    assert scenario(tmp_path, PROBES + text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("criteria: {send_queue_empties: yes}", "expected a probe postfix: add probes.postfix.log"),
-        ("probes: {postfix: {}}\ncriteria: {send_queue_empties: yes}", "expected probes.postfix.log, the path"),
-        (
-            PROBES + "criteria: {send_queue_empties: [host]}",
-            "expected names of probes of a send queue (postfix, postfix/two,",
-        ),
-        (PROBES + "criteria: {send_queue_empties: []}", "expected yes, or a list of probes"),
-        (PROBES + "criteria: {send_queue_empties: {max: 60}}", "criteria.send_queue_empties: expected yes"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused_in_one_line(text: str, expected: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        scenario(tmp_path, text)
-    assert "criteria" in str(refused.value)
-    assert expected in str(refused.value)
-    assert "\n" not in str(refused.value)
