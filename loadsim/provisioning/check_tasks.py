@@ -164,7 +164,6 @@ class Post:
             run=self.host.run_id,
             sender=sender.number,
             sender_address=sender.address,
-            sender_name=None,
             to=addresses,
             id=message_id,
             kind=kind,

@@ -27,7 +27,6 @@ def _kind_bytes(seed: int, kind: str) -> tuple[int, int]:
                 run="size",
                 sender=1,
                 sender_address="user00001@loadsim.test",
-                sender_name=None,
                 to=("user00002@loadsim.test",),
                 id=f"n1.{index}",
                 kind=kind,

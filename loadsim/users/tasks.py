@@ -224,7 +224,6 @@ def _compose(
         run=user.run_id,
         sender=user.number,
         sender_address=user.account.address,
-        sender_name=None,
         to=addresses,
         id=message_id,
         kind=kind,

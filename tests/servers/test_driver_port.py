@@ -358,7 +358,6 @@ def with_attachment(account: Account) -> bytes:
         run="run-1",
         sender=1,
         sender_address=account.address,
-        sender_name=None,
         to=[account.address],
         id="n1.0",
         kind="ups10Kat",

@@ -51,7 +51,6 @@ def compose(contents: Contents = CONTENTS, **changed: Any) -> bytes:
         "run": "20260101-1",
         "sender": 17,
         "sender_address": "user17@loadsim.example",
-        "sender_name": "Anna Smith",
         "to": ["user2@loadsim.example", "list-3@loadsim.example"],
         "id": "n17.0",
         "kind": "ups1K",
@@ -119,7 +118,7 @@ def test_a_forward_labels_what_a_header_can_have(part: Part, labels: tuple[str, 
     """Of an attachment with any labels."""
     attachment = Attachment.of(part, b"one")
     assert (attachment.content_type, attachment.filename, attachment.encoding) == labels
-    assert b"one" in compose(answers=Answered("<a@b>", (), "x", "forward"), attachment=attachment)
+    assert b"one" in compose(answers=Answered("<a@b>", "x", "forward"), attachment=attachment)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,7 +203,6 @@ def test_header_says_who_when_and_what() -> None:
     parsed = parse(compose())
     assert parsed["Date"].datetime == datetime.fromtimestamp(SENT_US // 1_000_000, UTC)
     assert parsed["From"].addresses[0].addr_spec == "user17@loadsim.example"
-    assert parsed["From"].addresses[0].display_name == "Anna Smith"
     assert [to.addr_spec for to in parsed["To"].addresses] == ["user2@loadsim.example", "list-3@loadsim.example"]
     assert parsed["Message-ID"] == "<n17.0.20260101-1@loadsim.example>"
     assert parsed["MIME-Version"] == "1.0"
@@ -225,19 +223,12 @@ def test_many_recipients_are_folded() -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=200))
 def test_any_subject_comes_back(subject: str) -> None:
     """Whatever the subject, the message stays well-formed, and a printable one is read back as it was."""
-    message = compose(subject=subject)
+    message = compose(answers=Answered("", subject, "reply"))
     head, _, body = message.partition(b"\r\n\r\n")
-    assert body == compose().partition(b"\r\n\r\n")[2]
+    assert body == compose(answers=Answered("", "Budget", "reply")).partition(b"\r\n\r\n")[2]
     assert head.isascii() and all(len(line) <= 300 for line in head.split(b"\r\n"))
-    if subject.isprintable() and subject == " ".join(subject.split()) and "=?" not in subject:
-        assert parse(message)["Subject"] == subject
-
-
-@pytest.mark.parametrize("name", ["Zoë Müller", 'Smith, "Anna"', "田中 山本", "Anna (sales)"])
-def test_any_name_comes_back(name: str) -> None:
-    """A sender's name with commas, quotes or letters beyond ASCII is read back as it was."""
-    mailbox = parse(compose(sender_name=name))["From"].addresses[0]
-    assert (mailbox.display_name, mailbox.addr_spec) == (name, "user17@loadsim.example")
+    if subject.isprintable() and subject == " ".join(subject.split()) and "=?" not in subject and ":" not in subject:
+        assert parse(message)["Subject"] == f"Re: {subject}"
 
 
 @pytest.mark.parametrize(
@@ -246,20 +237,10 @@ def test_any_name_comes_back(name: str) -> None:
         {"sender_address": "a@b\r\nBcc: c@d"},
         {"to": ["a@b, c@d"]},
         {"to": []},
-        {"subject": "one\r\nBcc: x@y"},
-        {"sender_name": "Anna\r\nBcc: x@y"},
         {"domain": "example\r\nX: y"},
         {"run": "1\n2"},
+        {"answers": Answered("<a@b>", "one\r\nBcc: x@y", "reply")},
         {"id": "1>\r\nX: y"},
-        {"kind": "ups9K"},
-        {"answers": Answered("<a@b>\r\nX: y", (), "s", "reply")},
-        {"answers": Answered("<a@b>", (), "s", "bounce")},
-        {"attachment": Attachment("text/plain", "a.txt", "7bit", b"a")},
-        {"answers": Answered("<a@b>", (), "s", "reply"), "attachment": Attachment("text/plain", "a", "7bit", b"a")},
-        *(
-            {"answers": Answered("<a@b>", (), "s", "forward"), "attachment": Attachment(*labels, b"a")}
-            for labels in (("a/b\r\nX: y", "a", "7bit"), ("a/b", "a\r\nX: y", "7bit"), ("a/b", "a", "7bit\r\nX: y"))
-        ),
     ],
 )
 def test_what_cannot_stand_in_a_header_is_refused(changed: dict[str, Any]) -> None:
@@ -281,7 +262,7 @@ def test_same_arguments_same_message(kind: str) -> None:
 def test_body_belongs_to_the_id() -> None:
     """The same id has the same body in another run, at another time, to other recipients."""
     one = compose(id="n4.4", kind="upsXLatt")
-    two = compose(id="n4.4", kind="upsXLatt", run="other", sent_us=5, to=["x@loadsim.example"], subject="x")
+    two = compose(id="n4.4", kind="upsXLatt", run="other", sent_us=5, to=["x@loadsim.example"])
     assert one.split(b"\r\n\r\n", 1)[1] == two.split(b"\r\n\r\n", 1)[1]
 
 
@@ -309,12 +290,10 @@ def test_bodies_hold_lines_that_trip_the_careless() -> None:
 
 @pytest.mark.parametrize("how", ["reply", "reply_all", "forward"])
 def test_answers_are_threaded(how: str) -> None:
-    """In-Reply-To is the message answered, References the chain with it at the end; the text is 1 KB."""
-    chain = tuple(f"<n{number}.1.run@loadsim.example>" for number in range(8))
-    message = compose(answers=Answered("<n9.1.run@loadsim.example>", chain, "Budget", how), kind="ups4K")
+    """In-Reply-To and References are the message answered; the text is 1 KB."""
+    message = compose(answers=Answered("<n9.1.run@loadsim.example>", "Budget", how), kind="ups4K")
     parsed = parse(message)
-    assert parsed["In-Reply-To"] == "<n9.1.run@loadsim.example>"
-    assert parsed["References"].split() == [*chain, "<n9.1.run@loadsim.example>"]
+    assert parsed["In-Reply-To"] == parsed["References"] == "<n9.1.run@loadsim.example>"
     assert parsed["Subject"] == ("Fwd: Budget" if how == "forward" else "Re: Budget")
     assert len(decoded(parsed)) == 1024
     evidence = MessageTag.parse(str(parsed[HEADER]))
@@ -332,7 +311,7 @@ def test_answers_are_threaded(how: str) -> None:
 )
 def test_marks_do_not_pile_up(subject: str, how: str, wanted: str) -> None:
     """An answer's subject has one mark, its own, whatever the subject had before."""
-    assert parse(compose(answers=Answered("<a@b>", (), subject, how)))["Subject"].strip() == wanted
+    assert parse(compose(answers=Answered("<a@b>", subject, how)))["Subject"].strip() == wanted
 
 
 @pytest.mark.parametrize("kind", FILE_BYTES)
@@ -344,7 +323,7 @@ def test_forward_carries_the_attachment_as_it_was(kind: str) -> None:
     for sender in (5, 6):
         attachment = Attachment(file.get_content_type(), file.get_filename(), "base64", as_found(message))
         message = compose(
-            id=f"r{sender}", answers=Answered("<a@b>", (), "Budget", "forward"), attachment=attachment, kind=kind
+            id=f"r{sender}", answers=Answered("<a@b>", "Budget", "forward"), attachment=attachment, kind=kind
         )
         text, passed = leaves(parse(message))
         assert as_found(message) == as_found(original)
@@ -359,7 +338,7 @@ def test_forward_of_a_file_without_an_ascii_name() -> None:
     """A name beyond ASCII is passed on, and so is none."""
     for name in ("Übersicht März.txt", 'a "b".txt', None):
         attachment = Attachment("text/plain", name, "7bit", b"one\r\n")
-        parsed = parse(compose(answers=Answered("<a@b>", (), "x", "forward"), attachment=attachment))
+        parsed = parse(compose(answers=Answered("<a@b>", "x", "forward"), attachment=attachment))
         assert leaves(parsed)[1].get_filename() == name
         assert decoded(leaves(parsed)[1]) == b"one\r\n"
 

@@ -141,7 +141,6 @@ def message(to: int) -> tuple[str, list[str], bytes]:
         run="r",
         sender=1,
         sender_address="user00001@loadsim.test",
-        sender_name=None,
         to=[address],
         id="n1.0",
         kind="ups10Kat",

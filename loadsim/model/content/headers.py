@@ -18,7 +18,6 @@ LONGEST_FILE_NAME = 120
 _DOTTED = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*(?:@[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*)?")
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.:\[\]-]+")
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9'_-]+(?: [A-Za-z0-9'_-]+)*")
 _PLAIN_TEXT = re.compile(r"[!-~]+(?: [!-~]+)*")
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 _FOLDED = re.compile(r"[\r\n\0]+[ \t]?")
@@ -46,13 +45,6 @@ def is_message_id(value: str) -> bool:
     return _MESSAGE_ID.fullmatch(value) is not None
 
 
-def message_id(value: str) -> str:
-    """Return a message id. Raises `ValueError` for other values."""
-    if not is_message_id(value):
-        raise ValueError(f"message id: expected <...>, found {value!r}")
-    return value
-
-
 def one_line(value: str) -> str:
     """Return a value as others wrote it, unfolded (RFC 5322 section 2.2.3), without line breaks and NUL."""
     return _FOLDED.sub(" ", value).strip()
@@ -68,19 +60,6 @@ def _date(sent_s: int) -> str:
     return format_datetime(datetime.fromtimestamp(sent_s, UTC))
 
 
-def mailbox(name: str | None, box: str) -> str:
-    """Return `Name <address>` (RFC 5322 section 3.4), with the name quoted or encoded (RFC 2047) if needed."""
-    address(box)
-    if not name:
-        return box
-    if _PLAIN_NAME.fullmatch(name):
-        return f"{name} <{box}>"
-    _refuse_breaks("name", name)
-    if name.isascii() and name.isprintable():
-        return f"{_quoted(name)} <{box}>"
-    return f"{_encoded_words(name)}\r\n <{box}>"
-
-
 def addresses(boxes: Sequence[str]) -> str:
     """Return the value of a To header of one or more addresses, folded. Raises `ValueError` without any."""
     if not boxes:
@@ -88,11 +67,6 @@ def addresses(boxes: Sequence[str]) -> str:
     for box in boxes:
         address(box)
     return _fold("To", [f"{box}," for box in boxes[:-1]] + [boxes[-1]])
-
-
-def message_ids(name: str, ids: Sequence[str]) -> str:
-    """Return the value of an In-Reply-To or References header, folded."""
-    return _fold(name, [message_id(value) for value in ids])
 
 
 def unstructured(name: str, value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -32,33 +33,26 @@ class Event:
     end: str
 
 
-class Events:
-    """The appointments of one seed, made at their first use and kept."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._made: dict[int, Event] = {}
-
-    def __getitem__(self, variant: int) -> Event:
-        event = self._made.get(variant)
-        if event is None:
-            summary, place, description = (escape(value) for value in prose.event(self._seed, variant))
-            lines = fold(f"SUMMARY:{summary}") + fold(f"LOCATION:{place}") + fold(f"DESCRIPTION:{description}")
-            quarter = pick(draw(self._seed, 0, "event time", variant), 40)  # from 8:00 to 17:45
-            event = Event(
-                lines + _REPEATS[variant % len(_REPEATS)],
-                _time_of_day(8 * 60 + 15 * quarter),
-                _time_of_day(8 * 60 + 15 * (quarter + 1 + variant % 8)),
-            )
-            self._made[variant] = event
-        return event
+def make_event(seed: int, variant: int) -> Event:
+    """Return one of `EVENTS` appointments of a seed."""
+    summary, place, description = (escape(value) for value in prose.event(seed, variant))
+    lines = fold(f"SUMMARY:{summary}") + fold(f"LOCATION:{place}") + fold(f"DESCRIPTION:{description}")
+    quarter = pick(draw(seed, 0, "event time", variant), 40)  # from 8:00 to 17:45
+    return Event(
+        lines + _REPEATS[variant % len(_REPEATS)],
+        _time_of_day(8 * 60 + 15 * quarter),
+        _time_of_day(8 * 60 + 15 * (quarter + 1 + variant % 8)),
+    )
 
 
-def calendar(events: Events, seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int) -> bytes:
+def calendar(
+    events: Callable[[int], Event], seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int
+) -> bytes:
     """Return a calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
 
-    The appointments and their days are drawn from (seed, user, mark). There is no METHOD: it is a stored calendar, no
-    request (RFC 5546). COMMENT lines in the last appointment fill the size. Raises `ValueError` if no appointment fits.
+    `events` returns the appointment of a variant. They and their days are drawn from (seed, user, mark). There is no
+    METHOD: it is a stored calendar, no request (RFC 5546). COMMENT lines in the last appointment fill the size. Raises
+    `ValueError` if no appointment fits.
     """
     written = datetime.fromtimestamp(at_us // 1_000_000, UTC)
     stamp = f"DTSTAMP:{written:%Y%m%dT%H%M%SZ}\r\n"
@@ -70,7 +64,7 @@ def calendar(events: Events, seed: int, user: int, mark: str, at_us: int, uid_su
     left = size_bytes - len(_OPEN) - len(_CLOSE)
     count = 0
     while True:
-        event, day = events[at], days[(at + 7 * count) % _DAYS]
+        event, day = events(at), days[(at + 7 * count) % _DAYS]
         lines = (
             f"BEGIN:VEVENT\r\n{fold(f'UID:{mark}-{count}.{uid_suffix}')}{stamp}"
             f"DTSTART:{day}{event.begin}\r\nDTEND:{day}{event.end}\r\n{event.lines}"

@@ -90,10 +90,10 @@ class Pool:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._texts: dict[tuple[str, int, int], Entity] = {}
-        self._files: dict[tuple[str, int], Entity] = {}
         self._digests: dict[tuple[str, int], str] = {}
-        self._plain: dict[tuple[str, int, int], Content] = {}
+        self.plain = cache(self._plain)
+        self.text = cache(self._text)
+        self.file = cache(self._file)
 
     def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
         """Make every text and file; `answers` has the number of texts of each style other than new."""
@@ -122,49 +122,35 @@ class Pool:
             self._digests[kind, choice] = content.digest
         return content
 
-    def plain(self, style: str, size_bytes: int, variant: int) -> Content:
-        content = self._plain.get((style, size_bytes, variant))
-        if content is None:
-            text = self.text(style, size_bytes, variant)
-            content = Content(text.header, (text.body,), body_digest(text.body))
-            self._plain[style, size_bytes, variant] = content
-        return content
+    def _plain(self, style: str, size_bytes: int, variant: int) -> Content:
+        text = self.text(style, size_bytes, variant)
+        return Content(text.header, (text.body,), body_digest(text.body))
 
-    def text(self, style: str, size_bytes: int, variant: int) -> Entity:
+    def _text(self, style: str, size_bytes: int, variant: int) -> Entity:
         """Return a text of exactly this decoded size, including CRLF; style as in `prose.text`."""
-        entity = self._texts.get((style, size_bytes, variant))
-        if entity is None:
-            foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
-            body = self.prose(style, variant, size_bytes, foreign)
-            charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
-            entity = Entity(
-                f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n".encode(),
-                quoted_printable(body) if foreign else body,
-            )
-            self._texts[style, size_bytes, variant] = entity
-        return entity
+        foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
+        body = self.prose(style, variant, size_bytes, foreign)
+        charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
+        header = f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n"
+        return Entity(header.encode(), quoted_printable(body) if foreign else body)
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
         """Return a text by `prose.text`; planning overrides this."""
         return prose.text(self._seed, style, variant, size_bytes, foreign)
 
-    def file(self, kind: str, variant: int) -> Entity:
+    def _file(self, kind: str, variant: int) -> Entity:
         """Return the attachment or object of a kind, in base64."""
-        entity = self._files.get((kind, variant))
-        if entity is None:
-            spec = KINDS[kind].attached
-            assert spec is not None
-            name = spec.filename.format(variant + 1)
-            made = spec.made_bytes
-            content = self.prose("notes", variant, made) if made else (DATA / name).read_bytes()
-            lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
-            lines += headers.disposition(spec.disposition, name)
-            if spec.disposition == "inline":
-                lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
-            # RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last.
-            entity = Entity(lines.encode(), encodebytes(content)[:-1].replace(b"\n", b"\r\n"))
-            self._files[kind, variant] = entity
-        return entity
+        spec = KINDS[kind].attached
+        assert spec is not None
+        name = spec.filename.format(variant + 1)
+        made = spec.made_bytes
+        content = self.prose("notes", variant, made) if made else (DATA / name).read_bytes()
+        lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
+        lines += headers.disposition(spec.disposition, name)
+        if spec.disposition == "inline":
+            lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
+        # RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last.
+        return Entity(lines.encode(), encodebytes(content)[:-1].replace(b"\n", b"\r\n"))
 
 
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
