@@ -1,4 +1,4 @@
-"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, James, CSV."""
+"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, CSV."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.provisioning.export_james import james_script
 
 ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
@@ -120,7 +119,6 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
         "aliases": (aliases(lists), PUBLIC),
         "aliases.addresses": (address_aliases(lists), PUBLIC),
     },
-    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
 }
 
 FORMATS = tuple(_MAKERS)

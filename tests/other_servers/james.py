@@ -1,18 +1,21 @@
 """A private Apache James, memory app: IMAP and SMTP in one Java process, all mail in memory, from Maven Central.
 
-Accounts and lists are created through its webadmin, on a third port of loopback.
+Accounts and lists are created through its webadmin (HTTP), on a third port of loopback:
+https://james.apache.org/server/manage-webadmin.html. A list is a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.provisioning.export_james import Call, james_calls, virtual_hosting
 from loadsim.servers.master import START_LIMIT_S, Master
 from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
 from loadsim.servers.running import check_population
@@ -44,10 +47,10 @@ def start_james(
     """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
 
     `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if James or Java
-    is missing, it cannot express an account, or it does not start.
+    is missing, or it does not start.
     """
     population, lists = check_population(accounts, lists)
-    by_address = virtual_hosting(population)
+    by_address = "@" in population[0].login
     found = find_programs("james", ARTIFACT, SERIES)
     layout = JamesLayout(prepare_directory(directory))
     command = java_command(
@@ -92,3 +95,28 @@ def call_webadmin(port: int, calls: Iterable[Call]) -> None:
                 raise ConfigError(
                     f"server: james: webadmin: PUT {call.path}: expected success, found {answer.status} {answer.reason}"
                 )
+
+
+class Call(NamedTuple):
+    """One PUT of webadmin: the path below its address, and the JSON to send (with a user's password), or ""."""
+
+    path: str
+    body: str
+
+
+def james_calls(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]]) -> Iterator[Call]:
+    """Yield the calls that create the domains, the accounts and the lists, in this order."""
+    by_address = "@" in accounts[0].login
+    addresses = (*(account.address for account in accounts), *lists)
+    for domain in sorted({address.rpartition("@")[2].lower() for address in addresses}):
+        yield Call(f"/domains/{quote(domain, safe='')}", "")
+    for account in accounts:
+        # force: change the password of an account that exists
+        yield Call(f"/users/{quote(account.login, safe='')}?force", json.dumps({"password": account.password}))
+        if by_address and account.login != account.address:
+            yield Call(
+                f"/address/aliases/{quote(account.login, safe='')}/sources/{quote(account.address, safe='')}", ""
+            )
+    for address, members in lists.items():
+        for member in members:
+            yield Call(f"/address/groups/{quote(address, safe='')}/{quote(member, safe='')}", "")

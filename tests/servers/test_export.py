@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import imaplib
-import os
-import subprocess
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import DOMAIN, StartDovecotPostfix, numbered_accounts, short_directory, submit
-from other_servers.james import start_james
-from patience import PATIENCE_S
+from mailservers import DOMAIN, StartDovecotPostfix, numbered_accounts
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -24,7 +19,6 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export import csv_accounts, dovecot_passwords, export
-from loadsim.provisioning.export_james import james_script
 from loadsim.servers.command import run
 
 ACCOUNTS = numbered_accounts(4)
@@ -58,7 +52,6 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
         ("postfix", None, "virtual_aliases"),
         ("csv", "accounts.csv", "lists.csv"),
         ("aliases", None, "aliases.addresses"),
-        ("james", "james.sh", "james.sh"),
     ],
 )
 def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: str | None, public: str) -> None:
@@ -89,11 +82,11 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, james, found 'exim'"):
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, found 'exim'"):
         export(ACCOUNTS, LISTS, "exim", tmp_path)
 
 
-@pytest.mark.parametrize("layout", ["dovecot", "csv", "james"])
+@pytest.mark.parametrize("layout", ["dovecot", "csv"])
 def test_passwords_of_others_are_not_exported(tmp_path: Path, layout: str) -> None:
     """A master user's password would open all mailboxes to each user; a token is no password."""
     master = replace(ACCOUNTS[0], authcid="admin", password="mighty")
@@ -210,21 +203,3 @@ def test_dovecot_takes_the_exported_passwords(dovecot_postfix: StartDovecotPostf
         assert server.doveadm("user", "-f", "home", account.login).strip().endswith(f"/{account.login}")
     with pytest.raises(ConfigError):
         server.doveadm("auth", "test", accounts[0].login, accounts[1].password)
-
-
-@pytest.mark.nightly(part="servers")
-def test_james_takes_the_exported_script(tmp_path: Path) -> None:
-    """It gives a James the accounts and lists; it may run again, and changes passwords that differ."""
-    script = tmp_path / "james.sh"
-    special = Account(5, "user5", f"user5@{DOMAIN}", 'back\\slash "quoted": #x $HOME @y')
-    lists = {address: members for address, members in LISTS.items() if members}
-    with short_directory() as directory, start_james(ACCOUNTS[:1], {}, directory) as james:
-        command = ["sh", str(script), f"http://127.0.0.1:{james.webadmin}"]
-        for password in ("other", special.password):
-            script.write_text(james_script([*ACCOUNTS, replace(special, password=password)], lists), encoding="utf-8")
-            subprocess.run(command, env={**os.environ, "JAMES_TOKEN": "none"}, check=True)
-        for account in (*ACCOUNTS, special):
-            client = imaplib.IMAP4(james.services.imap.host, james.services.imap.port, timeout=PATIENCE_S)
-            assert client.login(account.login, account.password)[0] == "OK"
-            client.shutdown()  # James sometimes does not answer LOGOUT
-        assert submit(james.services, ACCOUNTS[1].address, [*lists], b"Subject: x\r\n\r\nhi\r\n") == {}
