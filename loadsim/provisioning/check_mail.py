@@ -15,7 +15,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.check_folders import Place
 from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_tasks import FIRST_POLL_S, Arrival, CheckHost, Post, TaskCheck
-from loadsim.provisioning.findings import NO_LIST, Finding, Severity, lacking, refused_recipient
+from loadsim.provisioning.findings import NO_LIST, Finding, Severity, lacking
 from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, all_done, visit
 
 NEWEST = 200
@@ -23,9 +23,6 @@ NEWEST = 200
 
 POLL_S = 0.25
 """The interval in which the Inbox is listed for a message that has been accepted."""
-
-MOST_LISTS = 50
-"""The most other lists that are named as recipients, from the first to the last."""
 
 LEFT_OUT_S = 3.0
 """The wait for the sender's own copy of a message to a list, once all other members have theirs."""
@@ -145,34 +142,12 @@ async def _list(check: Check) -> None:
     found = f"{len(times)} of {len(accounts)} members got it"
     if len(times) == len(accounts):
         check.mail.append(Finding("to a list", f"{found} within {max(times.values()):.2f} s"))
-        await _other_lists(check, sender, index)
     elif times and only_sender_lacks(0.0):
         check.post.accepted[sender.number].discard(outgoing.id)
         found = f"{found} within {max(times.values()):.2f} s, all but the sender"
         check.mail.append(Finding("to a list", found, Severity.NOTE, "a run does not expect the sender's copies"))
-        await _other_lists(check, sender, index)
     else:
         check.overdue.add(outgoing.id)
         missing = NO_LIST.format(recipient=address)
         advice = f"make {address} deliver to its members (or {missing})" if times else missing
         check.mail.append(Finding("to a list", f"accepted; {found}", Severity.LACKS, advice))
-
-
-async def _other_lists(check: Check, sender: Account, known: int) -> None:
-    """Name other lists as recipients, without a message, until one is refused for good."""
-    lists = check.workload.population.lists
-    others = [index for index in range(len(lists)) if index != known]
-    step = max(1, (len(others) - 1) / (MOST_LISTS - 1))
-    named = [others[round(at * step)] for at in range(min(len(others), MOST_LISTS))]
-    for index in named:
-        address = lists.address(index)
-        try:
-            await probe(check.services, sender).ask(sender.address, address)
-        except TaskFailed as failure:
-            if refused_recipient(failure):
-                finding = lacking("other lists", failure, sender=sender.address, recipient=address, to_list=True)
-                check.mail.append(finding)
-                return
-    if named:
-        of = "" if len(named) == len(others) else f" of {len(others)}"
-        check.mail.append(Finding("other lists", f"{len(named)}{of} named as recipients, none refused"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
@@ -391,17 +391,7 @@ def start_state_after(workload: Workload, mode: str) -> str | None:
 
 def total(done: Sequence[Initialised]) -> Initialised:
     """Return the sum of the counts. All must have the same start state."""
-    counts = (
-        "accounts",
-        "changed",
-        "folders_created",
-        "folders_deleted",
-        "put",
-        "removed",
-        "reflagged",
-        "kept",
-        "trusted",
-    )
+    counts = [each.name for each in fields(Initialised) if each.type == "int"]
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
     return Initialised(
         **summed,

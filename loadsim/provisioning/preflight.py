@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
-from typing import cast
 
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
 from loadsim.model.groups import Group
 from loadsim.model.mail_program import program_names
 from loadsim.model.population import Population, further_connections
-from loadsim.model.ports import Account, Mailbox, Provisioning, Quota, Services
+from loadsim.model.ports import Account, Mailbox, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.check_limits import quota_finding, sends_to_lists
+from loadsim.provisioning.check_limits import sends_to_lists
 from loadsim.provisioning.check_mail import probe
-from loadsim.provisioning.findings import Severity, advice_on, refused_recipient
+from loadsim.provisioning.findings import advice_on, refused_recipient
 from loadsim.provisioning.sessions import (
     DRIVER,
     NullObserver,
     PasswordRefused,
     accounts_on_server,
     name_of,
-    named,
-    no_submission,
+    no_access,
     visit,
 )
 
@@ -46,14 +44,14 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
         try:
             await submission.check()
         except TaskFailed as failure:
-            raise await no_submission(services, account, failure) from None
+            raise no_access("smtp", services, account, failure) from None
 
 
 async def check_server_limits(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
-    """Check what is cheap of `loadsim check`, as the first of these users (None: of all): a list, folders, the quota.
+    """Check two limits that `init` does not meet: a list, as the first of these users (None: of all), and connections.
 
-    It takes one session of each service and sends no message; where users have several connections, the first such user
-    of each group makes them all. Raises `ConfigError` if the scenario cannot run.
+    No message is sent. Where users have several connections, the first such user of each group makes them all. Raises
+    `ConfigError` if the scenario cannot run.
     """
     users = range(1, len(workload.population) + 1) if users is None else list(users)
     for tried in await user_connections(workload.population, services, users):
@@ -63,7 +61,6 @@ async def check_server_limits(workload: Workload, services: Services, users: Ite
             )
     for account in accounts_on_server(workload.scenario, users)[:1]:
         await _check_list(workload, services, account)
-        await _check_mailbox(workload, services, account)
 
 
 async def _check_list(workload: Workload, services: Services, account: Account) -> None:
@@ -82,30 +79,6 @@ async def _check_list(workload: Workload, services: Services, account: Account) 
                 f"lists: expected the server to accept mail for {address}, the server answered: {failure.line}"
                 + (f"; {advice}" if advice else "")
             ) from None
-
-
-async def _check_mailbox(workload: Workload, services: Services, account: Account) -> None:
-    """Look at the names of folders that the plan needs, and at the quota."""
-    mailbox = cast(Provisioning, open_driver(DRIVER, services).session(account, NullObserver()).mailbox)
-    quotas: Sequence[Quota] = ()
-    try:
-        await mailbox.log_on()
-        for folder in workload.own_folders(account.number):
-            try:
-                mailbox.name_on_server(folder)
-            except ServerRefused as failure:
-                raise ConfigError(f"{name_of(account)}: {failure}; set mailbox.folders without nested ones") from None
-        with suppress(ServerRefused):
-            quotas = await mailbox.quotas()
-        await mailbox.log_off()
-    except TaskFailed:
-        return  # `init` reports it
-    finally:
-        mailbox.abandon()
-    for quota in quotas:
-        finding = quota_finding(workload, account, quota)
-        if finding.severity is Severity.LACKS:
-            raise ConfigError(f"{name_of(account)}: expected room for the run, found {finding.found}; {finding.advice}")
 
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -165,63 +138,22 @@ def _problem(source: str, scenario: Scenario) -> str | None:
 
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
-AT_ONCE = 7
-"""The log-ons in each round of the search. Servers delay a refusal by seconds, and may block an address after many."""
-
 
 async def check_accounts(scenario: Scenario, services: Services, users: Iterable[int] | None = None) -> None:
-    """Log on as the first and the last of these users (None: of all).
+    """Log on as the first and the last of these users (None: of all), since a server may lack the last accounts.
 
-    If the last is refused, a search finds the first account that is, as if all behind it were refused, too. Raises
-    `ConfigError` with it, and with the number of users before it unless the search met accounts behind it. Other
-    failures are left to the checks that visit each account.
+    Raises `ConfigError` if it refuses the last one only. Other failures are left to the visits of each account.
     """
     accounts = accounts_on_server(scenario, users)
-    found = await _log_on(accounts, {0, len(accounts) - 1} if len(accounts) > 1 else set(), services)
-    if not found or found[0] is not None or not isinstance(found[len(accounts) - 1], PasswordRefused):
+    if len(accounts) < 2:
         return
-    good, refused = 0, len(accounts) - 1
-    while refused - good > 1:
-        step = max(1.0, (refused - good) / (AT_ONCE + 1))
-        tried = {good + round(step * at) for at in range(1, AT_ONCE + 1) if good + round(step * at) < refused}
-        found |= await _log_on(accounts, tried, services)
-        refused = min(at for at, failure in found.items() if failure is not None)
-        good = max(at for at, failure in found.items() if failure is None and at < refused)
-    failure = found[refused]
-    assert failure is not None
-    told = failure if str(failure).endswith(" logs on") else named(accounts[refused], failure, accounts[good])
-    raise ConfigError(f"{_missing(scenario, accounts, found, refused)}{told}")
+    first, last = await visit([accounts[0], accounts[-1]], services, nothing, lambda *_: None)
+    if first is None and isinstance(last, PasswordRefused):
+        raise last
 
 
 async def nothing(account: Account, mailbox: Provisioning) -> None:
     """Log on and off only."""
-
-
-async def _log_on(
-    accounts: Sequence[Account], places: Iterable[int], services: Services
-) -> dict[int, ConfigError | None]:
-    """Return for each of these places in `accounts` why the account cannot log on; None if it can."""
-
-    order = sorted(places)
-    return dict(
-        zip(order, await visit([accounts[at] for at in order], services, nothing, lambda *_: None), strict=True)
-    )
-
-
-def _missing(
-    scenario: Scenario, accounts: Sequence[Account], found: Mapping[int, ConfigError | None], refused: int
-) -> str:
-    """Return how many accounts may be missing, with the setting for the others; "" if that is not all there is to it.
-
-    That needs several accounts that log on, all before the first one that is `refused`, and no slice of the users.
-    """
-    others = [failure for at, failure in found.items() if at >= refused]
-    whole = len(accounts) == scenario.users
-    if not whole or refused < 2 or not all(isinstance(failure, PasswordRefused) for failure in others):
-        return ""
-    fewer = f"--set topology.0.users={refused}" if len(scenario.topology) == 1 else f"a topology of {refused} users"
-    missing = f"{len(accounts) - refused} of {len(accounts)} accounts may be missing"
-    return f"{missing}, from {accounts[refused].login} on ({fewer} leaves them out): "
 
 
 # --- connections of a user --------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ async def _sessions_at_once(check: Check) -> None:
                 raise failure
         if len(failures) == len(accounts):
             first = next(each for each in failures if isinstance(each, TaskFailed))
-            raise no_access("imap", check.services.imap, accounts[0], "log on", first)
+            raise no_access("imap", check.services, accounts[0], first)
         on = len(accounts) - len(failures)
         found = f"{on} of {len(accounts)} at once"
         if failures:

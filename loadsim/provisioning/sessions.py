@@ -15,14 +15,12 @@ from loadsim.errors import (
     ServerRefused,
     ServerSilent,
     TaskFailed,
-    together,
 )
 from loadsim.model.host_port import is_loopback
 from loadsim.model.population import Population
-from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_server import Server
-from loadsim.protocols.connect import connected_socket
 from loadsim.protocols.error_mapping import SMTP_GREETING, internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
@@ -38,9 +36,6 @@ DRIVER = "imap"
 
 REFUSED = "connection refused"
 """The kind of failure of a port where no program listens."""
-
-SECOND_LOOK_S = 2.0
-"""The longest time for a connection to the other service, after one is down."""
 
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
@@ -188,7 +183,7 @@ async def _visit(
                 try:
                     await mailbox.log_on()
                 except TaskFailed as failure:
-                    refusal = no_access("imap", services.imap, account, "log on", failure)
+                    refusal = no_access("imap", services, account, failure)
                     if about_limit(failure):
                         raise LogOnRefused(str(refusal)) from None
                     raise PasswordRefused(str(refusal)) if _about_password(account, failure) else refusal from None
@@ -251,24 +246,9 @@ def _other_service(service: str, failure: TaskFailed) -> str | None:
     return other if isinstance(failure, ProtocolError) and greeting in failure.line else None
 
 
-async def no_submission(services: Services, account: Account, failure: TaskFailed) -> ConfigError:
-    """Return the error for an account that cannot submit mail. If both services are down, it names both."""
-    action = "log on over SMTP" if _about_password(account, failure) else "submit mail"
-    problem = no_access("smtp", services.smtp, account, action, failure)
-    if failure.kind != REFUSED:
-        return problem
-    try:
-        async with asyncio.timeout(SECOND_LOOK_S):
-            (await connected_socket(services.imap, services.imap.source(account.number))).close()
-    except ConnectionRefusedError:
-        return together([no_access("imap", services.imap, account, "log on", ServerLost(REFUSED)), problem])
-    except OSError:  # a TimeoutError is one, too
-        pass
-    return problem
-
-
-def no_access(service: str, endpoint: Endpoint, account: Account, action: str, failure: TaskFailed) -> ConfigError:
-    """Return the error, with advice, for an account that failed to do `action` at a service (imap or smtp)."""
+def no_access(service: str, services: Services, account: Account, failure: TaskFailed) -> ConfigError:
+    """Return the error, with advice, for an account that failed to use a service (imap or smtp)."""
+    endpoint = services.imap if service == "imap" else services.smtp
     advice = ""
     if failure.kind == "TLS certificate":
         advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
@@ -286,6 +266,9 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
     if failure.outcome == "generator":
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
+        action = "log on" if service == "imap" else "submit mail"
+        if service == "smtp" and _about_password(account, failure):
+            action = "log on over SMTP"
         answer = failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
