@@ -14,7 +14,8 @@ from bench.client import account
 from bench.nullserver import Shape, pinned, started
 from bench.part import Part
 from bench.processes import Cpus, interleave, run_client, short_directory, summary
-from loadsim.model.ports import SUBMISSIONS, Services
+from loadsim.model.mail_program import SUBMISSIONS
+from loadsim.model.ports import Services
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 IMAP_CLIENTS = ("imap", "aioimaplib", "aioimaplib library")

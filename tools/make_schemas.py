@@ -22,8 +22,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from loadsim.model.criteria import DEFAULT, Bound
+from loadsim.model.mail_program import FILE
 from loadsim.model.profile import _PROFILE
-from loadsim.model.programs import _FILE
 from loadsim.model.run_times import seconds
 from loadsim.model.scenario_document import DOCUMENT
 from loadsim.model.schema import (
@@ -47,7 +47,7 @@ SCHEMAS = ROOT / "schemas"
 KINDS: dict[str, tuple[TypeAdapter[Any], str, str]] = {
     "scenario": (DOCUMENT, "scenario.md", "A scenario of loadsim"),
     "profile": (_PROFILE, "profiles.md", "A profile of loadsim: a day of one kind of user"),
-    "program": (_FILE, "programs.md", "A mail program of loadsim"),
+    "program": (FILE, "programs.md", "A mail program of loadsim"),
     "suite": (_SUITE, "suite.md", "A suite of loadsim: a matrix of runs"),
 }
 """The class of a file, the page of the reference with its keys, and the schema's title."""

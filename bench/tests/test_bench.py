@@ -18,8 +18,9 @@ from bench import logs
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave, share_cpus
 from loadsim.errors import ConfigError
+from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
+from loadsim.model.ports import DELETED_ITEMS, INBOX, Account, Flag, Session
 from loadsim.protocols.registry import open_driver
 
 pytestmark = pytest.mark.system

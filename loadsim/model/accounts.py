@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
-from loadsim.model.log_on import TokenSource, fill, is_pattern, problem_of_pattern
+from loadsim.model.log_on import Pattern, TokenSource, fill, is_pattern
 from loadsim.model.ports import Account
-from loadsim.model.schema import TEXT_JSON, Reads, Text, strict
+from loadsim.model.schema import Reads, Text, strict
 from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
 from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
@@ -217,14 +217,6 @@ PASSWORDS = ("password", "password_file", "password_env", "password_command")
 """Keys that say where the pattern of the passwords comes from."""
 
 
-def _pattern(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise mismatch("a text of printable characters")
-    if problem := problem_of_pattern(value):
-        raise mismatch(problem)
-    return value
-
-
 @strict
 @dataclass(frozen=True, slots=True)
 class AccountsSection:
@@ -245,16 +237,16 @@ class AccountsSection:
     """Instead of names and passwords: a table with the columns `user`, `password` and optionally `address`."""
     manifest_key: Text | None = None
     """Key that signs the manifest of each mailbox; accounts without passwords need it. Default: each password."""
-    token_file: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    token_file: Pattern | None = None
     """File of the user's OAuth token, with the fields `{index}` and `{user}`; read at each log-on, on each client."""
-    token_command: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    token_command: Pattern | None = None
     """Instead of `token_file`: a command that prints the token within 60 s, 30 s before expiry and once after a
     refusal."""
     master: Text | None = None
     """Name of a master user, to whom all passwords belong, and who logs on as each user."""
     master_separator: Text | None = None
     """Send user, separator and master as the log-on name, such as Dovecot's `*`."""
-    authzid: Annotated[str, Reads(_pattern, TEXT_JSON)] | None = None
+    authzid: Pattern | None = None
     """Pattern of the authorisation identity, with `{index}` and `{user}`. Default: `{user}` with `master`."""
 
     def __post_init__(self) -> None:

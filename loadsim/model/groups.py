@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from loadsim.model.distribution import Distribution
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, module_name
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program, module_name
 from loadsim.model.problems import Problems
 from loadsim.model.profile import Profile, load_profile
-from loadsim.model.programs import load_program
 from loadsim.model.run_times import seconds
 from loadsim.model.scenario_sections import Client, GroupSection, ListsSection
 from loadsim.model.scenario_server import Server

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from loadsim.model.schema import TEXT_JSON, Reads, text
+from loadsim.model.yaml_reader import mismatch
 
 TOKEN_METHODS = ("oauthbearer", "xoauth2")
 """Methods whose secret is a token (RFC 7628; Google's and Microsoft's XOAUTH2)."""
@@ -35,14 +39,20 @@ def fill(pattern: str, index: int, user: str) -> str:
     )
 
 
-def is_pattern(text: str) -> bool:
+def is_pattern(pattern: str) -> bool:
     """Return whether a text differs from user to user."""
-    return _FIELD.search(text) is not None
+    return _FIELD.search(pattern) is not None
 
 
-def problem_of_pattern(text: str) -> str | None:
-    """Return what is expected if a pattern has another field than `{index}` and `{user}`, else None."""
-    return "no other fields than {index} and {user}" if re.search(r"[{}]", _FIELD.sub("", text)) else None
+def _pattern(value: object) -> str:
+    pattern = text(value)
+    if re.search(r"[{}]", _FIELD.sub("", pattern)):
+        raise mismatch("no other fields than {index} and {user}")
+    return pattern
+
+
+Pattern = Annotated[str, Reads(_pattern, TEXT_JSON)]
+"""A text with the fields `{index}` and `{user}`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,38 +1,168 @@
-"""A mail program: the requests by which users list, read and watch their mail, apart from what the users do."""
+"""A mail program: the requests by which users list, read and watch their mail; read from `programs/*.yaml`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from loadsim.errors import ConfigError
+from loadsim.model.lazy_pydantic import TypeAdapter
+from loadsim.model.message_tag import HEADER
+from loadsim.model.schema import (
+    NO,
+    Json,
+    PositiveDuration,
+    Reads,
+    Switch,
+    any_of,
+    matching,
+    one_of,
+    strict,
+    whole,
+    word,
+)
+from loadsim.model.yaml_reader import expected_file, known, locate, mismatch, mismatches, parse, read_document, show
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
 """The kinds of sessions: one from log-on to log-off, or one for each view (a task, or a look for new mail)."""
 
+SUBMISSIONS = ("aiosmtplib", "pipelining")
+"""The SMTP drivers: one sends a command at a time, as most mail programs do, one pipelines those of a message."""
 
+MOST_CONNECTIONS = 20
+"""The most connections of a mail program at once. Dovecot allows a user 10 (`mail_max_userip_connections`)."""
+
+MOST_PROGRAMS = 4
+"""The most mail programs of a user at once."""
+
+WHOLE_MESSAGE = "BODY.PEEK[]"
+"""The item that fetches a message as it was sent, and leaves it unread (RFC 9051 section 6.4.5)."""
+
+PARTS = "parts"
+"""The word for a program that fetches the structure of a message, and then the parts that it shows."""
+
+SHORTEST_POLL_S = 0.1
+"""The shortest interval between two looks for new mail: a shorter one leaves users no time for anything else."""
+
+_PLAIN_ITEMS = ("UID", "FLAGS", "RFC822.SIZE", "INTERNALDATE", "ENVELOPE", "BODYSTRUCTURE", "MODSEQ")
+"""Items of a FETCH without arguments. MODSEQ is sent only to servers with CONDSTORE (RFC 7162)."""
+
+_FIELDS = re.compile(r"BODY\.PEEK\[HEADER\.FIELDS \(([!-9;-~]{1,100}(?: [!-9;-~]{1,100})*)\)\]")
+_ITEM = re.compile(rf"{_FIELDS.pattern}|\S+")
+
+_NEEDED_FIELDS = frozenset(("from", "to", "subject", "message-id"))
+"""Header fields that users need to answer a message; an ENVELOPE has them all."""
+
+
+def field_names(item: str) -> tuple[str, ...]:
+    """Return the names in an item `BODY.PEEK[HEADER.FIELDS (...)]`; none for another item."""
+    match = _FIELDS.fullmatch(item)
+    return tuple(match[1].split(" ")) if match else ()
+
+
+def _items(value: object, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Read items of a FETCH, separated by a space, each once."""
+    if not isinstance(value, str) or not value.strip():
+        raise mismatch("the items of a FETCH, such as UID FLAGS ENVELOPE")
+    items = tuple(match[0] for match in _ITEM.finditer(value))
+    allowed = (*_PLAIN_ITEMS, *more)
+    for item in items:
+        if item not in allowed and not ("HEADER" in item and field_names(item)):
+            raise mismatch(f"items of {', '.join(allowed)} and BODY.PEEK[HEADER.FIELDS (...)]", show(item))
+    if len({item.partition("[")[0] for item in items}) < len(items):
+        raise mismatch("each item once", "one twice")
+    return items
+
+
+def _list_items(value: object) -> tuple[str, ...]:
+    items = _items(value)
+    fields = {name.lower() for item in items for name in field_names(item)}
+    if not {"UID", "FLAGS"} <= set(items):
+        raise mismatch("UID and FLAGS among the items", show(value))
+    if "ENVELOPE" not in items and not fields >= _NEEDED_FIELDS:
+        raise mismatch(f"ENVELOPE, or the header fields {', '.join(sorted(_NEEDED_FIELDS))}", show(value))
+    if HEADER.lower() in fields:
+        raise mismatch(f"header fields without {HEADER}, which loadsim adds", HEADER)
+    return items
+
+
+def _flags(value: object) -> tuple[str, ...]:
+    if value is False:
+        return ()
+    items = _items(value)
+    if "FLAGS" not in items or not {"FLAGS", "UID"}.issuperset(items):
+        raise mismatch("no, or the items FLAGS and UID", show(value))
+    return items
+
+
+def _message_items(value: object) -> tuple[str, ...]:
+    if value == PARTS:
+        return ()
+    items = _items(value, (WHOLE_MESSAGE,))
+    if WHOLE_MESSAGE not in items or any(map(field_names, items)):
+        raise mismatch(f"{PARTS}, or items with {WHOLE_MESSAGE}", show(value))
+    return items
+
+
+_ITEMS_JSON: Json = {"type": "string", "pattern": "[A-Z]"}
+
+
+@strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailProgram:
-    """The behaviour of a mail program; the defaults are those of `programs/outlook-like.yaml`.
+    """A mail program. Without `flags`, it has no header cache; without `message_items`, it fetches parts."""
 
-    `list_items` are the items of a FETCH that lists messages, `flags` those of one that compares a header cache with
-    the server. Without `flags`, the program has no cache. `message_items` fetch a whole message to show it; if empty,
-    its structure and its parts are fetched, one at a time. `prefetch`: new messages are fetched when they are listed.
-    `idle`: wait for new mail by IDLE; otherwise, and on servers without it, send NOOP each `poll_s`. `session` is one
-    of `SESSIONS`; with a session per view, users look for new mail each `poll_s`, in a session of its own. A kept
-    session has at most `connections`: one for the Inbox, and one for each other folder that is open. `submission` and
-    `connection` apply where the scenario states none.
+    name: Annotated[str, matching("[a-z][a-z0-9_-]{0,60}", "a name such as thunderbird")]
+    """Name in results: lower-case letters, digits, `_` and `-`."""
+    list_items: Annotated[tuple[str, ...], Reads(_list_items, _ITEMS_JSON)] = field(
+        default=("UID", "FLAGS", "RFC822.SIZE", "ENVELOPE"), metadata={"key": "list"}
+    )
+    """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
+    Message-ID, and others."""
+    flags: Annotated[tuple[str, ...], Reads(_flags, any_of(one_of(*NO), _ITEMS_JSON))] = field(
+        default=(), metadata={"key": "header_cache"}
+    )
+    """Items by which cached headers are compared, FLAGS or UID FLAGS; only missing ones are then listed. Default: no.
     """
+    message_items: Annotated[tuple[str, ...], Reads(_message_items, any_of(one_of(PARTS), _ITEMS_JSON))] = field(
+        default=(), metadata={"key": "message"}
+    )
+    """Items that fetch a whole message, with `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
+    Default: parts."""
+    prefetch: Switch = False
+    """Fetch new messages when they are listed; needs such items in `message`."""
+    idle: Switch = True
+    """Wait for new mail by IDLE, if the server has it."""
+    poll_s: PositiveDuration = 30.0
+    """Interval of NOOP without IDLE, or of looks for new mail; at least 0.1 s, never compressed."""
+    submission: Annotated[str, word(*SUBMISSIONS)] = "aiosmtplib"
+    """SMTP driver, unless the scenario has `client.submission`."""
+    connection: Annotated[str, word("per-message", "kept")] = "per-message"
+    """As `server.smtp.connection`, unless the scenario has it."""
+    session: Annotated[str, word(*SESSIONS)] = KEPT
+    """One IMAP session from log-on to log-off, or one for each view, which needs `idle: no`."""
+    connections: Annotated[int, whole(1, MOST_CONNECTIONS)] = 1
+    """Most connections to the mailbox at once, with a kept session."""
 
-    name: str = "outlook-like"
-    list_items: tuple[str, ...] = ("UID", "FLAGS", "RFC822.SIZE", "ENVELOPE")
-    flags: tuple[str, ...] = ()
-    message_items: tuple[str, ...] = ()
-    prefetch: bool = False
-    idle: bool = True
-    poll_s: float = 30.0
-    submission: str = "aiosmtplib"
-    connection: str = "per-message"
-    session: str = KEPT
-    connections: int = 1
+    def __post_init__(self) -> None:
+        found = []
+        if self.poll_s < SHORTEST_POLL_S:
+            found.append(mismatch(f"a duration of at least {SHORTEST_POLL_S:g}s", f"{self.poll_s:g}s", at=("poll",)))
+        if self.prefetch and not self.message_items:
+            expected = f"items with {WHOLE_MESSAGE} where there is a prefetch"
+            found.append(mismatch(expected, PARTS, at=("message",)))
+        if self.idle and self.session != KEPT:
+            expected = f"no where a session is {self.session}: it ends before new mail arrives"
+            found.append(mismatch(expected, "yes", at=("idle",)))
+        if self.connections > 1 and self.session != KEPT:
+            expected = f"1 where a session is {self.session}"
+            found.append(mismatch(expected, str(self.connections), at=("connections",)))
+        if found:
+            raise mismatches(found, self.name)
 
     @property
     def look_s(self) -> float:
@@ -40,15 +170,10 @@ class MailProgram:
         return 0.0 if self.idle and self.session == KEPT else self.poll_s
 
 
-OUTLOOK_LIKE = MailProgram()
+FILE = TypeAdapter(MailProgram)
+
+OUTLOOK_LIKE = MailProgram(name="outlook-like")
 """The default program."""
-
-
-MOST_CONNECTIONS = 20
-"""The most connections of a mail program at once. Dovecot allows a user 10 (`mail_max_userip_connections`)."""
-
-MOST_PROGRAMS = 4
-"""The most mail programs of a user at once."""
 
 
 def program_names(programs: Sequence[MailProgram]) -> str:
@@ -63,3 +188,28 @@ def module_name(protocol: str, program: MailProgram, companions: Sequence[MailPr
         if program == OUTLOOK_LIKE and not companions
         else f"{protocol}/{program_names((program, *companions))}"
     )
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def load_program(reference: str, relative_to: Path | None = None) -> MailProgram:
+    """Read the program with a shipped name or a path, relative to `relative_to`. Raises `ConfigError`."""
+    found = locate("programs", reference, relative_to)
+    if found is None:
+        raise ConfigError(f"program: expected {expected_file('programs')}, found {show(reference)}")
+    return _shipped(*found) if reference in known("programs") else _load(*found)
+
+
+@cache
+def _shipped(path: Path, name: str) -> MailProgram:
+    """Read a shipped program once: it does not change while loadsim runs."""
+    return _load(path, name)
+
+
+def _load(path: Path, name: str) -> MailProgram:
+    document, origin = read_document(path, name)
+    program = parse(FILE, document, origin)
+    if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
+        raise origin.error(("name",), "a name other than that of the default program", program.name)
+    return program

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.log_on import TokenSource
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.mail_program import OUTLOOK_LIKE, SUBMISSIONS, MailProgram
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import MailFields, TaskFields
 
@@ -316,10 +316,6 @@ class Endpoint:
     def source(self, user: int) -> str | None:
         """Return the local address for this user's connections; None if the system chooses."""
         return self.sources[user % len(self.sources)] if self.sources else None
-
-
-SUBMISSIONS = ("aiosmtplib", "pipelining")
-"""The SMTP drivers: one sends a command at a time, as most mail programs do, one pipelines those of a message."""
 
 
 VISIT_COMMANDS = 20

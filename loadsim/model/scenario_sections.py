@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from loadsim.model.day_shape import MOST_WEIGHT, normalised
 from loadsim.model.distribution import CountDistribution
-from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, FolderSettings, Services
+from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.schema import (
     NULL,
     TEXT_JSON,
@@ -27,6 +27,7 @@ from loadsim.model.schema import (
     any_of,
     list_of,
     mapping_of,
+    matching,
     one_of,
     reference,
     strict,
@@ -108,50 +109,36 @@ Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, _PROBES_JSON)]
 MOST_MONITORS = 16
 
 
-def _monitors(value: object) -> dict[str, tuple[str, ...]]:
-    """Read the words of each monitor's command. No error shows a command: it may have a secret among its words."""
-    if not isinstance(value, dict):
-        raise mismatch("a mapping of monitors to their commands", "something else")
-    if len(value) > MOST_MONITORS:
-        raise mismatch(f"at most {MOST_MONITORS} monitors", str(len(value)))
-    return {_monitor_name(name): _monitor_words(str(name), settings) for name, settings in value.items()}
-
-
-def _monitor_name(name: object) -> str:
-    if not isinstance(name, str) or not MONITOR_NAME.fullmatch(name):
-        raise mismatch("the name of a monitor: a-z, 0-9 and -, at most 40 characters", show(name), at=(str(name),))
-    return name
-
-
-def _monitor_words(name: str, settings: object) -> tuple[str, ...]:
-    if not isinstance(settings, dict) or set(settings) != {"command"}:
-        expected = "only the key command, such as {command: ssh mx1 loadsim monitor --probe host --name mx1 --out -}"
-        raise mismatch(expected, "something else", at=(name,))
-    command, at = settings["command"], (name, "command")
-    if not isinstance(command, str) or not command.isprintable():
-        raise mismatch("a command, as a text of printable characters", "something else", at=at)
+def _command(value: object) -> tuple[str, ...]:
+    """Read the words of a command. No error shows them: a secret may be among them."""
+    line = text(value)
     try:
-        words = shlex.split(command)
+        words = shlex.split(line)
     except ValueError:
-        raise mismatch("a command", "quotation marks that are not closed", at=at) from None
+        raise mismatch("a command", "quotation marks that are not closed") from None
     if not words or not words[0]:
-        raise mismatch("a command", "none", at=at)
+        raise mismatch("a command", "none")
     return tuple(words)
 
 
-_MONITOR_JSON: Json = {
-    "type": "object",
-    "properties": {"command": dict(TEXT_JSON)},
-    "required": ["command"],
-    "additionalProperties": False,
-}
-_MONITORS_JSON: Json = {
-    "type": "object",
-    "patternProperties": {f"^{MONITOR_NAME.pattern}$": _MONITOR_JSON},
-    "additionalProperties": False,
-    "maxProperties": MOST_MONITORS,
-}
-Monitors = Annotated[dict[str, tuple[str, ...]], Reads(_monitors, _MONITORS_JSON)]
+@strict
+@dataclass(frozen=True, slots=True)
+class _Monitor:
+    command: Annotated[tuple[str, ...], Reads(_command, TEXT_JSON)]
+
+
+_MonitorName = Annotated[
+    str, matching(MONITOR_NAME.pattern, "the name of a monitor: a-z, 0-9 and -, at most 40 characters")
+]
+
+
+def _monitors(sections: dict[str, _Monitor]) -> dict[str, tuple[str, ...]]:
+    if len(sections) > MOST_MONITORS:
+        raise mismatch(f"at most {MOST_MONITORS} monitors", str(len(sections)))
+    return {name: section.command for name, section in sections.items()}
+
+
+Monitors = Annotated[dict[str, tuple[str, ...]], ReadAs(dict[_MonitorName, _Monitor], _monitors)]
 """The words of the commands that print the streams of monitors, by the monitors' names."""
 
 
@@ -202,20 +189,12 @@ class _Folders:
             raise mismatch("a folder for each use", "one for two of them")
 
 
-def _folders(section: _Folders) -> FolderSettings:
-    return FolderSettings(section.prefix, section.sent, section.trash, section.calendar)
-
-
-Folders = Annotated[FolderSettings, ReadAs(_Folders, _folders)]
+Folders = Annotated[
+    FolderSettings, ReadAs(_Folders, lambda read: FolderSettings(read.prefix, read.sent, read.trash, read.calendar))
+]
 
 
 # --- topology, lists and run ------------------------------------------------------------------------------------------
-
-
-def _protocol(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", value):
-        raise mismatch("the name of a driver such as imap")
-    return value
 
 
 def _programs(value: object) -> tuple[str, ...]:
@@ -232,9 +211,6 @@ def _programs(value: object) -> tuple[str, ...]:
     return references
 
 
-_PROTOCOL_JSON = any_of(one_of("imap", "aioimaplib", "fake"), {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$"})
-
-
 @strict
 @dataclass(frozen=True, slots=True)
 class GroupSection:
@@ -244,8 +220,8 @@ class GroupSection:
     """Profile of the users: what they do."""
     users: Positive
     """Number of users."""
-    protocol: Annotated[str, Reads(_protocol, _PROTOCOL_JSON)] = "imap"
-    """Driver; `fake` is the in-memory mail system."""
+    protocol: Annotated[str, matching(r"[a-z][a-z0-9_-]*", "the name of a driver such as imap")] = "imap"
+    """Driver: `imap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[
         tuple[str, ...],
         Reads(_programs, lambda: any_of(reference("programs"), list_of(reference("programs"), 1, MOST_PROGRAMS))),

@@ -15,15 +15,14 @@ from loadsim.model.log_on import (
     METHODS,
     TOKEN_METHODS,
     WITH_AUTHZID,
+    Pattern,
     described,
     is_pattern,
-    problem_of_pattern,
 )
 from loadsim.model.ports import Endpoint
 from loadsim.model.problems import Problems
 from loadsim.model.schema import (
     NO,
-    TEXT_JSON,
     YES,
     Json,
     ReadAs,
@@ -102,17 +101,6 @@ Verification = Annotated[bool, Reads(_verify, one_of(*YES, INSECURE))]
 ImapMethods = Annotated[tuple[str, ...], Reads(_read_imap_auth, _methods_json(METHODS))]
 _SMTP_JSON = any_of(one_of(*YES, *NO), _methods_json(_SMTP_METHODS))
 SmtpMethods = Annotated[bool | tuple[str, ...], Reads(_read_smtp_auth, _SMTP_JSON)]
-
-
-def _pattern(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise mismatch("a path")
-    if problem := problem_of_pattern(value):
-        raise mismatch(problem)
-    return value
-
-
-Pattern = Annotated[str, Reads(_pattern, TEXT_JSON)]
 
 
 IGNORABLE = (

@@ -311,6 +311,18 @@ def _off(value: object) -> bool:
     return False
 
 
+def matching(pattern: str, expected: str) -> Reads:
+    """Accept a text that this pattern matches as a whole; `expected` describes it."""
+    compiled = re.compile(pattern, re.ASCII)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise mismatch(expected)
+        return value
+
+    return Reads(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
+
+
 def word(*words: str) -> Reads:
     """Accept one of these words."""
 

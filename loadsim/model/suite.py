@@ -27,6 +27,7 @@ from loadsim.model.schema import (
     Switch,
     Text,
     mapping_of,
+    matching,
     reference,
     strict,
     text,
@@ -64,12 +65,6 @@ _LIMIT_S = 600.0
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", value):
-        raise mismatch("a name of at most 40 letters, digits, dots, _ and -")
-    return value
-
-
 def _settings(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise mismatch("a mapping of keys of the scenario, such as run.window, to values")
@@ -79,7 +74,9 @@ def _settings(value: object) -> dict[str, Any]:
     return dict(value)
 
 
-Name = Annotated[str, Reads(_name, {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"})]
+Name = Annotated[
+    str, matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", "a name of at most 40 letters, digits, dots, _ and -")
+]
 _ANY: Json = {}
 Settings = Annotated[dict[str, Any], Reads(_settings, mapping_of(_ANY))]
 Profile = Annotated[str, Reads(text, lambda: reference("profiles"))]

@@ -68,7 +68,7 @@ class Origin:
 
     def error(self, key: Key, expected: str, found: object) -> ConfigError:
         """Return the error for the value at `key`, which is shown unless it may be a password."""
-        hidden = found is not None and bool(key) and key[-1] in _SECRET
+        hidden = found is not None and bool(key) and (key[-1] in _SECRET or key[0] == "monitors")
         return self.error_saying(key, expected, "a value that is not shown" if hidden else show(found))
 
     def error_saying(self, key: Key, expected: str, found: str) -> ConfigError:
@@ -127,13 +127,11 @@ def parse(adapter: pydantic.TypeAdapter[T], document: object, origin: Origin, at
         raise together([_problem(each, origin, at) for each in error.errors(include_url=False)]) from None
 
 
-def key_of(failure: pydantic.ErrorDetails) -> Key:
-    """Return the path of the value that has failed."""
-    return (*failure["loc"], *failure.get("ctx", {}).get("at", ()))
-
-
 def _problem(failure: pydantic.ErrorDetails, origin: Origin, at: Key) -> ConfigError:
-    key, context = (*at, *key_of(failure)), failure.get("ctx", {})
+    location, context = failure["loc"], failure.get("ctx", {})
+    if location[-1:] == ("[key]",):  # pydantic's name for the key of a mapping
+        location = location[:-1]
+    key = (*at, *location, *context.get("at", ()))
     if failure["type"] == "missing":
         return origin.error_saying(key, "a value", "nothing")
     if context.get("found") is not None:

@@ -16,7 +16,7 @@ SUBMISSION: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] =
     "aiosmtplib": LibrarySubmission,
     "pipelining": PipeliningSubmission,
 }
-"""The SMTP drivers by their names in a scenario, `ports.SUBMISSIONS`."""
+"""The SMTP drivers by their names in a scenario, `mail_program.SUBMISSIONS`."""
 
 
 class MailDriver:

@@ -25,6 +25,7 @@ from virtual_runs import contents, quiet, scenario_of
 
 from loadsim.engine.clock import run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.mail_program import SUBMISSIONS
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import (
     ALL_TASKS,
@@ -32,7 +33,6 @@ from loadsim.model.ports import (
     DELETED_ITEMS,
     INBOX,
     SENT_ITEMS,
-    SUBMISSIONS,
     Account,
     Driver,
     Endpoint,

@@ -12,7 +12,8 @@ from log_on_server import MASTER, MASTER_PASSWORD, SEPARATOR, LogOnServer, log_o
 
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.log_on import TokenSource
-from loadsim.model.ports import INBOX, SUBMISSIONS, Account, Services
+from loadsim.model.mail_program import SUBMISSIONS
+from loadsim.model.ports import INBOX, Account, Services
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loadsim.model.ports import SUBMISSIONS, Account, Services
+from loadsim.model.mail_program import SUBMISSIONS
+from loadsim.model.ports import Account, Services
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.sessions import NullObserver
 

@@ -375,11 +375,11 @@ def test_a_scenario_declares_monitors() -> None:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("monitors=hunter", "expected a mapping of monitors to their commands, found something else"),
+        ("monitors=hunter", "expected a mapping, found a value that is not shown"),
         ("monitors.Mx_1.command=hunter", "expected the name of a monitor"),
-        ("monitors.mx1=hunter", "expected only the key command"),
-        ("monitors.mx1.command=[hunter]", "expected a command, as a text"),
-        ("monitors.mx1.command=''", "found none"),
+        ("monitors.mx1=hunter", "expected a mapping, found a value that is not shown"),
+        ("monitors.mx1.command=[hunter]", "expected a text of printable characters, found a value"),
+        ("monitors.mx1.command=' '", "expected a text of printable characters, found a value"),
         ("monitors.mx1.command=hunter '2", "found quotation marks that are not closed"),
     ],
 )

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from loadsim.cli import main
 from loadsim.cli.show import EDITOR_LINE, SHIPPED_FILES, schema_file
 from loadsim.errors import ConfigError
+from loadsim.model.mail_program import load_program
 from loadsim.model.profile import load_profile
-from loadsim.model.programs import load_program
 from loadsim.model.scenario import load_scenario
 from loadsim.model.suite import load_suite
 from loadsim.model.yaml_reader import known, read_yaml, shipped

@@ -9,8 +9,8 @@ from imap_script import PATIENCE_S, Ear, Peer, playing
 from mailservers import numbered_accounts
 
 from loadsim.errors import ServerRefused
+from loadsim.model.mail_program import load_program
 from loadsim.model.ports import INBOX
-from loadsim.model.programs import load_program
 from loadsim.protocols.imap.header_cache import HeaderCache
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.requests import requests_of

@@ -14,10 +14,9 @@ from virtual_runs import NOWHERE, contents
 
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError
-from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram
+from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program
 from loadsim.model.partition import all_users
 from loadsim.model.population import further_connections
-from loadsim.model.programs import load_program
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.model.yaml_reader import known
@@ -48,7 +47,7 @@ def scenario(place: Path, *programs: str | Path | None, **changes: Any) -> Scena
 
 def test_the_default_is_the_file_outlook_like() -> None:
     """The values in the code are those of the shipped file."""
-    assert load_program("outlook-like") == OUTLOOK_LIKE == MailProgram()
+    assert load_program("outlook-like") == OUTLOOK_LIKE == MailProgram(name="outlook-like")
 
 
 @pytest.mark.parametrize("name", known("programs"))

@@ -17,7 +17,8 @@ from mailservers import StartDovecotPostfix
 from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
-from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.model.mail_program import SUBMISSIONS
+from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.scenario_sections import Client
 from loadsim.protocols import aioimaplib, imap
