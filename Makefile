@@ -57,10 +57,10 @@ docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broke
 docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
 
-reference: $(VENV)/.installed-dev ## write man/loadsim.1, schemas/, and the pages of commands and scenarios, from the code
+reference: $(VENV)/.installed-dev ## write man/loadsim.1, and the pages of commands and scenarios, from the code
 	PYTHONPATH=. $(BIN)/python tools/make_manual.py
 	PYTHONPATH=. $(BIN)/python tools/make_commands.py
-	PYTHONPATH=. $(BIN)/python tools/make_schemas.py
+	PYTHONPATH=. $(BIN)/python tools/make_keys.py
 
 architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
 	$(BIN)/python tools/draw_architecture.py

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loadsim.analysis.score import FEW_HITS
 from loadsim.cli.options import whole
-from loadsim.cli.show import EDITOR_LINE, schema_file, write_new, write_schema
+from loadsim.cli.show import write_new
 from loadsim.errors import ConfigError
 from loadsim.model.host_port import is_loopback
 from loadsim.model.scenario import load_scenario
@@ -42,7 +42,7 @@ def _host(text: str) -> str:
 
 
 TEMPLATE = """\
-{editor}# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
+# {users} users on {host}, written by loadsim new. docs/reference/scenario.md has all keys.
 # Next: {next}
 name: {name}
 
@@ -121,7 +121,6 @@ def run_new(args: argparse.Namespace) -> int:
         "smtp_port": args.smtp_port or SMTP_PORTS[args.tls],
     }
     text = TEMPLATE.format(
-        editor=f"{EDITOR_LINE}{schema_file('scenarios').name}\n",
         name=args.name,
         next=", then ".join(steps),
         variable=PASSWORD_VARIABLE,
@@ -142,7 +141,7 @@ def run_new(args: argparse.Namespace) -> int:
     except ConfigError:
         file.unlink()
         raise
-    print(f"Wrote {file}, and {write_schema('scenarios', file)} for editors. Next:")
+    print(f"Wrote {file}. Next:")
     print(f"  export {PASSWORD_VARIABLE}='...'    # each {{index}} in it becomes the user's number: 'secret-{{index}}'")
     print("  # If the accounts do not exist yet:")
     print(f"  loadsim topology export {file} --format csv --out accounts")

@@ -36,19 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name", metavar="NAME", nargs="*", default=[], help="show this one; without it, the names are listed"
     )
     parser.add_argument("--copy", type=Path, metavar="FILE", help="write a file to a new one instead, to be changed")
-    parser.add_argument(
-        "--schema",
-        action="store_true",
-        help="print the JSON Schema for editors; with --copy, write it next to the file",
-    )
     parser.set_defaults(run=run_show)
 
 
 def run_show(args: argparse.Namespace) -> int:
     """List a kind, or show one. Raises `ConfigError` for an unknown name, or options that do not fit the kind."""
     if args.kind not in SHIPPED_FILES:
-        if args.copy is not None or args.schema:
-            raise ConfigError(f"--copy, --schema: expected one of {', '.join(SHIPPED_FILES)}, found {args.kind}")
+        if args.copy is not None:
+            raise ConfigError(f"--copy: expected one of {', '.join(SHIPPED_FILES)}, found {args.kind}")
         return run_code(args.kind, " ".join(args.name))
     if len(args.name) > 1:
         raise ConfigError(f"{args.kind}: expected one name, found {' '.join(args.name)}")
@@ -76,44 +71,14 @@ def run_files(kind: str, args: argparse.Namespace) -> int:
     """List the files, or print or copy one. Raises `ConfigError` for an unknown name, or a file that exists."""
     if args.name is None and args.copy is not None:
         raise ConfigError(f"--copy {args.copy}: expected NAME, too, found none")
-    if args.name is not None and args.schema and args.copy is None:
-        raise ConfigError(f"--schema: expected --copy FILE with NAME, or no NAME, found {args.name!r}")
     if args.copy is not None:
-        _copy(kind, args)
-    elif args.schema:
-        sys.stdout.write(schema_file(kind).read_text(encoding="utf-8"))
+        write_new(args.copy, _text(kind, args.name))
+        print(f"Copied to {args.copy}")
     elif args.name is not None:
         sys.stdout.write(_text(kind, args.name))
     else:
         print("\n".join(_list(_files(kind))))
     return 0
-
-
-def _copy(kind: str, args: argparse.Namespace) -> None:
-    """Copy a file. Its line for editors leads to the schema next to the copy, or is left out."""
-    line, rest = _text(kind, args.name).split("\n", 1)
-    assert line.startswith(EDITOR_LINE)
-    write_new(args.copy, f"{EDITOR_LINE}{schema_file(kind).name}\n{rest}" if args.schema else rest)
-    print(f"Copied to {args.copy}")
-    if args.schema:
-        print(f"Schema: {write_schema(kind, args.copy)}")
-
-
-EDITOR_LINE = "# yaml-language-server: $schema="
-"""The beginning of the comment by which editors find the schema of a file."""
-
-
-def schema_file(kind: str) -> Path:
-    """Return the JSON Schema of the files of this kind."""
-    return shipped("schemas") / f"{kind.removesuffix('s')}.schema.json"
-
-
-def write_schema(kind: str, file: Path) -> Path:
-    """Write the schema next to a file, unless there is one; return its path. Raises `ConfigError`."""
-    beside = file.parent / schema_file(kind).name
-    if not beside.exists():
-        write_new(beside, schema_file(kind).read_text(encoding="utf-8"))
-    return beside
 
 
 def write_new(file: Path, text: str) -> None:
@@ -141,8 +106,6 @@ def _files(kind: str) -> list[Row]:
 def _first_sentence(text: str) -> str:
     comment = []
     for line in text.splitlines():
-        if line.startswith(EDITOR_LINE):
-            continue
         if not line.startswith("#"):
             break
         comment.append(line.removeprefix("#").strip())

@@ -38,7 +38,7 @@ def _domain(value: object) -> str:
     return value.lower()
 
 
-Domain = Annotated[str, Reads(_domain, {"type": "string", "pattern": f"^{_DOMAIN.pattern}$"})]
+Domain = Annotated[str, Reads(_domain, "text")]
 
 
 def _fill(pattern: str, index: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from loadsim.errors import MOST_SHOWN, ConfigError
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.problems import Key, Problems
-from loadsim.model.schema import NULL, Amount, Count, Json, Share, Size, any_of, mapping_of, nearest
+from loadsim.model.schema import Amount, Count, Share, Size, nearest
 from loadsim.model.terms import FIGURE_NAME, MONITOR_NAME, SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Origin, merge, parse, show
 
@@ -83,15 +83,6 @@ LIMITS = ("min", "max", "below")
 PROBES = "probes."
 """The prefix of a criterion on a probe's figure: probes.postfix.active_messages.p95."""
 
-
-_LIMIT_JSON = any_of({"type": ["number", "null"], "minimum": 0}, {"type": "string", "pattern": r"^\d"})
-_BOUND_JSON = any_of(mapping_of(_LIMIT_JSON, LIMITS), NULL)
-CRITERIA_JSON: Json = {
-    "type": "object",
-    "properties": {name: dict(_BOUND_JSON) for name in DEFAULT},
-    "additionalProperties": {"type": ["object", "null"]},
-}
-"""Criteria in a JSON Schema: the names of other figures depend on the profiles."""
 
 # --- names of figures -------------------------------------------------------------------------------------------
 

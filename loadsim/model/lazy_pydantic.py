@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler as GetCoreSchemaHandler
-    from pydantic import GetJsonSchemaHandler as GetJsonSchemaHandler
     from pydantic import TypeAdapter as TypeAdapter
     from pydantic_core import CoreSchema as CoreSchema
     from pydantic_core import ErrorDetails as ErrorDetails

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from loadsim.model.schema import TEXT_JSON, Reads, text
+from loadsim.model.schema import Reads, text
 from loadsim.model.yaml_reader import mismatch
 
 TOKEN_METHODS = ("oauthbearer", "xoauth2")
@@ -51,7 +51,7 @@ def _pattern(value: object) -> str:
     return pattern
 
 
-Pattern = Annotated[str, Reads(_pattern, TEXT_JSON)]
+Pattern = Annotated[str, Reads(_pattern, "text")]
 """A text with the fields `{index}` and `{user}`."""
 
 

@@ -12,19 +12,7 @@ from typing import Annotated
 from loadsim.errors import ConfigError
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.message_tag import HEADER
-from loadsim.model.schema import (
-    NO,
-    Json,
-    PositiveDuration,
-    Reads,
-    Switch,
-    any_of,
-    matching,
-    one_of,
-    strict,
-    whole,
-    word,
-)
+from loadsim.model.schema import PositiveDuration, Reads, Switch, matching, strict, whole, word
 from loadsim.model.yaml_reader import expected_file, known, locate, mismatch, mismatches, parse, read_document, show
 
 KEPT, PER_VIEW = SESSIONS = ("kept", "per-view")
@@ -108,9 +96,6 @@ def _message_items(value: object) -> tuple[str, ...]:
     return items
 
 
-_ITEMS_JSON: Json = {"type": "string", "pattern": "[A-Z]"}
-
-
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailProgram:
@@ -118,17 +103,15 @@ class MailProgram:
 
     name: Annotated[str, matching("[a-z][a-z0-9_-]{0,60}", "a name such as thunderbird")]
     """Name in results: lower-case letters, digits, `_` and `-`."""
-    list_items: Annotated[tuple[str, ...], Reads(_list_items, _ITEMS_JSON)] = field(
+    list_items: Annotated[tuple[str, ...], Reads(_list_items, "text")] = field(
         default=("UID", "FLAGS", "RFC822.SIZE", "ENVELOPE"), metadata={"key": "list"}
     )
     """Items of the FETCH that lists messages: UID and FLAGS, ENVELOPE or the header fields From, To, Subject and
     Message-ID, and others."""
-    flags: Annotated[tuple[str, ...], Reads(_flags, any_of(one_of(*NO), _ITEMS_JSON))] = field(
-        default=(), metadata={"key": "header_cache"}
-    )
+    flags: Annotated[tuple[str, ...], Reads(_flags, "no, text")] = field(default=(), metadata={"key": "header_cache"})
     """Items by which cached headers are compared, FLAGS or UID FLAGS; only missing ones are then listed. Default: no.
     """
-    message_items: Annotated[tuple[str, ...], Reads(_message_items, any_of(one_of(PARTS), _ITEMS_JSON))] = field(
+    message_items: Annotated[tuple[str, ...], Reads(_message_items, f"{PARTS}, text")] = field(
         default=(), metadata={"key": "message"}
     )
     """Items that fetch a whole message, with `BODY.PEEK[]`; `parts`: the structure, then the parts that are shown.
@@ -170,7 +153,7 @@ class MailProgram:
         return 0.0 if self.idle and self.session == KEPT else self.poll_s
 
 
-FILE = TypeAdapter(MailProgram)
+_FILE = TypeAdapter(MailProgram)
 
 OUTLOOK_LIKE = MailProgram(name="outlook-like")
 """The default program."""
@@ -209,7 +192,7 @@ def _shipped(path: Path, name: str) -> MailProgram:
 
 def _load(path: Path, name: str) -> MailProgram:
     document, origin = read_document(path, name)
-    program = parse(FILE, document, origin)
+    program = parse(_FILE, document, origin)
     if program.name == OUTLOOK_LIKE.name and program != OUTLOOK_LIKE:
         raise origin.error(("name",), "a name other than that of the default program", program.name)
     return program

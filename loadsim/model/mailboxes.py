@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from loadsim.model import lazy_pydantic as pydantic
 from loadsim.model.distribution import CountDistribution, Distribution
-from loadsim.model.schema import SHARE_JSON, SIZE_KEY, Positive, Reads, Share, Size, any_of, strict, whole
+from loadsim.model.schema import Positive, Reads, Share, Size, strict, whole
 from loadsim.model.yaml_reader import mismatch, show
 
 LEAST_BYTES = 1024
@@ -116,32 +116,11 @@ def _check_size(size: int, key: str) -> None:
         raise mismatch(f"a size from {LEAST_BYTES} bytes to {MOST_BYTES >> 20}M", show(size), at=(key,))
 
 
-class _ReadSizes:
-    """Annotation: read a mapping as lognormal if it has the key `median`, else as a table."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        lognormal = pydantic.core_schema.no_info_after_validator_function(
-            _of_lognormal, handler.generate_schema(_Lognormal)
-        )
-
-        def read(value: object, inner: Any) -> Sizes:
-            if not isinstance(value, dict) or not value:
-                raise mismatch("a mapping of sizes to shares, or the keys median and sigma")
-            found: Sizes = inner(value) if "median" in value else _table(value)
-            return found
-
-        return pydantic.core_schema.no_info_wrap_validator_function(read, lognormal)
-
-    def __get_pydantic_json_schema__(
-        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        table = {
-            "type": "object",
-            "patternProperties": {SIZE_KEY: dict(SHARE_JSON)},
-            "additionalProperties": False,
-            "minProperties": 1,
-        }
-        return {"anyOf": [table, _LOGNORMAL.json_schema()]}
+def _sizes(value: object) -> Sizes:
+    """Read a mapping as lognormal if it has the key `median`, else as a table."""
+    if not isinstance(value, dict) or not value:
+        raise mismatch("a mapping of sizes to shares, or the keys median and sigma")
+    return _of_lognormal(_LOGNORMAL.validate_python(value)) if "median" in value else _table(value)
 
 
 def _of_lognormal(section: _Lognormal) -> LognormalSizes:
@@ -182,9 +161,7 @@ def _per_folder(value: object) -> int | Distribution:
     return found
 
 
-_PerFolder = Annotated[
-    int | Distribution, Reads(_per_folder, lambda: any_of(_COUNTS.json_schema(), _DISTRIBUTION.json_schema()))
-]
+_PerFolder = Annotated[int | Distribution, Reads(_per_folder, f"0 to {MOST_MESSAGES:,}, mapping")]
 
 
 @strict
@@ -202,7 +179,7 @@ class Mailbox:
     """Most folders in each folder, and on the top level; at most 10 levels. Default: all on the top level."""
     messages_per_folder: _PerFolder | None = None
     """Messages in each of these; a distribution is drawn for each user and folder. Default: the profile's."""
-    sizes: Annotated[Sizes, _ReadSizes()] | None = None
+    sizes: Annotated[Sizes, Reads(_sizes, "mapping")] | None = None
     """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or a lognormal `{median,
     sigma or mean, max}`. Default: the profile's kinds."""
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None

@@ -28,9 +28,6 @@ from loadsim.model.schema import (
     Share,
     Switch,
     Text,
-    any_of,
-    mapping_of,
-    one_of,
     strict,
     with_nearest,
     word,
@@ -57,8 +54,6 @@ OUTCOMES = ("reply", "reply_all", "forward", "move", "copy", "delete", "nothing"
 
 
 _PLUGIN_TASK = re.compile(r"[A-Z][A-Z0-9]*(?: [A-Z0-9]+)*")
-PLUGIN_TASK_KEY = f"^{_PLUGIN_TASK.pattern}$"
-"""Names of tasks of plug-ins, in a JSON Schema."""
 _LONGEST_NAME = 32
 
 
@@ -255,9 +250,6 @@ class Calculated:
 TASKS = "tasks"
 """The word in errors for the names of tasks."""
 
-WEIGHT_JSON = any_of(one_of(0), {"type": "number", "minimum": 1e-9, "maximum": 1e9})
-"""A weight, in a JSON Schema."""
-
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
     weights = read_weights(value, "message kinds", KINDS)
@@ -302,7 +294,7 @@ class Profile:
     """Outcomes of reading a new message, which exclude each other."""
     after_browsing: Outcomes = field(default_factory=Outcomes)
     """Outcomes of reading an old message, likewise."""
-    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, mapping_of(WEIGHT_JSON, KINDS))]
+    messages: Annotated[dict[str, float], Reads(_weights_of_kinds, "mapping")]
     """Weights of the kinds of messages: texts of 1, 2, 4 KiB (`ups1K`, `ups2K`, `ups4K`), or of 1 KiB with an
     attachment of 10 KiB (`ups10Kat`), of Word or Excel (`upsWDatt`, `upsXLatt`), an embedded bitmap or Excel object
     (`upsBMobj`, `upsXLobj`)."""
@@ -419,5 +411,4 @@ def _some_weights(value: object) -> dict[str, float]:
     return read_weights(value, TASKS, sorted(ALL_TASKS))
 
 
-_WeightsAlone = Annotated[dict[str, float], Reads(_some_weights, mapping_of(WEIGHT_JSON, ALL_TASKS, PLUGIN_TASK_KEY))]
-_WEIGHTS_ALONE = pydantic.TypeAdapter[dict[str, float]](_WeightsAlone)
+_WEIGHTS_ALONE = pydantic.TypeAdapter[dict[str, float]](Annotated[dict[str, float], Reads(_some_weights, "mapping")])

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from loadsim.model.accounts import AccountsSection, Domain
-from loadsim.model.criteria import CRITERIA_JSON
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.limits import Limits
 from loadsim.model.mailboxes import PROFILES, Mailbox
 from loadsim.model.ports import OF_SERVER
-from loadsim.model.profile import PLUGIN_TASK_KEY, TASKS, WEIGHT_JSON, load_weights, read_weights
+from loadsim.model.profile import TASKS, load_weights, read_weights
 from loadsim.model.scenario_sections import (
     AbortOn,
     Client,
@@ -25,7 +24,7 @@ from loadsim.model.scenario_sections import (
     RunSection,
 )
 from loadsim.model.scenario_server import Server
-from loadsim.model.schema import KeywordOr, ReadAs, Reads, Text, mapping_of, strict, word
+from loadsim.model.schema import KeywordOr, ReadAs, Reads, Text, strict, word
 from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import mismatch
 
@@ -42,9 +41,7 @@ def _weights(value: object) -> dict[str, float]:
     return weights
 
 
-Weights = Annotated[
-    dict[str, float], Reads(_weights, lambda: mapping_of(WEIGHT_JSON, (*load_weights(), *UNSCORED), PLUGIN_TASK_KEY))
-]
+Weights = Annotated[dict[str, float], Reads(_weights, "mapping")]
 
 
 def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
@@ -60,17 +57,7 @@ class Document:
         **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
         **{
             key: f"run.{key}"
-            for key in (
-                "day_length",
-                "day_shape",
-                "days",
-                "duration",
-                "ramp_up",
-                "warm_up",
-                "window",
-                "seed",
-                "mode",
-            )
+            for key in ("day_length", "day_shape", "days", "duration", "ramp_up", "warm_up", "window", "seed", "mode")
         },
     }
 
@@ -98,7 +85,7 @@ class Document:
     """Bring mailboxes to the start state: if they differ (`auto`), always, or never; `trust` inspects five."""
     weights: Weights = field(default_factory=load_weights)
     """Weights of single tasks in the score, also of plug-ins. Default: `profiles/weights.yaml`."""
-    criteria: Annotated[Any, Reads(lambda value: value, CRITERIA_JSON)] = field(default_factory=dict)
+    criteria: Annotated[Any, Reads(lambda value: value, "mapping")] = field(default_factory=dict)
     """Limits of figures that a run must keep to pass."""
     limits: Limits = field(default_factory=Limits)
     """Limits of a run that may be believed, and time limits."""

@@ -13,23 +13,16 @@ from loadsim.model.distribution import CountDistribution
 from loadsim.model.mail_program import MOST_PROGRAMS, OUTLOOK_LIKE, SUBMISSIONS
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, FolderSettings, Services
 from loadsim.model.schema import (
-    NULL,
-    TEXT_JSON,
+    NAME_OR_PATH,
     Count,
     Duration,
-    Json,
     Positive,
     PositiveDuration,
     ReadAs,
     Reads,
     Share,
     Switch,
-    any_of,
-    list_of,
-    mapping_of,
     matching,
-    one_of,
-    reference,
     strict,
     text,
     word,
@@ -50,9 +43,6 @@ def _source(value: object) -> str:
     return str(address)
 
 
-_ADDRESS_JSON = any_of({"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"})
-
-
 @strict
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -62,7 +52,7 @@ class Client:
     """SMTP driver, which results state. Default: the program's."""
     tls_resumption: Switch = True
     """Users resume their TLS sessions."""
-    source_addresses: tuple[Annotated[str, Reads(_source, _ADDRESS_JSON)], ...] = ()
+    source_addresses: tuple[Annotated[str, Reads(_source, "text")], ...] = ()
     """Addresses of each client machine from which connections start in turn. Default: the system's choice."""
 
     def __post_init__(self) -> None:
@@ -98,9 +88,7 @@ def _probes(value: object) -> dict[str, dict[str, Any]]:
     return found
 
 
-_SETTING_JSON: Json = {"type": ["string", "number", "boolean"]}
-_PROBES_JSON = mapping_of(any_of(mapping_of(_SETTING_JSON), NULL))
-Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, _PROBES_JSON)]
+Probes = Annotated[dict[str, dict[str, Any]], Reads(_probes, "mapping")]
 """Probes by name, or by name and label, each with its settings."""
 
 
@@ -124,7 +112,7 @@ def _command(value: object) -> tuple[str, ...]:
 @strict
 @dataclass(frozen=True, slots=True)
 class _Monitor:
-    command: Annotated[tuple[str, ...], Reads(_command, TEXT_JSON)]
+    command: Annotated[tuple[str, ...], Reads(_command, "text")]
 
 
 _MonitorName = Annotated[
@@ -164,13 +152,13 @@ def _prefix(value: object) -> str:
     return value
 
 
-FolderName = Annotated[str, Reads(_folder, {**TEXT_JSON, "maxLength": LONGEST_NAME})]
+FolderName = Annotated[str, Reads(_folder, "text")]
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    prefix: Annotated[str, Reads(_prefix, {"type": "string", "maxLength": LONGEST_NAME})] | None = None
+    prefix: Annotated[str, Reads(_prefix, "text")] | None = None
     """Beginning of all names but INBOX, such as `INBOX.`. Default: by NAMESPACE."""
     sent: FolderName | None = None
     """Folder of sent mail, below the prefix, with `/` between levels. Default: by special use, else Sent Items."""
@@ -216,7 +204,7 @@ def _programs(value: object) -> tuple[str, ...]:
 class GroupSection:
     """A group as in a file. `program` has the users' mail program, and then their companions."""
 
-    profile: Annotated[str, Reads(text, lambda: reference("profiles"))]
+    profile: Annotated[str, Reads(text, NAME_OR_PATH)]
     """Profile of the users: what they do."""
     users: Positive
     """Number of users."""
@@ -224,7 +212,7 @@ class GroupSection:
     """Driver: `imap`, `aioimaplib`, a plug-in's, or `fake`, the in-memory mail system."""
     program: Annotated[
         tuple[str, ...],
-        Reads(_programs, lambda: any_of(reference("programs"), list_of(reference("programs"), 1, MOST_PROGRAMS))),
+        Reads(_programs, f"{NAME_OR_PATH}, or a list"),
     ] = (OUTLOOK_LIKE.name,)
     """Mail program, or a list of up to four, of which all but the first only watch."""
 
@@ -267,14 +255,6 @@ def _day_shape(value: object) -> tuple[float, ...]:
     return normalised(weights)
 
 
-_WEIGHTS_JSON: Json = {
-    "type": "array",
-    "items": {"type": "number", "minimum": 0, "maximum": MOST_WEIGHT},
-    "minItems": 2,
-    "maxItems": MOST_PARTS,
-}
-
-
 @strict
 @dataclass(frozen=True, slots=True)
 class RunSection:
@@ -295,7 +275,7 @@ class RunSection:
     """Seed of everything that users do."""
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
     """Tasks come when they are due; with `stress`, each user's next activity begins at once, without a score."""
-    day_shape: Annotated[tuple[float, ...], Reads(_day_shape, any_of(one_of(FLAT), _WEIGHTS_JSON))] = ()
+    day_shape: Annotated[tuple[float, ...], Reads(_day_shape, f"{FLAT}, or a list")] = ()
     """Activity over a day: weights of 2 to 1,440 equal parts, of which only ratios count. Default: `flat`."""
 
     def __post_init__(self) -> None:

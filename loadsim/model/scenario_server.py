@@ -21,20 +21,7 @@ from loadsim.model.log_on import (
 )
 from loadsim.model.ports import Endpoint
 from loadsim.model.problems import Problems
-from loadsim.model.schema import (
-    NO,
-    YES,
-    Json,
-    ReadAs,
-    Reads,
-    Text,
-    any_of,
-    list_of,
-    one_of,
-    strict,
-    whole,
-    word,
-)
+from loadsim.model.schema import ReadAs, Reads, Text, strict, whole, word
 from loadsim.model.yaml_reader import Origin, mismatch, mismatches, resolve_path, show
 
 Port = Annotated[int, whole(1, 65535)]
@@ -83,24 +70,20 @@ def _methods(known: Sequence[str]) -> Callable[[object], tuple[str, ...]]:
     return read
 
 
-_read_imap_auth = _methods(METHODS)
 _SMTP_METHODS = [method for method in METHODS if method != LOGIN_COMMAND]
 _read_smtp_methods = _methods(_SMTP_METHODS)
-
-
-def _methods_json(known: Sequence[str]) -> Json:
-    return any_of(one_of(AUTO, *known), list_of(one_of(*known), 1))
 
 
 def _read_smtp_auth(value: object) -> bool | tuple[str, ...]:
     return value if isinstance(value, bool) else _read_smtp_methods(value)
 
 
-TlsVersion = Annotated[str, Reads(_tls_version, one_of(*TLS_VERSIONS, *map(float, TLS_VERSIONS)))]
-Verification = Annotated[bool, Reads(_verify, one_of(*YES, INSECURE))]
-ImapMethods = Annotated[tuple[str, ...], Reads(_read_imap_auth, _methods_json(METHODS))]
-_SMTP_JSON = any_of(one_of(*YES, *NO), _methods_json(_SMTP_METHODS))
-SmtpMethods = Annotated[bool | tuple[str, ...], Reads(_read_smtp_auth, _SMTP_JSON)]
+TlsVersion = Annotated[str, Reads(_tls_version, ", ".join(TLS_VERSIONS))]
+Verification = Annotated[bool, Reads(_verify, f"yes, {INSECURE}")]
+ImapMethods = Annotated[tuple[str, ...], Reads(_methods(METHODS), f"{AUTO}, {', '.join(METHODS)}, or a list")]
+SmtpMethods = Annotated[
+    bool | tuple[str, ...], Reads(_read_smtp_auth, f"yes, no, {AUTO}, {', '.join(_SMTP_METHODS)}, or a list")
+]
 
 
 IGNORABLE = (
@@ -114,9 +97,6 @@ def _capability(value: object) -> str:
     if not isinstance(value, str) or value.upper() not in IGNORABLE:
         raise mismatch(f"one of {', '.join(IGNORABLE)}")
     return value.upper()
-
-
-_CAPABILITY_JSON = any_of(one_of(*IGNORABLE), one_of(*map(str.lower, IGNORABLE)))
 
 
 @strict
@@ -145,7 +125,7 @@ class _Imap:
     """Its key, without a passphrase. Default: in the certificate's file."""
     preparation_connections: Annotated[int, whole(1, 1000)] = 32
     """Most connections of a machine at once when it prepares mailboxes."""
-    ignore_capabilities: tuple[Annotated[str, Reads(_capability, _CAPABILITY_JSON)], ...] = ()
+    ignore_capabilities: tuple[Annotated[str, Reads(_capability, ", ".join(IGNORABLE))], ...] = ()
     """Capabilities that are not used although the server offers them, such as `[IDLE, MOVE]`."""
 
     def __post_init__(self) -> None:

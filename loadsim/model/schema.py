@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from loadsim.errors import MOST_SHOWN
 from loadsim.model import lazy_pydantic as pydantic
-from loadsim.model.yaml_reader import failures_of, known, mismatch, show
+from loadsim.model.yaml_reader import failures_of, mismatch, show
 
 T = TypeVar("T")
 
@@ -100,65 +100,19 @@ def with_nearest(name: object, names: Iterable[str]) -> str:
     return show(name) + (f" (perhaps {near})" if near else "")
 
 
-Json = Mapping[str, Any]
-"""A part of a JSON Schema."""
-
-NULL: Json = {"type": "null"}
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """Annotation: turn a value into another one by `read`; `json` describes what it accepts, for editors.
-
-    `json`, or what it returns, accepts at least what `read` does. Words that YAML 1.2 reads as texts and YAML 1.1 as
-    yes and no are in it.
-    """
+    """Annotation: turn a value into another one by `read`. `words` name the accepted values in the reference."""
 
     read: Callable[[Any], Any]
-    json: Json | Callable[[], Json]
+    words: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
         return pydantic.core_schema.no_info_plain_validator_function(self.read)
 
-    def __get_pydantic_json_schema__(
-        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return dict(self.json() if callable(self.json) else self.json)
 
-
-def any_of(*parts: Json) -> Json:
-    """Return the schema of values that one of these accepts."""
-    return {"anyOf": [dict(part) for part in parts]}
-
-
-def one_of(*values: object) -> Json:
-    """Return the schema of these values."""
-    return {"enum": list(values)}
-
-
-def mapping_of(values: Json, keys: Iterable[str] = (), pattern: str = "") -> Json:
-    """Return the schema of a mapping to such values; with `keys`, of these and those that match a pattern only."""
-    named = {key: dict(values) for key in sorted(keys)}
-    if not named:
-        return {"type": "object", "additionalProperties": dict(values)}
-    others = {"patternProperties": {pattern: dict(values)}} if pattern else {}
-    return {"type": "object", "properties": named, **others, "additionalProperties": False}
-
-
-def list_of(values: Json, least: int = 0, most: int | None = None) -> Json:
-    """Return the schema of a list of different values."""
-    limits = {"minItems": least} if most is None else {"minItems": least, "maxItems": most}
-    return {"type": "array", "items": dict(values), "uniqueItems": True, **limits}
-
-
-def reference(kind: str) -> Json:
-    """Return the schema of the name of a shipped file of this kind, or of a path."""
-    return any_of(one_of(*known(kind)), TEXT_JSON)
-
-
-TEXT_JSON: Json = {"type": "string", "pattern": r"\S"}
-YES: tuple[object, ...] = (True, "yes")
-NO: tuple[object, ...] = (False, "no")
+NAME_OR_PATH = "name or path"
+"""The words for a shipped file, or one of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +153,6 @@ class KeywordOr:
 
         return pydantic.core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.section))
 
-    def __get_pydantic_json_schema__(
-        self, schema: pydantic.CoreSchema, handler: pydantic.GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {"anyOf": [{"const": self.keyword}, handler(schema)]}
-
 
 # --- scalars ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +178,7 @@ def whole(least: int, most: int = MOST_WHOLE) -> Reads:
             raise mismatch(at_least if open_ended else words)
         return value
 
-    return Reads(read, {"type": "integer", "minimum": least, "maximum": most})
+    return Reads(read, f"from {least}" if most == MOST_WHOLE else f"{least} to {most:,}")
 
 
 def _amount(value: object) -> float:
@@ -320,7 +269,7 @@ def matching(pattern: str, expected: str) -> Reads:
             raise mismatch(expected)
         return value
 
-    return Reads(read, {"type": "string", "pattern": f"^(?:{pattern})$"})
+    return Reads(read, "text")
 
 
 def word(*words: str) -> Reads:
@@ -331,30 +280,22 @@ def word(*words: str) -> Reads:
             raise mismatch(" or ".join(words), with_nearest(value, words) if isinstance(value, str) else None)
         return value
 
-    return Reads(read, one_of(*words))
+    return Reads(read, ", ".join(words))
 
 
 Count = Annotated[int, whole(0)]
 Positive = Annotated[int, whole(1)]
-Amount = Annotated[float, Reads(_amount, {"type": "number", "minimum": 0, "maximum": 1e15})]
-SHARE_JSON = any_of(
-    {"type": "number", "minimum": 0, "maximum": 1},
-    {"type": "string", "pattern": r"^0*(100(\.0+)?|\d{1,2}(\.\d+)?)\s*%$"},
-)
-Share = Annotated[float, Reads(_share, SHARE_JSON)]
+Amount = Annotated[float, Reads(_amount, "number")]
+Share = Annotated[float, Reads(_share, "share")]
 """30% or 0.3 in the file, from 0 to 1 in the value."""
-_DURATION_JSON: Json = {"type": "string", "pattern": f"^{_DURATION.pattern}$"}
-_POSITIVE_JSON: Json = {"type": "string", "pattern": f"^(?=.*[1-9]){_DURATION.pattern}$"}
-Duration = Annotated[float, Reads(_duration, _DURATION_JSON)]
+Duration = Annotated[float, Reads(_duration, "duration")]
 """8h in the file, seconds in the value."""
-PositiveDuration = Annotated[float, Reads(_positive_duration, _POSITIVE_JSON)]
-Milliseconds = Annotated[int, Reads(lambda value: round(_duration(value) * 1000), _DURATION_JSON)]
+PositiveDuration = Annotated[float, Reads(_positive_duration, "duration above 0")]
+Milliseconds = Annotated[int, Reads(lambda value: round(_duration(value) * 1000), "duration")]
 """A duration in the file, whole milliseconds in the value."""
-SIZE_KEY = f"^{_SIZE.pattern}$"
-_SIZE_JSON = any_of({"type": "integer", "minimum": 0, "maximum": 10**15 - 1}, {"type": "string", "pattern": SIZE_KEY})
-Size = Annotated[int, Reads(_size, _SIZE_JSON)]
+Size = Annotated[int, Reads(_size, "size")]
 """22K in the file, bytes in the value; K is 1024."""
-Text = Annotated[str, Reads(text, TEXT_JSON)]
-Switch = Annotated[bool, Reads(_switch, one_of(*YES, *NO))]
-Off = Annotated[bool, Reads(_off, one_of(*NO))]
+Text = Annotated[str, Reads(text, "text")]
+Switch = Annotated[bool, Reads(_switch, "yes, no")]
+Off = Annotated[bool, Reads(_off, "no")]
 """A published "no" about a feature that loadsim lacks."""

@@ -17,18 +17,16 @@ from loadsim.model.draws import draw
 from loadsim.model.lazy_pydantic import TypeAdapter
 from loadsim.model.problems import Problems
 from loadsim.model.schema import (
+    NAME_OR_PATH,
     Count,
     Duration,
-    Json,
     Positive,
     PositiveDuration,
     Reads,
     Share,
     Switch,
     Text,
-    mapping_of,
     matching,
-    reference,
     strict,
     text,
     whole,
@@ -77,9 +75,8 @@ def _settings(value: object) -> dict[str, Any]:
 Name = Annotated[
     str, matching("[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", "a name of at most 40 letters, digits, dots, _ and -")
 ]
-_ANY: Json = {}
-Settings = Annotated[dict[str, Any], Reads(_settings, mapping_of(_ANY))]
-Profile = Annotated[str, Reads(text, lambda: reference("profiles"))]
+Settings = Annotated[dict[str, Any], Reads(_settings, "mapping")]
+Profile = Annotated[str, Reads(text, NAME_OR_PATH)]
 Users = Annotated[int, whole(1, MOST_USERS)]
 
 
@@ -170,7 +167,7 @@ class CompareSection:
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
+class SuiteDocument:
     name: Name | None = None
     """Name of the suite. Default: the file's."""
     scenario: Text
@@ -209,7 +206,7 @@ class _Document:
     """Comparisons of cells."""
 
 
-_SUITE = TypeAdapter(_Document)
+_SUITE = TypeAdapter(SuiteDocument)
 
 
 # --- the suite --------------------------------------------------------------------------------------------------------
@@ -311,7 +308,7 @@ def load_suite(ref: str) -> Suite:
     return _resolve(parse(_SUITE, document, origin), origin, path)
 
 
-def _resolve(read: _Document, origin: Origin, path: Path) -> Suite:
+def _resolve(read: SuiteDocument, origin: Origin, path: Path) -> Suite:
     """Make the cells and pairs. Raises `ConfigError` with all errors."""
     problems, directory = Problems(), path.parent.resolve()
     for section in ("servers", "profiles", "users", "settings"):
@@ -362,7 +359,7 @@ def _product(*levels: Sequence[object]) -> int:
     return count
 
 
-def _cells(read: _Document, path: Path, directory: Path) -> Iterator[Cell]:
+def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
     short = [Path(profile).stem for profile in read.profiles]
     for server, profile, users, level in product(
         read.servers or (None,), read.profiles or (None,), read.users or (None,), read.settings or (None,)

@@ -291,7 +291,7 @@ def _set(document: Any, setting: str) -> Key:
 
 @cache
 def shipped(kind: str) -> Path:
-    """Return the directory of the shipped `profiles`, `programs`, `scenarios` or `schemas`.
+    """Return the directory of the shipped `profiles`, `programs`, `scenarios` or `suites`.
 
     It is inside the package in a wheel, and next to it in a checkout or an editable installation.
     """

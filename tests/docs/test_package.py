@@ -85,7 +85,7 @@ def files_below(directory: Path) -> set[str]:
 def test_the_wheel_has_the_package_and_what_is_shipped(built: tuple[Path, Path]) -> None:
     """Code with its type marker, all that is shipped, the manual page and the licence; nothing for developers."""
     expected = {f"loadsim/{name}" for name in files_below(ROOT / "loadsim")}
-    for kind in ("profiles", "programs", "scenarios", "schemas", "suites"):
+    for kind in ("profiles", "programs", "scenarios", "suites"):
         expected |= {f"loadsim/{kind}/{name}" for name in files_below(ROOT / kind)}
     assert {"loadsim/py.typed", "loadsim/scenarios/quickstart.yaml", "loadsim/profiles/weights.yaml"} <= expected
     expected.add(f"loadsim-{__version__}.data/data/share/man/man1/loadsim.1")

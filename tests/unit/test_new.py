@@ -118,10 +118,6 @@ def test_nothing_is_left_of_a_scenario_that_cannot_be_read(words: tuple[str, ...
     assert not Path("own.yaml").exists()
 
 
-def test_a_schema_that_exists_is_kept() -> None:
-    Path("scenario.schema.json").write_text("mine", encoding="utf-8")
-    made()
-    assert Path("scenario.schema.json").read_text(encoding="utf-8") == "mine"
 
 
 def test_ports_are_in_the_scenario() -> None:

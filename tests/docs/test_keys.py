@@ -1,0 +1,14 @@
+"""The tables of keys in the reference are what the classes give."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import make_keys
+
+
+@pytest.mark.parametrize("cls", make_keys.PAGES)
+def test_the_page_is_what_the_class_gives(cls: type) -> None:
+    """`make reference` writes it again."""
+    page = make_keys.REFERENCE / make_keys.PAGES[cls]
+    assert page.read_text(encoding="utf-8") == make_keys.page_of(cls)

@@ -1,0 +1,173 @@
+"""Write the tables of the keys of files in the reference.
+
+Structure, meaning, values and defaults of a key come from the classes that read the files: the meaning is the docstring
+of the field, and may end with `Default: ...` where the value of the field does not say it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from loadsim.model.criteria import DEFAULT
+from loadsim.model.mail_program import MailProgram
+from loadsim.model.profile import Profile
+from loadsim.model.run_times import seconds
+from loadsim.model.scenario_document import Document
+from loadsim.model.schema import NAME_OR_PATH, KeywordOr, ReadAs, Reads, _keys
+from loadsim.model.suite import SuiteDocument
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+
+PAGES: dict[type, str] = {
+    Document: "scenario.md",
+    Profile: "profiles.md",
+    MailProgram: "programs.md",
+    SuiteDocument: "suite.md",
+}
+"""The page with the keys of a class."""
+
+BEGIN, END = "<!-- Written by tools/make_keys.py: make reference -->\n", "<!-- end of the keys -->\n"
+
+AS_FOR_IMAP = "As for IMAP."
+"""The meaning of a key of SMTP, which the tables leave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A key of a table, by its path, with its meaning, values and default."""
+
+    path: str
+    meaning: str
+    values: str
+    default: str
+
+    def __str__(self) -> str:
+        default = f" ({self.default})" if self.default not in ("", self.values) else ""
+        return f"| `{self.path}` | {self.meaning.removesuffix('.')} | {self.values}{default} |"
+
+
+# --- classes ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _meanings(cls: type) -> dict[str, str]:
+    """Return the docstring of each field that has one; none for a class that is made by a call."""
+    try:
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except OSError:
+        return {}
+    assert isinstance(node, ast.ClassDef)
+    found = {}
+    for part, following in pairwise(node.body):
+        if isinstance(part, ast.AnnAssign) and isinstance(following, ast.Expr):
+            found[ast.unparse(part.target)] = " ".join(ast.literal_eval(following.value).split())
+    return found
+
+
+def _default(field: Field[Any]) -> str:
+    """Return a default as in a file; "" if there is none, or if it is made of those of a section."""
+    value = field.default
+    if value is MISSING and field.default_factory is MISSING:
+        return "required"
+    if value in (MISSING, None, ()) or is_dataclass(value):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(value)
+    if "Share" in str(field.type).split(" | "):
+        return f"{100 * value:g}%"
+    if field.name.endswith("_s"):
+        return str(seconds(value))
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _read_as(kind: Any) -> Any:
+    """Return the type or the annotation by which a value of an annotated type is read."""
+    if get_origin(kind) is Annotated:
+        for each in get_args(kind)[1:]:
+            if isinstance(each, ReadAs | KeywordOr):
+                return _read_as(each.section)
+            if isinstance(each, Reads):
+                return each
+        return _read_as(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        return _read_as(kind)
+    return kind
+
+
+def _words(read: Any) -> str:
+    if isinstance(read, Reads):
+        return read.words
+    if get_origin(read) is tuple:
+        return f"list of {_words(_read_as(get_args(read)[0]))}"
+    return "mapping"
+
+
+def _rows(cls: type, above: tuple[str, ...], seen: set[tuple[str, str, str]]) -> Iterator[Row]:
+    """Yield the keys of a section that have a meaning of their own, each once."""
+    kinds = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        key, read = _keys(cls)[field.name], _read_as(kinds[field.name])
+        meaning, stated, default = _meanings(cls).get(field.name, "").partition("Default: ")
+        meaning, default = meaning.strip(), default.removesuffix(".") if stated else _default(field)
+        described = (key, meaning, default)
+        if not meaning or described in seen or meaning == AS_FOR_IMAP:
+            continue
+        seen.add(described)
+        section = _read_as(get_args(read)[0]) if get_origin(read) is tuple else read
+        path = (*above, key if section is read else f"{key}[]")
+        below = list(_rows(section, path, seen)) if isinstance(section, type) and is_dataclass(section) else []
+        yield from below or [Row(".".join((*above, key)), meaning, _words(read), default)]
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def table_of(cls: type) -> str:
+    """Return the table of the keys; of a scenario, those that are no sections, then a table of each section."""
+    rows = list(_rows(cls, (), set()))
+    if cls is Profile:
+        rows.append(Row("from", "Profile to start from; the file then states differences", NAME_OR_PATH, ""))
+    if cls is not Document:
+        return _table(rows)
+    tables = [_table([row for row in rows if "." not in row.path])]
+    for name in dict.fromkeys(row.path.partition(".")[0] for row in rows if "." in row.path):
+        section, meaning = name.removesuffix("[]"), _meanings(cls)[name.removesuffix("[]")]
+        of_section = [row for row in rows if row.path.startswith(f"{name}.")]
+        tables.append(f"### `{section}`\n\n{meaning}\n\n{_table(of_section)}")
+    limits = [
+        f"| `{name}` | {', '.join(f'{limit} {value:g}' for limit, value in bound.document().items())} |"
+        for name, bound in DEFAULT.items()
+    ]
+    return "\n".join([*tables, "### Default criteria\n", "| figure | limit |", "|---|---|", *limits, ""])
+
+
+def _table(rows: list[Row]) -> str:
+    return "\n".join(["| key | meaning | values (default) |", "|---|---|---|", *map(str, rows), ""])
+
+
+def page_of(cls: type) -> str:
+    """Return a page of the reference, with its tables renewed."""
+    text = (REFERENCE / PAGES[cls]).read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table_of(cls)}\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> None:
+    for cls, page in PAGES.items():
+        (REFERENCE / page).write_text(page_of(cls), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
