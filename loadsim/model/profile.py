@@ -21,7 +21,6 @@ from loadsim.model.schema import (
     Checked,
     Count,
     Duration,
-    Off,
     Positive,
     PositiveDuration,
     Reads,
@@ -30,7 +29,6 @@ from loadsim.model.schema import (
     Text,
     strict,
     with_nearest,
-    word,
 )
 from loadsim.model.yaml_reader import (
     Origin,
@@ -103,12 +101,6 @@ class NewMail:
     """Share of messages to which a distribution list is added."""
     save_sent: Switch = True
     """Save a copy in Sent Items."""
-    priority: Annotated[str, word("normal")] = "normal"
-    """Priority of the messages."""
-    delivery_receipt: Off = False
-    """Ask for a delivery receipt; not done yet."""
-    read_receipt: Off = False
-    """Ask for a read receipt; not done yet."""
 
 
 @strict
@@ -176,8 +168,6 @@ class ListRule:
     """Number of lists; this or `cover`."""
     cover: Share | None = None
     """Share of the users who are on lists; this or `count`."""
-    overlap: Off = False
-    """A user may be on several lists; not done yet."""
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.cover is None):
@@ -195,19 +185,6 @@ class Schedule:
     """Changes of the schedule per day."""
     file_bytes: SizeDistribution = field(metadata={"key": "file_size"})
     """Size of the schedule file, `{min, average, max}`."""
-    free_busy: Off = False
-    """Update free/busy information; not done yet."""
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class PublicFolders:
-    """Public folders, which neither the canonical profiles nor loadsim use."""
-
-    post: Off = False
-    """Post to public folders; not done yet."""
-    browse: Off = False
-    """Browse public folders; not done yet."""
 
 
 @strict
@@ -272,10 +249,6 @@ class Profile:
     """Length of a user's day."""
     night_s: Duration = 0.0
     """Time after each day in which users start no activities."""
-    log_on: Annotated[str, word("once")] = "once"
-    """Users log on once, before the start."""
-    log_off_daily: Off = False
-    """Log off at the end of each day; not done yet."""
     empty_deleted_items_on_log_off: Switch = True
     """Empty Deleted Items before logging off."""
     inbox_limit: Count | None = None
@@ -302,8 +275,6 @@ class Profile:
     """Distribution lists."""
     schedule: Schedule
     """The user's calendar."""
-    public_folders: PublicFolders = field(default_factory=PublicFolders)
-    """Public folders."""
     tasks: Annotated[dict[str, PluginTask], Checked(_plugin_tasks)] = field(default_factory=dict)
     """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None

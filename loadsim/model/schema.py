@@ -254,12 +254,6 @@ def _switch(value: object) -> bool:
     return value
 
 
-def _off(value: object) -> bool:
-    if value is not False:
-        raise mismatch("no (loadsim does not do this yet)")
-    return False
-
-
 def matching(pattern: str, expected: str) -> Reads:
     """Accept a text that this pattern matches as a whole; `expected` describes it."""
     compiled = re.compile(pattern, re.ASCII)
@@ -297,5 +291,3 @@ Size = Annotated[int, Reads(_size, "size")]
 """22K in the file, bytes in the value; K is 1024."""
 Text = Annotated[str, Reads(text, "text")]
 Switch = Annotated[bool, Reads(_switch, "yes, no")]
-Off = Annotated[bool, Reads(_off, "no")]
-"""A published "no" about a feature that loadsim lacks."""

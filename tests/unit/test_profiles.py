@@ -50,16 +50,12 @@ COMPAQ_1997: list[Row] = [
     ("lists.size.max", 50, 50, 50),
     ("lists.cover", 1.0, 1.0, 1.0),
     ("lists.count", None, None, None),
-    ("lists.overlap", False, False, False),
     ("load_attachment", 0.25, 0.25, 0.25),
     ("inbox_limit", 20, 125, 250),
     ("new_mail.per_day", 2, 4, 6),
     ("new_mail.save_sent", True, True, True),
     ("new_mail.recipients", 3, 3, 3),
     ("new_mail.list_chance", 0.30, 0.30, 0.30),
-    ("new_mail.priority", "normal", "normal", "normal"),
-    ("new_mail.delivery_receipt", False, False, False),
-    ("new_mail.read_receipt", False, False, False),
     *rows(
         *("messages", KINDS_50),
         [90, 0, 0, 10, 0, 0, 0, 0],
@@ -67,10 +63,7 @@ COMPAQ_1997: list[Row] = [
         [50, 10, 5, 10, 5, 5, 5, 10],
     ),
     ("schedule.per_day", 1, 5, 10),
-    ("schedule.free_busy", False, False, False),
     ("schedule.file_bytes.average", 22528, 22528, 22528),
-    ("public_folders.post", False, False, False),
-    ("public_folders.browse", False, False, False),
     *rows(
         *("calculated", CALCULATED),
         [22.94, 4.70, 2.00, 1.05, 0.60, 1.05, 4.88],
@@ -81,8 +74,6 @@ COMPAQ_1997: list[Row] = [
 
 # IBM 1998, Appendix B (LoadSim 5.5): what it adds. 5.0 takes these rows from here.
 IBM_1998_ADDS: list[Row] = [
-    ("log_on", "once", "once", "once"),
-    ("log_off_daily", False, False, False),
     ("empty_deleted_items_on_log_off", True, True, True),
     ("start_state.inbox", 1, 4, 9),
     ("start_state.deleted_items", 1, 1, 1),
@@ -326,7 +317,6 @@ def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_p
 
 WHOLE = yaml.safe_load((shipped("profiles") / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"))
 SHARE = "a share such as 30% or 0.3, from 0% to 100%"
-NO = "no (loadsim does not do this yet)"
 DURATION = "a duration such as 90s"
 KIND = "one of the message kinds ups1K, ups2K, ups4K, "
 
@@ -338,8 +328,6 @@ KIND = "one of the message kinds ups1K, ups2K, ups4K, "
         ("new_mail: {per_day: .inf}", "new_mail.per_day", "a number of at least 0, found '.inf'"),
         ("new_mail: {recipients: 3.5}", "new_mail.recipients", "a whole number of at least 1, found 3.5"),
         ("new_mail: {list_chance: 101%}", "new_mail.list_chance", f"{SHARE}, found '101%'"),
-        ("new_mail: {priority: urgent}", "new_mail.priority", "normal, found 'urgent'"),
-        ("new_mail: {delivery_receipt: yes}", "new_mail.delivery_receipt", NO),
         ("new_mail: {save_sent: 1}", "new_mail.save_sent", "yes or no, found 1"),
         ("new_mail: []", "new_mail", "a mapping, found a list"),
         ("day: 0s", "day", "a duration above 0s, found '0s'"),
@@ -376,9 +364,8 @@ def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
     optional = {
-        "night", "log_on", "log_off_daily", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing",
-        "public_folders", "calculated",
-    }  # fmt: skip
+        *("night", "empty_deleted_items_on_log_off", "inbox_limit", "after_browsing", "calculated"),
+    }
     with nullcontext() if row in optional else pytest.raises(ConfigError, match=rf": {row}: expected a value"):
         load_profile(str(file))
 
