@@ -58,22 +58,34 @@ def _sums(shares: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(accumulate(shares))
 
 
+def _check_size(size: int, key: str) -> None:
+    if not LEAST_BYTES <= size <= MOST_BYTES:
+        raise mismatch(f"a size from {LEAST_BYTES} bytes to {MOST_BYTES >> 20}M", show(size), at=(key,))
+
+
+@strict
 @dataclass(frozen=True, slots=True)
 class LognormalSizes:
-    """A lognormal distribution of sizes in bytes; `sigma` is that of the natural logarithm.
+    """A lognormal distribution of sizes in bytes. Larger ones become `max`, smaller ones `LEAST_BYTES`."""
 
-    Sizes above `max` become `max`, those below `LEAST_BYTES` become that.
-    """
+    median: Size
+    mean: Size
+    max: Size = DEFAULT_MOST_BYTES
 
-    median: int
-    sigma: float
-    max: int
+    def __post_init__(self) -> None:
+        for key, size in (("median", self.median), ("max", self.max)):
+            _check_size(size, key)
+        if not self.median <= self.mean <= 1000 * self.median:
+            raise mismatch("a mean from the median to 1000 times the median", show(self.mean), at=("mean",))
+        if self.max < self.median:
+            raise mismatch("a maximum of at least the median", show(self.max), at=("max",))
 
     def at(self, u: float) -> int:
         """Return the inverse distribution function at `u` in [0, 1)."""
-        if not self.sigma or u <= 0:
+        sigma = math.sqrt(2 * math.log(self.mean / self.median))  # of the natural logarithm
+        if not sigma or u <= 0:
             return self.median if u > 0 else LEAST_BYTES
-        exponent = min(self.sigma * _STANDARD.inv_cdf(u), 50.0)
+        exponent = min(sigma * _STANDARD.inv_cdf(u), 50.0)
         return max(LEAST_BYTES, min(self.max, round(self.median * math.exp(exponent))))
 
     def document(self) -> dict[str, Any]:
@@ -83,51 +95,16 @@ class LognormalSizes:
 _STANDARD = NormalDist()
 Sizes = SizeTable | LognormalSizes
 
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Lognormal:
-    median: Size
-    sigma: Any = None
-    mean: Size | None = None
-    max: Size = DEFAULT_MOST_BYTES
-
-    def __post_init__(self) -> None:
-        if (self.sigma is None) == (self.mean is None):
-            raise mismatch("either sigma or mean", "neither" if self.sigma is None else "both")
-        sigma = self.sigma
-        if sigma is not None and (isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma <= 5):
-            raise mismatch("a number from 0 to 5", show(sigma), at=("sigma",))
-        if self.mean is not None and not self.median <= self.mean <= 1000 * self.median:
-            raise mismatch("a mean from the median to 1000 times the median", show(self.mean), at=("mean",))
-        for key, size in (("median", self.median), ("max", self.max)):
-            _check_size(size, key)
-        if self.max < self.median:
-            raise mismatch("a maximum of at least the median", show(self.max), at=("max",))
-
-
-_LOGNORMAL = pydantic.TypeAdapter(_Lognormal)
+_LOGNORMAL = pydantic.TypeAdapter(LognormalSizes)
 _SIZE = pydantic.TypeAdapter[int](Size)
 _SHARE = pydantic.TypeAdapter[float](Share)
-
-
-def _check_size(size: int, key: str) -> None:
-    if not LEAST_BYTES <= size <= MOST_BYTES:
-        raise mismatch(f"a size from {LEAST_BYTES} bytes to {MOST_BYTES >> 20}M", show(size), at=(key,))
 
 
 def _sizes(value: object) -> Sizes:
     """Read a mapping as lognormal if it has the key `median`, else as a table."""
     if not isinstance(value, dict) or not value:
-        raise mismatch("a mapping of sizes to shares, or the keys median and sigma")
-    return _of_lognormal(_LOGNORMAL.validate_python(value)) if "median" in value else _table(value)
-
-
-def _of_lognormal(section: _Lognormal) -> LognormalSizes:
-    """Return the distribution. Its mean is median * exp(sigma^2 / 2), before sizes are limited."""
-    if section.mean is not None:
-        return LognormalSizes(section.median, math.sqrt(2 * math.log(section.mean / section.median)), section.max)
-    return LognormalSizes(section.median, float(section.sigma), section.max)
+        raise mismatch("a mapping of sizes to shares, or the keys median and mean")
+    return _LOGNORMAL.validate_python(value) if "median" in value else _table(value)
 
 
 def _table(value: dict[Any, Any]) -> SizeTable:
@@ -181,7 +158,7 @@ class Mailbox:
     """Messages in each of these; a distribution is drawn for each user and folder. Default: the profile's."""
     sizes: Annotated[Sizes, Reads(_sizes, "mapping")] | None = None
     """Sizes of these messages, 1K to 256M: shares by size, such as `{2K: 50%, 1M: 50%}`, or a lognormal `{median,
-    sigma or mean, max}`. Default: the profile's kinds."""
+    mean, max}`. Default: the profile's kinds."""
     age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
     """Days before December 2025 over which the dates of a folder's messages are spread. Default: November 2025."""
     population: Positive | None = None
