@@ -50,7 +50,7 @@ from loadsim.model.ports import Account, FolderSettings, Services
 from loadsim.model.problems import Problems
 from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
-from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, TRUST, Document
+from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, Document
 from loadsim.model.scenario_sections import AbortOn, Client, Losses
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
 from loadsim.model.schema import with_nearest
@@ -127,12 +127,10 @@ class Scenario:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the warnings that a run's events and result repeat."""
-        trusted = "the start state of most mailboxes was trusted, not inspected (initialise: trust)"
         unknown = "it is unknown what mail the folders must have, so none can be missed (initialise: never)"
         return (
             *self.in_the_clear,
             *self.unverified,
-            *([trusted] if self.initialise == TRUST else []),
             *([unknown] if self.initialise == "never" else []),
             *self.little_mail,
         )
@@ -345,10 +343,6 @@ def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) ->
     # Check what needs no profile, and read profiles and programs.
     problems, groups = Problems(), []
     users = sum(group.users for group in document.topology)
-    with problems:
-        if document.initialise == TRUST and document.server == EMBEDDED:
-            expected = "auto, always or never with the embedded server, which starts empty"
-            raise origin.error(("initialise",), expected, TRUST)
     with problems:
         if users > MOST_USERS:
             most = max(range(len(document.topology)), key=lambda at: document.topology[at].users)

@@ -30,9 +30,6 @@ from loadsim.model.yaml_reader import mismatch
 
 EMBEDDED: Literal["embedded"] = "embedded"
 
-TRUST = "trust"
-"""The value of `initialise` with which only a few mailboxes are inspected."""
-
 
 def _weights(value: object) -> dict[str, float]:
     weights = {**load_weights(), **read_weights(value, TASKS, (*load_weights(), *UNSCORED))}
@@ -81,8 +78,8 @@ class Document:
     """Times of the run, and their seed."""
     client: Client = field(default_factory=Client)
     """Behaviour of the mail programs with any driver."""
-    initialise: Annotated[str, word("auto", "always", "never", TRUST)] = "auto"
-    """Bring mailboxes to the start state: if they differ (`auto`), always, or never; `trust` inspects five."""
+    initialise: Annotated[str, word("auto", "always", "never")] = "auto"
+    """Bring mailboxes to the start state: if they differ (`auto`), always, or never."""
     weights: Weights = field(default_factory=load_weights)
     """Weights of single tasks in the score, also of plug-ins. Default: `profiles/weights.yaml`."""
     criteria: Annotated[Any, Reads(lambda value: value, "mapping")] = field(default_factory=dict)

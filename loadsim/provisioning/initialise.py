@@ -35,7 +35,6 @@ from loadsim.model.ports import (
     Services,
     Stored,
 )
-from loadsim.model.scenario_document import TRUST
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
@@ -44,9 +43,6 @@ from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
 """The most bytes that are put into a folder at a time: they bound the memory of a process with many sessions."""
-
-SAMPLE = 5
-"""The number of mailboxes that are inspected if the start state is trusted."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
@@ -63,7 +59,7 @@ class Initialised:
     """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown.
 
     `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
-    the reason. `trusted` counts the mailboxes that were not inspected.
+    the reason.
     """
 
     accounts: int
@@ -76,7 +72,6 @@ class Initialised:
     start_state: str | None = None
     kept: int = 0
     first_kept: str = ""
-    trusted: int = 0
 
     def facts(self, ended_ns: int) -> dict[str, Any]:
         """Return what the log of this machine records of a preparation that ended at an instant of its clock."""
@@ -92,9 +87,6 @@ class Initialised:
     def _done(self) -> str:
         if self.start_state is None:
             return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
-        if self.trusted:
-            seen = self.accounts - self.trusted
-            return f"{seen} of {self.accounts} mailboxes are in their start state; the others were not inspected."
         if not self.changed:
             return f"All {self.accounts} mailboxes were in their start state already: nothing to do."
         return (
@@ -256,13 +248,12 @@ async def change_mailbox(state: MailboxState, start: StartState, user: int, from
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The number of mailboxes, and those to be changed; `kept` and `trusted` as in `Initialised`."""
+    """The number of mailboxes, and those to be changed; `kept` as in `Initialised`."""
 
     accounts: int
     to_change: Sequence[Account]
     kept: int = 0
     first_kept: str = ""
-    trusted: int = 0
 
 
 async def inspect(
@@ -275,17 +266,16 @@ async def inspect(
     """Inspect the mailboxes of these users (None: of all); nothing is changed.
 
     `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
-    state. With `trust`, only a few are inspected. Raises `ConfigError` if a visit fails, an account holds mail of
-    others, a trusted mailbox is not in its start state, or one that is left as it is lacks folders that users need.
+    state. Raises `ConfigError` if a visit fails, an account holds mail of others, or a mailbox that is left as it is
+    lacks folders that users need.
     """
-    present = accounts_on_server(workload.scenario, users)
-    accounts = _sample(present) if mode == TRUST else present
+    accounts = accounts_on_server(workload.scenario, users)
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
         digest = start.digest(account.number, mailbox.path)
         state = await inspect_mailbox(account, mailbox, lambda record: record.start_state == digest)
-        if state.foreign or mode not in ("auto", TRUST):
+        if state.foreign or mode != "auto":
             return state, mode == "always"
         change = not state.holds(digest) or await change_mailbox(state, start, account.number, from_scratch=False)
         return state, bool(change)
@@ -302,12 +292,7 @@ async def inspect(
         for account, (state, _) in zip(accounts, examined, strict=True)
         for reason in state.kept
     ]
-    if mode == TRUST and to_change:
-        raise ConfigError(
-            f"{name_of(to_change[0])}: expected its start state (initialise: {TRUST}), found changes or no record:"
-            " run `loadsim init`, or do not trust it"
-        )
-    return Inspected(len(present), to_change, len(kept), kept[0] if kept else "", len(present) - len(accounts))
+    return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
 
 
 def _refuse_missing_folders(start: StartState, mailboxes: Sequence[tuple[Account, MailboxState]]) -> None:
@@ -327,13 +312,6 @@ def _refuse_missing_folders(start: StartState, mailboxes: Sequence[tuple[Account
             f" {name_of(account)} has no {', no '.join(missing)}; run loadsim init SCENARIO --set initialise=auto"
             " before"
         )
-
-
-def _sample(accounts: Sequence[Account]) -> list[Account]:
-    """Return at most `SAMPLE` accounts, evenly from the first to the last."""
-    if len(accounts) <= SAMPLE:
-        return list(accounts)
-    return [accounts[at * (len(accounts) - 1) // (SAMPLE - 1)] for at in range(SAMPLE)]
 
 
 async def restore(
@@ -359,7 +337,6 @@ async def restore(
         start_state=start_state_after(workload, mode),
         kept=inspected.kept,
         first_kept=inspected.first_kept,
-        trusted=inspected.trusted,
     )
 
 
@@ -372,13 +349,11 @@ async def initialise(
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
-    `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing.
-    `trust` changes nothing, and inspects a few mailboxes, which must be in their start state. The start state's digest
-    covers all mailboxes, also those that another client prepares.
+    `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing. The
+    start state's digest covers all mailboxes, also those that another client prepares.
 
     Raises `ConfigError`, before any change, if a log-on fails, an account holds others' mail, or, with `never`, lacks
-    folders that users need. A later `ConfigError`
-    names an account that could not be finished.
+    folders that users need. A later `ConfigError` names an account that could not be finished.
     """
     inspected = await inspect(workload, services, mode, progress, users)
     return await restore(workload, services, mode, inspected, progress)

@@ -37,7 +37,6 @@ from loadsim.provisioning.initialise import (
     Initialised,
     StartState,
     Wanted,
-    _sample,
     change_folder,
     initialise,
     restore_mailbox,
@@ -389,30 +388,3 @@ def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[t
     assert kept + [each.evidence for each in target[change.kept :]] == [each.evidence for each in target]
     assert all(each.flags == {"\\seen"} for each in after.values())
     assert len(target) == change.kept + change.missing
-
-
-def test_trust_inspects_a_few_and_changes_none(lab: Lab) -> None:
-    """A mailbox of the sample that is not in its start state ends it; nothing is changed."""
-    with pytest.raises(
-        ConfigError, match=r"expected its start state \(initialise: trust\), found changes or no record"
-    ):
-        run(lab, "trust")
-    assert all(set(each) == {INBOX} for each in lab.snapshots())
-    run(lab)
-    before = lab.snapshots()
-    done = run(lab, "trust")
-    assert (done.accounts, done.changed, done.trusted) == (3, 0, 0)
-    assert done.start_state == run(lab).start_state
-    assert lab.snapshots() == before
-    lab.put(1, INBOX, own_message(1))
-    with pytest.raises(ConfigError, match=f"account {lab.accounts[0].login} .*: expected its start state"):
-        run(lab, "trust")
-
-
-def test_trust_takes_the_first_the_last_and_some_between() -> None:
-    """Those between the sample are not visited; the line for people states both numbers."""
-    accounts = [Account(number, f"u{number}", f"u{number}@example.test", "x") for number in range(1, 101)]
-    assert [each.number for each in _sample(accounts)] == [1, 25, 50, 75, 100]
-    assert _sample(accounts[:3]) == accounts[:3]
-    said = Initialised(100, start_state="d", trusted=95).describe()
-    assert said == "5 of 100 mailboxes are in their start state; the others were not inspected."
