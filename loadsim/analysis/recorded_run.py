@@ -15,7 +15,7 @@ from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
-from loadsim.model.yaml_reader import read_file
+from loadsim.model.yaml_reader import read_document
 from loadsim.timinglog.json_checks import harmless, having, number, or_none, text, whole
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
@@ -113,7 +113,7 @@ def _scenario(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        scenario = harmless(path.name, _masked(read_file(path, path.name)))
+        scenario = harmless(path.name, _masked(read_document(path, path.name)[0]))
     except ConfigError:
         return {}
     assert isinstance(scenario, dict)

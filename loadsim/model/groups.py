@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from loadsim.model.distribution import Distribution
 from loadsim.model.mail_program import OUTLOOK_LIKE, MailProgram, load_program, module_name
 from loadsim.model.problems import Problems
 from loadsim.model.profile import Profile, load_profile
@@ -49,20 +48,6 @@ class Group:
     def module(self) -> str:
         """The name of driver and programs in results."""
         return module_name(self.protocol, self.program, self.companions)
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Distribution lists: `count` of them, or as many as `cover` a share of the population (None: the users).
-
-    Their own seed keeps them the same if the seed of the run or the number of users changes.
-    """
-
-    count: int | None
-    cover: float | None
-    size: Distribution
-    population: int | None = None
-    seed: int = 1
 
 
 def read_group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
@@ -132,27 +117,24 @@ def check_profiles(topology: Sequence[Group], origin: Origin) -> None:
         key = ("topology", at, "profile")
         if named.setdefault(group.profile_name, group.profile) != group.profile:
             raise origin.error(key, "a name for each profile", group.profile_name)
-        if group.profile.day_s != first.day_s:
-            found = f"one of {seconds(group.profile.day_s)}"
-            raise origin.error_saying(key, f"profiles with a day of {seconds(first.day_s)}", found)
-        if group.profile.night_s != first.night_s:
-            found = f"one of {seconds(group.profile.night_s)}"
-            raise origin.error_saying(key, f"profiles with a night of {seconds(first.night_s)}", found)
+        for what, own_s, first_s in (
+            ("day", group.profile.day_s, first.day_s),
+            ("night", group.profile.night_s, first.night_s),
+        ):
+            if own_s != first_s:
+                expected = f"profiles with a {what} of {seconds(first_s)}"
+                raise origin.error_saying(key, expected, f"one of {seconds(own_s)}")
 
 
-def resolve_lists(shape: ListsSection, topology: Sequence[Group], origin: Origin) -> Lists:
+def resolve_lists(stated: ListsSection, topology: Sequence[Group], origin: Origin) -> ListsSection:
     """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
     rules = {group.profile.lists: group.profile_name for group in topology}
-    counted = shape.count is not None or shape.cover is not None
-    unlike = {(None if counted else (rule.count, rule.cover), None if shape.size else rule.size) for rule in rules}
+    counted = stated.count is not None or stated.cover is not None
+    unlike = {(None if counted else (rule.count, rule.cover), None if stated.size else rule.size) for rule in rules}
     if len(unlike) > 1:
         expected = "what the profiles do not agree on, such as {count: 30, size: {min: 2, average: 10, max: 20}}"
         raise origin.error_saying(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
     rule = topology[0].profile.lists
-    return Lists(
-        count=shape.count if counted else rule.count,
-        cover=shape.cover if counted else rule.cover,
-        size=shape.size or rule.size,
-        population=shape.population,
-        seed=shape.seed,
-    )
+    if not counted:
+        stated = replace(stated, count=rule.count, cover=rule.cover)
+    return replace(stated, size=stated.size or rule.size)

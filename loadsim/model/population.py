@@ -13,8 +13,9 @@ from loadsim.errors import ConfigError
 from loadsim.model.draws import draw
 
 if TYPE_CHECKING:
-    from loadsim.model.groups import Group, Lists
+    from loadsim.model.groups import Group
     from loadsim.model.scenario import Scenario
+    from loadsim.model.scenario_sections import ListsSection
 
 CORRESPONDENTS = 65_536
 """The size of the cache of addresses."""
@@ -42,7 +43,7 @@ def group_index(user: int, sizes: Sequence[int]) -> int:
     return len(sizes) - 1
 
 
-def list_edges(rule: Lists, population: int, active: int) -> list[int]:
+def list_edges(rule: ListsSection, population: int, active: int) -> list[int]:
     """Return the ends of the lists: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
 
     The sizes step evenly through their distribution from a start that the lists' seed determines, so even a few lists
@@ -51,6 +52,7 @@ def list_edges(rule: Lists, population: int, active: int) -> list[int]:
     "cover 100%" covers all users, if lists of the stated sizes can. Lists that exceed the active users are left out.
     """
     end = population if rule.cover is None else round(population * rule.cover)
+    assert rule.size is not None, "a scenario that is read has it from its profiles"
     first = draw(rule.seed, 0, "list.size", 0)
     edges = [0]
     while edges[-1] < end and (rule.count is None or len(edges) <= rule.count):

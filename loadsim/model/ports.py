@@ -276,18 +276,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a service, and how to connect. `tls` is none, starttls or implicit.
+    """The address of a service, and how to connect: the keys of `server.imap` and `server.smtp`, and what is added.
 
-    `ca_file` has the trusted authorities; None means the system's. `authorities` is its content (PEM certificates), for
-    machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept; None leaves it to
-    the mail program. `auth` (SMTP):
-    authenticate if the server offers it. `sources` are the local addresses to connect from; if empty, the system
-    chooses. `resumes`: clients offer their last TLS session when they connect again. `methods` are the log-on methods
-    in order of preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `tls_server_name` is the name that is sent (SNI)
-    and verified in place of `host`. `tls_min_version` is 1.2 or 1.3. `client_certificate` and `client_key` are patterns
-    for paths of PEM files; without a key, the certificate's file has it.
-    `preparation_connections` (IMAP) is the most connections that a machine makes at once to initialise or clean
-    mailboxes. `ignored` (IMAP) are capabilities that are not used, in capitals.
+    `authorities` is the content of `ca_file` (PEM certificates), for machines without the file; None if not read yet.
+    `connection` (SMTP) is per-message or kept; None leaves it to the mail program. `auth` (SMTP): authenticate if the
+    server offers it. `sources` are the local addresses to connect from; if empty, the system chooses. `resumes`:
+    clients offer their last TLS session when they connect again. `methods` are the log-on methods in order of
+    preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `ignored` (IMAP) are capabilities that are not used.
     """
 
     host: str

@@ -18,7 +18,6 @@ from loadsim.model.ports import ALL_TASKS
 from loadsim.model.records import SPANS
 from loadsim.model.schema import (
     Amount,
-    Checked,
     Count,
     Duration,
     Positive,
@@ -195,12 +194,10 @@ class PluginTask:
     per_day: Amount
 
 
-def _plugin_tasks(value: object) -> object:
-    """Check the names; pydantic checks the rest."""
-    for name in value if isinstance(value, dict) else ():
-        if not may_name_plugin_task(name):
-            raise mismatch(expected_plugin_task(), show(name), at=(str(name),))
-    return value
+def _plugin_task(name: object) -> object:
+    if not may_name_plugin_task(name):
+        raise mismatch(expected_plugin_task())
+    return name
 
 
 @strict
@@ -275,7 +272,7 @@ class Profile:
     """Distribution lists."""
     schedule: Schedule
     """The user's calendar."""
-    tasks: Annotated[dict[str, PluginTask], Checked(_plugin_tasks)] = field(default_factory=dict)
+    tasks: dict[Annotated[str, Reads(_plugin_task, "text")], PluginTask] = field(default_factory=dict)
     """Tasks of plug-ins, `{NAME: {per_day: 10}}`."""
     calculated: Calculated | None = None
     """Published load, which `loadsim plan` shows next to its own."""

@@ -34,7 +34,6 @@ from loadsim.model.criteria import (
 )
 from loadsim.model.groups import (
     Group,
-    Lists,
     check_profiles,
     check_programs,
     read_group,
@@ -51,7 +50,7 @@ from loadsim.model.problems import Problems
 from loadsim.model.profile import load_weights
 from loadsim.model.run_times import Run, resolve_run, seconds
 from loadsim.model.scenario_document import DOCUMENT, EMBEDDED, Document
-from loadsim.model.scenario_sections import AbortOn, Client, Losses
+from loadsim.model.scenario_sections import AbortOn, Client, ListsSection, Losses
 from loadsim.model.scenario_server import INSECURE, Server, proves_only, resolve_server, server_document
 from loadsim.model.schema import with_nearest
 from loadsim.model.terms import MOST_USERS, STRESS, UNSCORED
@@ -85,7 +84,7 @@ class Scenario:
     accounts: AccountPattern | AccountTable
     topology: tuple[Group, ...]
     mailbox: Mailbox
-    lists: Lists
+    lists: ListsSection
     run: Run
     client: Client
     initialise: str
@@ -349,7 +348,9 @@ def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) ->
             key = ("topology", most, "users") if document.topology[most].users > MOST_USERS else ("topology",)
             raise origin.error_saying(key, f"at most {MOST_USERS:,} users", f"{users:,}")
     with problems:
-        server = _server(document, origin, path.parent)
+        server = document.server
+        if isinstance(server, Server):
+            server = resolve_server(server, document.accounts, document.allow_hosts, origin, path.parent)
     with problems:
         _check_accounts(document, origin)
     for at, group in enumerate(document.topology):
@@ -375,7 +376,10 @@ def _resolve(document: Document, origin: Origin, path: Path, passwords: bool) ->
     problems.check()
 
     # Fetch passwords last: a command is executed for a sound scenario only.
-    accounts = _accounts(document, max(users, document.mailbox.population or 0), origin, path.parent, passwords)
+    accounts: AccountPattern | AccountTable = AccountPattern()
+    if document.accounts is not None:
+        most = max(users, document.mailbox.population or 0)
+        accounts = resolve_accounts(document.accounts, document.domain, most, origin, path.parent, passwords)
     return Scenario(
         name=document.name or path.stem,
         server=with_connection(server, topology),
@@ -412,12 +416,6 @@ def _check_weights(weights: Mapping[str, float], topology: Sequence[Group], orig
                 )
 
 
-def _server(document: Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
-    if not isinstance(document.server, Server):
-        return document.server
-    return resolve_server(document.server, document.accounts, document.allow_hosts, origin, directory)
-
-
 _ACCOUNTS = 'accounts: {user: "user{index:05d}", password_env: LOADSIM_PASSWORD}'
 """The section of accounts that an error shows where there is none."""
 
@@ -431,14 +429,6 @@ def _check_accounts(document: Document, origin: Origin) -> None:
             )
     elif document.server == EMBEDDED and not document.accounts.has_password:
         raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
-
-
-def _accounts(
-    document: Document, users: int, origin: Origin, directory: Path, passwords: bool
-) -> AccountPattern | AccountTable:
-    if document.accounts is None:
-        return AccountPattern()
-    return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 
 def _mailbox(section: Mailbox, users: int, topology: Sequence[Group], origin: Origin) -> Mailbox:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from loadsim.model.accounts import AccountsSection, Domain
 from loadsim.model.lazy_pydantic import TypeAdapter
@@ -50,14 +49,6 @@ def _some_groups(groups: tuple[GroupSection, ...]) -> tuple[GroupSection, ...]:
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    MISPLACED: ClassVar[Mapping[str, str]] = {
-        **{key: f"topology.0.{key}" for key in ("users", "profile", "protocol", "program")},
-        **{
-            key: f"run.{key}"
-            for key in ("day_length", "day_shape", "days", "duration", "ramp_up", "warm_up", "window", "seed", "mode")
-        },
-    }
-
     name: Text | None = None
     """Name of the run in results. Default: the file's name."""
     server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]

@@ -165,6 +165,7 @@ class _Smtp:
 def _check_tls(section: _Imap | _Smtp) -> None:
     """Raise the mismatches of settings that TLS alone gives a meaning, and of a key without a certificate."""
     meant = {
+        "ca_file": section.ca_file is not None,
         "tls_server_name": section.tls_server_name is not None,
         "tls_min_version": section.tls_min_version != TLS_VERSIONS[0],
         "tls_verify": not section.tls_verify,
@@ -247,37 +248,23 @@ def resolve_server(
                 found_host = f"{show(endpoint.host)}; add allow_hosts: [{show(endpoint.host)}]"
                 raise origin.error_saying(("server", service, "host"), expected, found_host)
         with problems:
-            found[service] = _with_authority(endpoint, service, origin, directory)
-        with problems:
-            found[service] = _with_certificate(found[service], service, origin, directory)
+            found[service] = _with_files(endpoint, service, origin, directory)
     checked = Server(**found)
     _check_methods(accounts, checked, origin, problems)
     problems.check()
     return checked
 
 
-def _with_authority(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
-    """Return an endpoint with the absolute path of its `ca_file`."""
-    if endpoint.ca_file is None:
-        return endpoint
-    ca_file = resolve_path(endpoint.ca_file, directory)
-    if not ca_file.is_file():
-        raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
-    if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
-        raise origin.error(("server", service, "tls"), "starttls or implicit where there is a ca_file", endpoint.tls)
-    return replace(endpoint, ca_file=str(ca_file.resolve()))
-
-
-def _with_certificate(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
-    """Return an endpoint with absolute paths of its client certificate. A path without a field must be a file's."""
-    for name in ("client_certificate", "client_key"):
+def _with_files(endpoint: Endpoint, service: str, origin: Origin, directory: Path) -> Endpoint:
+    """Return an endpoint with absolute paths of its files. A path without a field must be a file's."""
+    for name in ("ca_file", "client_certificate", "client_key"):
         path = getattr(endpoint, name)
         if path is None:
             continue
         found = resolve_path(path, directory)
-        if not is_pattern(path) and not found.is_file():
+        if not found.is_file() and (name == "ca_file" or not is_pattern(path)):
             raise origin.error(("server", service, name), "a file", path)
-        changed: dict[str, Any] = {name: str(found.absolute())}
+        changed: dict[str, Any] = {name: str(found.resolve() if name == "ca_file" else found.absolute())}
         endpoint = replace(endpoint, **changed)
     return endpoint
 

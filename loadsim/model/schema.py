@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from fractions import Fraction
@@ -25,17 +25,12 @@ T = TypeVar("T")
 
 
 def strict(cls: type[T]) -> type[T]:
-    """Decorate a dataclass that is read from a mapping with its keys and no others.
-
-    Its attribute `MISPLACED`, if it has one, maps keys of other sections to their full paths, for errors.
-    """
+    """Decorate a dataclass that is read from a mapping with its keys and no others."""
 
     def schema(source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        return pydantic.core_schema.no_info_wrap_validator_function(
-            _only(tuple(keys.values()), misplaced), handler(source)
-        )
+        return pydantic.core_schema.no_info_wrap_validator_function(_only(tuple(keys.values())), handler(source))
 
-    keys, misplaced = _keys(cls), getattr(cls, "MISPLACED", {})
+    keys = _keys(cls)
     vars_of: Any = cls
     vars_of.__pydantic_config__ = {"extra": "forbid", "alias_generator": keys.__getitem__}
     vars_of.__get_pydantic_core_schema__ = staticmethod(schema)
@@ -46,9 +41,7 @@ def _keys(cls: Any) -> dict[str, str]:
     return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
 
 
-def _only(
-    keys: tuple[str, ...], misplaced: Mapping[str, str]
-) -> Callable[[object, Callable[[object], object]], object]:
+def _only(keys: tuple[str, ...]) -> Callable[[object, Callable[[object], object]], object]:
     """Return a check that rejects unknown keys, together with the errors of the others."""
 
     def read(value: object, inner: Callable[[object], object]) -> object:
@@ -57,7 +50,7 @@ def _only(
         strange = [key for key in value if key not in keys]
         if not strange:
             return inner(value)
-        meant = {key: misplaced.get(key) or nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
+        meant = {key: nearest(key, keys) for key in strange[:MOST_SHOWN]}  # a slow search
         unknown = [_unknown(key, keys, meant.get(key)) for key in strange]
         failures = [pydantic.InitErrorDetails(type=each, input=value) for each in unknown]
         try:
@@ -124,16 +117,6 @@ class ReadAs:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
         return pydantic.core_schema.no_info_after_validator_function(self.make, handler.generate_schema(self.section))
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Annotation: pass a value through `check` before it is read."""
-
-    check: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: pydantic.GetCoreSchemaHandler) -> pydantic.CoreSchema:
-        return pydantic.core_schema.no_info_before_validator_function(self.check, handler(source))
 
 
 @dataclass(frozen=True, slots=True)

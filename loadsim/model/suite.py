@@ -369,6 +369,7 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
             last = Path(profile).stem
             profile_name = last if short.count(last) == 1 else profile.replace("/", "-")
         parts = [server and server.name, profile_name, users, level and level.name]
+        levels = [each for each in (server, level) if each]
         yield Cell(
             name="/".join(str(part) for part in parts if part is not None) or "all",
             server=server.name if server else None,
@@ -382,8 +383,8 @@ def _cells(read: SuiteDocument, path: Path, directory: Path) -> Iterator[Cell]:
                 *([{"topology.0.profile": _profile(profile, directory)}] if profile else []),
                 *([level.set] if level else []),
             ),
-            before=(*read.before, *(server.before if server else ()), *(level.before if level else ())),
-            after=(*(level.after if level else ()), *(server.after if server else ()), *read.after),
+            before=(*read.before, *(hook for each in levels for hook in each.before)),
+            after=(*(hook for each in levels[::-1] for hook in each.after), *read.after),
         )
 
 

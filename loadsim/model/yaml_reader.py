@@ -212,11 +212,6 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
         raise ConfigError(f"{name}: expected texts and numbers, found a {type(value).__name__}")
 
 
-def read_file(path: Path, name: str) -> dict[str, Any]:
-    """Read a YAML file with a mapping. Raises `ConfigError`, in which the file is called `name`."""
-    return read_document(path, name)[0]
-
-
 def read_document(path: Path, name: str) -> tuple[dict[str, Any], Origin]:
     """Read a YAML file with a mapping; return it with its origin, called `name`. Raises `ConfigError`."""
     text = read_text(path, name)

@@ -177,7 +177,7 @@ async def _make_folders(check: Check) -> None:
         except ServerRefused as failure:
             check.server.append(lacking(f"folders, {account.login}", failure, sender=account.address))
 
-    all_done(await visit(check.accounts, check.services, work, lambda *_: None, MOST_USERS))
+    all_done(await visit(check.accounts, check.services, work, lambda *_: None))
 
 
 # --- tasks ---

@@ -103,18 +103,17 @@ async def visit(
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
     progress: Callable[[int, int], None],
-    at_once: int | None = None,
 ) -> list[T | ConfigError]:
     """Log on to every account, do the work, log off. Return the results in the accounts' order.
 
-    At most `at_once` are visited at a time (None: what the scenario allows). The result of a visit that fails is a
-    `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row the remaining accounts are not tried,
+    As many are visited at a time as the scenario allows. The result of a visit that fails is a `ConfigError`, and the
+    other visits go on. After `HOPELESS` failures in a row the remaining accounts are not tried,
     and get the last failure as their result. `progress` is called with the number of accounts done, and of all.
     """
     if not accounts:
         return []
     driver = open_driver(DRIVER, services)
-    most = min(at_once or services.imap.preparation_connections, len(accounts))
+    most = min(services.imap.preparation_connections, len(accounts))
     results: dict[int, T | ConfigError] = {}
     waiting = deque(accounts)
     in_a_row = 0

@@ -157,7 +157,7 @@ topology: [{profile: loadsim-5.5/light, users: 2}]
 # --- any set of faults ----------------------------------------------------------------------------------------------
 
 SOUND: dict[str, Any] = {
-    "server": {"imap": {"host": "127.0.0.1"}, "smtp": {"host": "127.0.0.1"}},
+    "server": {"imap": {"host": "127.0.0.1"}, "smtp": {"host": "127.0.0.1", "tls": "starttls"}},
     "accounts": {"user": "u{index}", "password": "p{index}"},
     "topology": [
         {"profile": "loadsim-5.5/light", "users": 2},

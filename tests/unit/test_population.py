@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.distribution import Distribution
-from loadsim.model.groups import Lists
 from loadsim.model.population import DistributionLists, Population, distribution_lists, group_index, list_edges
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario_sections import ListsSection
 
 PUBLISHED = Distribution(4, 10, 50)
 """Compaq 1997, Table 1: minimum, average and maximum size of a distribution list."""
@@ -31,7 +31,7 @@ def scenario(*overrides: str, users: tuple[int, int, int] = (10, 20, 10)) -> Sce
     return load_scenario("quickstart", [f"topology=[{groups}]", "run={day_length: 8h}", *overrides])
 
 
-def lists_of(rule: Lists, population: int, active: int) -> list[range]:
+def lists_of(rule: ListsSection, population: int, active: int) -> list[range]:
     """The members of each list."""
     return [range(low + 1, high + 1) for low, high in pairwise(list_edges(rule, population, active))]
 
@@ -76,7 +76,7 @@ def test_lists_are_runs_that_cover_their_share(
     least: int, more: int, most: int, population: int, seed: int, cover: float
 ) -> None:
     """One list begins where the last ended, from user 1 to the covered share of the population, none empty."""
-    rule = Lists(None, cover, Distribution(least, least + more, least + more + most), seed=seed)
+    rule = ListsSection(None, cover, Distribution(least, least + more, least + more + most), seed=seed)
     lists = lists_of(rule, population, population)
     assert [user for each in lists for user in each] == list(range(1, round(population * cover) + 1))
     assert all(len(each) >= 1 for each in lists)
@@ -87,7 +87,7 @@ def test_lists_are_runs_that_cover_their_share(
 @settings(deadline=None, max_examples=200)
 def test_no_list_is_smaller_than_the_published_minimum(population: int, seed: int) -> None:
     """Sizes from 4 to 50 down to the last list, which takes what is left; only fewer than 4 users are a smaller one."""
-    sizes = [len(each) for each in lists_of(Lists(None, 1.0, PUBLISHED, seed=seed), population, population)]
+    sizes = [len(each) for each in lists_of(ListsSection(None, 1.0, PUBLISHED, seed=seed), population, population)]
     assert sum(sizes) == population
     assert all(4 <= size <= 50 for size in sizes) if population >= 4 else sizes == [population]
 
@@ -96,14 +96,14 @@ def test_no_list_is_smaller_than_the_published_minimum(population: int, seed: in
 @settings(deadline=None, max_examples=150)
 def test_lists_stay_the_same_when_fewer_users_are_active(population: int, seed: int, active: int) -> None:
     """Of a stated population's lists those remain, unchanged, that lie wholly inside the active users."""
-    rule = Lists(None, 1.0, PUBLISHED, seed=seed)
+    rule = ListsSection(None, 1.0, PUBLISHED, seed=seed)
     everybody = lists_of(rule, population, population)
     assert lists_of(rule, population, min(active, population)) == [each for each in everybody if each[-1] <= active]
 
 
 def test_list_sizes_follow_their_distribution() -> None:
     """Of 5,000 sizes the share of each lies within 0.5% of a geometric distribution's: equal ratios, to the maximum."""
-    sizes = Counter(len(each) for each in lists_of(Lists(5_000, None, PUBLISHED), 10**6, 10**6))
+    sizes = Counter(len(each) for each in lists_of(ListsSection(5_000, None, PUBLISHED), 10**6, 10**6))
     # The mean of 10 fixes the ratio r of successive chances: sum of k r**k / sum of r**k over k = 0..46 is 6.
     low, high = 0.5, 0.999
     for _ in range(60):

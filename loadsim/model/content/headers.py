@@ -73,7 +73,8 @@ def unstructured(name: str, value: str) -> str:
     """Return the value of a header such as Subject, folded, and encoded (RFC 2047) if it is not plain ASCII."""
     if _PLAIN_TEXT.fullmatch(value):
         return value if len(name) + 2 + len(value) <= FOLD_AT else _fold(name, value.split(" "))
-    _refuse_breaks(name, value)
+    if _FORBIDDEN.search(value):
+        raise ValueError(f"{name}: expected one line, found a line break or NUL in {value!r}")
     return _encoded_words(value) if value else ""
 
 
@@ -88,17 +89,9 @@ def disposition(kind: str, filename: str | None) -> str:
     """Return a Content-Disposition line (RFC 2183), with a file name beyond ASCII encoded by RFC 2231."""
     if filename is None:
         return f"Content-Disposition: {kind}\r\n"
-    _refuse_breaks("file name", filename)
-    if len(filename) > LONGEST_FILE_NAME:
-        raise ValueError(f"file name: expected at most {LONGEST_FILE_NAME} characters, found {len(filename)}")
     if filename.isascii() and filename.isprintable():
         return f"Content-Disposition: {kind};\r\n filename={_quoted(filename)}\r\n"
     return f"Content-Disposition: {kind};\r\n filename*=utf-8''{quote(filename, safe='')}\r\n"
-
-
-def _refuse_breaks(what: str, value: str) -> None:
-    if _FORBIDDEN.search(value):
-        raise ValueError(f"{what}: expected one line, found a line break or NUL in {value!r}")
 
 
 def _quoted(text: str) -> str:
